@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
-// settings makes flags of alternating keys and values, after those every relay needs.
+// settings returns flags for alternating keys and values, after the required ones.
 func settings(pairs ...string) []Setting {
 	pairs = append([]string{
 		"source.dsn", "host=localhost user=u dbname=app", "source.publication", "p", "source.slot", "s", "sink.kafka.brokers", "a:9092",
@@ -63,7 +63,7 @@ func TestConnector(t *testing.T) {
 	}
 }
 
-// TestRecords: what is said of records reaches the router.
+// TestRecords: the configuration of records reaches the router.
 func TestRecords(t *testing.T) {
 	cfg, err := Load(Sources{Flags: settings(
 		"outbox.columns.timestamp", "at", "outbox.columns.schema_version", "v", "outbox.columns.headers", "", "outbox.topic_rules", `[{match: a, replace: b}]`,
@@ -120,7 +120,7 @@ func TestKafkaNeedsBrokers(t *testing.T) {
 	}
 }
 
-// kafkaOf returns the sink of a relay.
+// kafkaOf returns the sink configuration of a relay.
 func kafkaOf(t *testing.T, cfg relay.Config) kafka.Config {
 	t.Helper()
 	k, ok := cfg.Sink.(kafka.Config)
@@ -256,20 +256,20 @@ func TestAdminListen(t *testing.T) {
 	}
 }
 
-// isMistake reports whether err ends the process with the exit code of a wrong configuration.
+// isMistake reports whether err has the exit code of an invalid configuration.
 func isMistake(err error) bool {
 	_, ok := errors.AsType[*Error](err)
 	return ok
 }
 
-// certificate writes a certificate for name and its key.
+// certificate writes a certificate for name, and its key.
 func certificate(t *testing.T, by *certtest.Authority, name string) (certFile, keyFile string) {
 	t.Helper()
 	c := by.Issue(time.Now().Add(time.Hour), name)
 	return file(t, "cert.pem", c.Cert), file(t, "key.pem", c.Key)
 }
 
-// file writes a file into a directory of its own.
+// file writes a file into a new directory.
 func file(t *testing.T, name string, content []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)

@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// load loads a configuration from the text of a file, which is called c.yaml in problems.
+// load loads a configuration from the text of a file. Problems call it c.yaml.
 func load(t *testing.T, yaml string, environ []string, flags ...Setting) (*Config, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -145,7 +145,7 @@ startup_timeout: 1m30s
 	}
 }
 
-// TestProblems pins what a person reads. Each case lists every problem reported.
+// TestProblems checks the messages that a user reads. Each case lists every reported problem.
 func TestProblems(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -381,7 +381,7 @@ func TestEmptyFiles(t *testing.T) {
 	}
 }
 
-// TestKeys holds the table of keys and the Config struct together.
+// TestKeys checks that the table of keys and the Config struct match.
 func TestKeys(t *testing.T) {
 	var fields []string
 	var walk func(prefix string, typ reflect.Type)

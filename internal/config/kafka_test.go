@@ -36,7 +36,7 @@ func kafkaLogin(t *testing.T, pairs ...string) *kafka.SASL {
 	return kafka.SASL
 }
 
-// TestPasswordIsReadAgain for each login.
+// TestPasswordIsReadAgain: the relay reads the password file for each login.
 func TestPasswordIsReadAgain(t *testing.T) {
 	password := file(t, "password", []byte("one\n"))
 	s := kafkaLogin(t, under("mechanism", "SCRAM-SHA-512", "user", "u", "password_file", password)...)
@@ -52,7 +52,7 @@ func TestPasswordIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestTokenFile is read for each login, whoever writes it.
+// TestTokenFile: the relay reads the token file for each login.
 func TestTokenFile(t *testing.T) {
 	token := file(t, "token", []byte(" one\n"))
 	s := kafkaLogin(t, under("mechanism", "OAUTHBEARER", "token_file", token, "extensions", "logicalCluster=lkc-1,identityPoolId=pool=2")...)
@@ -68,7 +68,8 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// TestTokenEndpoint: what it refuses is a refusal of Kafka's, until the secret in the file is right.
+// TestTokenEndpoint: if the endpoint rejects the client secret, the error is ErrAccess, as if Kafka rejected the
+// login, until the file contains the correct secret.
 func TestTokenEndpoint(t *testing.T) {
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, secret, _ := r.BasicAuth(); id != "relay" || secret != canary {
@@ -94,7 +95,7 @@ func TestTokenEndpoint(t *testing.T) {
 	}
 }
 
-// TestMSKIAM: without a password, as a token; what is signed is tested where it is signed.
+// TestMSKIAM: the login uses a token instead of a password. Package bearer tests the signature.
 func TestMSKIAM(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", canary)

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
-// cleanEnviron takes every PG* variable and the home directory's files away.
+// cleanEnviron clears every PG* variable, and hides the files of the home directory.
 func cleanEnviron(t *testing.T) {
 	t.Helper()
 	for _, variable := range os.Environ() {
@@ -25,7 +25,7 @@ func cleanEnviron(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 }
 
-// TestTLSRule lists, per connection string, every attempt that would be made.
+// TestTLSRule lists every connection attempt for a connection string.
 func TestTLSRule(t *testing.T) {
 	cleanEnviron(t)
 	services := filepath.Join(t.TempDir(), "services")
@@ -126,8 +126,8 @@ func TestLibpqSources(t *testing.T) {
 	}
 }
 
-// Other users of the machine can read what stands on a command line: no secret does. What
-// our TLS rule adds is in the environment, where whatever the connection string says goes before it.
+// Other users of the host can read a command line, so it contains no secret. The relay's TLS rule adds environment
+// variables, and the connection string takes precedence over them.
 func TestLibpq(t *testing.T) {
 	cleanEnviron(t)
 	roots := file(t, "ca.pem", certtest.New().PEM())
@@ -193,8 +193,8 @@ func TestSourceIsNeeded(t *testing.T) {
 	}
 }
 
-// libpq takes what follows the first @ for the host, so that the end of a password that contains
-// one would be shown in errors.
+// libpq reads everything after the first @ as the host. If a password contains an @, libpq shows the end of the
+// password in errors, so Load rejects such a URL.
 func TestAmbiguousURL(t *testing.T) {
 	_, err := Load(Sources{Flags: []Setting{
 		{Key: "source.dsn", Value: "postgres://app:secret-word@app@127.0.0.1/app?sslmode=disable"},
@@ -207,7 +207,7 @@ func TestAmbiguousURL(t *testing.T) {
 	}
 }
 
-// TestVerifiedKeepsTheRest says that what else was chosen for TLS survives.
+// TestVerifiedKeepsTheRest: the TLS rule keeps the other TLS settings.
 func TestVerifiedKeepsTheRest(t *testing.T) {
 	pg, err := parseConninfo("host=db sslrootcert=system")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
-// What may change while the process runs is taken over, and told; what may not is left, with what
-// only fits together with it.
+// Apply applies the keys that can change at run time, and reports them. It does not apply the others, and no key
+// that depends on one of them.
 func TestApply(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the table of keys into docs/configuration.md")
 
-// TestSchemaAgreesWithLoad checks documents against the schema and against Load: both take
-// them or neither does.
+// TestSchemaAgreesWithLoad checks documents against the schema and with Load. Both accept a document, or neither
+// does.
 func TestSchemaAgreesWithLoad(t *testing.T) {
 	cleanEnviron(t)
 	var out bytes.Buffer
@@ -79,7 +79,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	}
 }
 
-// conforms checks value against the words of JSON Schema that ours uses.
+// conforms checks value against schema. It knows the keywords that our schema uses.
 func conforms(schema, value any) error {
 	s, _ := schema.(map[string]any)
 	types, ok := s["type"].([]any)
@@ -147,8 +147,7 @@ func oneOf(allowed []any, got string) error {
 	return fmt.Errorf("%q is not one of %v", got, allowed)
 }
 
-// TestSchemaIsComplete: every key has a description, and its default and examples are values
-// that the key takes.
+// TestSchemaIsComplete: every key has a description. Its default and its examples are valid values.
 func TestSchemaIsComplete(t *testing.T) {
 	for _, k := range keys {
 		data, err := json.Marshal(k.schema())
@@ -175,7 +174,7 @@ func TestSchemaIsComplete(t *testing.T) {
 	}
 }
 
-// TestReference holds the documented table of keys to keys.go; -update writes it.
+// TestReference checks the documented table of keys against keys.go. -update writes it.
 func TestReference(t *testing.T) {
 	doctest.CheckPart(t, "../../docs/configuration.md", "config", markdown(), *update)
 }
@@ -199,11 +198,11 @@ func (k key) markdownDefault() string {
 	if k.def == nil {
 		return ""
 	}
-	out, _ := yaml.Marshal(k.encode(k.def)) // a literal of keys.go
+	out, _ := yaml.Marshal(k.encode(k.def)) // a literal from keys.go
 	return "`" + strings.TrimSpace(string(out)) + "`"
 }
 
-// meaning returns the description with what is allowed.
+// meaning returns the description with the allowed values.
 func (k key) meaning() string {
 	if k.kind == choice {
 		return k.doc + " One of `" + strings.Join(k.allowed, "`, `") + "`."

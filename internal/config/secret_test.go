@@ -19,8 +19,7 @@ import (
 
 const canary = "c4n4ry"
 
-// TestSecretIsNeverShown looks for the canary in everything that can be made from a Config
-// that is full of it.
+// TestSecretIsNeverShown searches for the canary in every output of a Config that contains it everywhere.
 func TestSecretIsNeverShown(t *testing.T) {
 	for _, dsn := range []string{
 		"postgres://u:c4n4ry@localhost/db",
@@ -75,7 +74,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 	}
 }
 
-// TestSecretIsNotInErrors feeds connection strings that cannot be parsed.
+// TestSecretIsNotInErrors loads connection strings that cannot be parsed.
 func TestSecretIsNotInErrors(t *testing.T) {
 	for _, dsn := range []string{
 		"postgres://u:c4n4ry@localhost:port/db",
@@ -194,7 +193,7 @@ func TestSecretFiles(t *testing.T) {
 		name  string
 		env   []string
 		flags []Setting
-		want  string // of the DSN, or in the error
+		want  string // part of the DSN or of the error
 	}{
 		{"file over variable", []string{"OUTBOX_CDC_SOURCE_DSN=host=localhost"}, []Setting{{Key: "source.dsn_file", Value: dsn}}, "host=localhost password=c4n4ry"},
 		{"flag over file", []string{"OUTBOX_CDC_SOURCE_DSN_FILE=/nowhere"}, []Setting{{Key: "source.dsn", Value: "host=localhost"}}, "host=localhost"},
@@ -229,7 +228,7 @@ func TestSecretFiles(t *testing.T) {
 	}
 }
 
-// A secret that is given where the path of its file belongs is neither in an error nor printed.
+// If a secret is given in place of the path of its file, no error or output contains it.
 func TestSecretInPlaceOfItsFile(t *testing.T) {
 	const key = "-----BEGIN PRIVATE KEY-----\nc4n4ry\n-----END PRIVATE KEY-----\n"
 	certificate := file(t, "ca.pem", certtest.New().PEM())
@@ -261,7 +260,7 @@ func TestSecretInPlaceOfItsFile(t *testing.T) {
 		t.Errorf("a secret as configuration file: %v", err)
 	}
 
-	// The file is not read where the secret itself is given later.
+	// The file is not read if a later source gives the secret itself.
 	cfg, err := Load(Sources{
 		Environ: []string{"OUTBOX_CDC_SOURCE_DSN_FILE=" + canary},
 		Flags:   settings("source.dsn", "host=db", "sink.kafka.tls.enabled", "true", "sink.kafka.tls.ca_file", certificate),
@@ -275,7 +274,7 @@ func TestSecretInPlaceOfItsFile(t *testing.T) {
 	}
 }
 
-// What may stand in a URL beside the place it names is no part of what is printed.
+// The printed configuration contains a URL without its user, query and fragment.
 func TestSecretInURL(t *testing.T) {
 	cfg, err := Load(Sources{Flags: settings("sink.kafka.sasl.mechanism", "OAUTHBEARER", "sink.kafka.sasl.client_id", "c", "sink.kafka.sasl.client_secret", "s",
 		"sink.kafka.sasl.token_url", "https://idp/token?key=c4n4ry#c4n4ry")})

@@ -19,14 +19,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
-// A login is what a server has heard from a client.
+// A login is what a server has received from a client.
 type login struct {
-	user, password string // in clear text: the server asks for it
-	certificate    string // the name in the client's
+	user, password string // in clear text, as the server requests it
+	certificate    string // the name in the client certificate
 	encrypted      bool
 }
 
-// A server is a Postgres as far as the password. It may be a liar in between.
+// A server is a Postgres server up to the password request. It may be an attacker between client and server.
 type server struct {
 	addr string
 
@@ -149,7 +149,7 @@ func (s *server) source(t *testing.T, pairs ...string) *pgx.ConnConfig {
 	return pg
 }
 
-// connect makes a connection as the packages do that are given the configuration: with a copy.
+// dial connects with a copy of the configuration, as the other packages do.
 func dial(t *testing.T, pg *pgx.ConnConfig) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -158,12 +158,12 @@ func dial(t *testing.T, pg *pgx.ConnConfig) error {
 	if err != nil {
 		return err
 	}
-	_ = conn.Close(ctx) // the server has hung up
+	_ = conn.Close(ctx) // the server has closed the connection
 	return nil
 }
 
-// TestSourceTLS: a server that cannot prove who it is never hears a password, and neither does
-// one that would rather not encrypt, whoever it is.
+// TestSourceTLS: a server that cannot prove its identity never receives a password. Neither does a server that
+// rejects encryption.
 func TestSourceTLS(t *testing.T) {
 	cleanEnviron(t)
 	soon := time.Now().Add(time.Hour)
@@ -224,7 +224,7 @@ func TestSourceTLS(t *testing.T) {
 	}
 }
 
-// TestNoWayBack: sslmodes that fall back to plain text are for this machine only.
+// TestNoWayBack: the sslmodes that fall back to plain text are allowed only for the local host.
 func TestNoWayBack(t *testing.T) {
 	cleanEnviron(t)
 	for _, mode := range []string{"prefer", "allow"} {
@@ -242,8 +242,8 @@ func TestNoWayBack(t *testing.T) {
 	}
 }
 
-// TestSourceIsReadAgain replaces, one after the other, everything that a connection shows or
-// trusts, under a configuration that stays.
+// TestSourceIsReadAgain replaces, one by one, every file that a connection sends or trusts. The configuration stays
+// the same.
 func TestSourceIsReadAgain(t *testing.T) {
 	cleanEnviron(t)
 	soon := time.Now().Add(time.Hour)
@@ -268,7 +268,7 @@ func TestSourceIsReadAgain(t *testing.T) {
 		name string
 		do   func()
 		want login  // empty: an error
-		says string // in it
+		says string // part of the error
 	}{
 		{"at first", func() {}, login{"cdc", "one", "relay-1", true}, ""},
 		{"password replaced on the server only", func() { s.change(func() { s.password = "two" }) }, login{}, "28P01"},
@@ -303,7 +303,7 @@ func TestSourceIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestPasswordFileIsReadAgain: libpq's, too.
+// TestPasswordFileIsReadAgain: libpq's password file is read again, too.
 func TestPasswordFileIsReadAgain(t *testing.T) {
 	cleanEnviron(t)
 	s := startServer(t, "one", nil)

@@ -49,7 +49,7 @@ func TestTracingEndpoint(t *testing.T) {
 	}
 }
 
-// What is said about spans that are not made is a mistake, as is what TLS needs where there is none.
+// Tracing keys without an endpoint are an error. So are TLS keys without TLS.
 func TestTracingWithoutEffect(t *testing.T) {
 	cleanEnviron(t)
 	for doc, key := range map[string]string{
@@ -65,7 +65,8 @@ func TestTracingWithoutEffect(t *testing.T) {
 	}
 }
 
-// Headers are as in OTEL_EXPORTER_OTLP_HEADERS, those of the file as it is now, and never shown.
+// Headers have the format of OTEL_EXPORTER_OTLP_HEADERS. The headers file is read for each request. Headers are
+// never shown.
 func TestTracingHeaders(t *testing.T) {
 	cleanEnviron(t)
 	for text, want := range map[string]http.Header{
@@ -113,8 +114,8 @@ func TestTracingHeaders(t *testing.T) {
 	}
 }
 
-// Headers that stand in the configuration are replaced when it is loaded again; another receiver
-// gets neither them nor anything before a restart.
+// A reload replaces the headers of the configuration. If the endpoint changes too, both need a restart: the headers
+// must not go to another receiver.
 func TestTracingHeadersAdopted(t *testing.T) {
 	loaded := func(endpoint, headers string) *Config {
 		t.Helper()
@@ -151,8 +152,7 @@ func TestTracingHeadersAdopted(t *testing.T) {
 	}
 }
 
-// A receiver behind a certificate that is not the system's is reached, and trusted only as long as
-// the file says so.
+// The tracer reaches a receiver with a private certificate, and trusts it only if ca_file contains its issuer.
 func TestTracingTLS(t *testing.T) {
 	var server *httptest.Server
 	r := tracetest.Start(t, func(h http.Handler) *httptest.Server {

@@ -11,15 +11,15 @@ import (
 
 const corpus = "../../test/conformance/testdata"
 
-// refusedCases are the recorded configurations that are refused, with the key and what is said.
+// refusedCases are the recorded configurations that the import rejects, with the key and the message.
 var refusedCases = map[string]string{
 	"025-route-regex-invalid-fails": "transforms.outbox.route.topic.regex: match: in",
 	"030-envelope-string":           "value.converter: with an envelope it writes Java's text Struct{…}",
-	"068-partitioned-leaves":        `table.include.list: public\.outbox_.* is an expression that only the database can resolve`, // the command asks it
+	"068-partitioned-leaves":        `table.include.list: public\.outbox_.* is an expression that only the database can resolve`, // the command asks the database
 }
 
-// Of every recorded configuration comes one that is taken as it is, with and without --exact, or a
-// refusal that is listed.
+// The import converts every recorded configuration to one that loads, with and without --exact, except those in
+// refusedCases.
 func TestCorpus(t *testing.T) {
 	cases, err := filepath.Glob(filepath.Join(corpus, "*", "connector.json"))
 	if err != nil || len(cases) == 0 {

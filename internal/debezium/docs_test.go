@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocumentation requires that the page has the mapping table.
+// TestDocumentation fails unless the page contains the mapping table.
 func TestDocumentation(t *testing.T) {
 	const path, begin, end = "../../docs/migrating-from-debezium.md", "<!-- options: go test ./internal/debezium -update -->\n", "<!-- end of options -->"
 	data, err := os.ReadFile(path)

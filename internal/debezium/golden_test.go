@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files and the table of the documentation")
 
-// Configurations as they are in use, in all forms, become the files beside them: the YAML that is
-// taken as it is, the report, and the way back.
+// Typical configurations in all formats become the files next to them: a YAML file that loads, the report, and the
+// rollback plan.
 func TestGolden(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/golden/*.in")
 	if err != nil || len(inputs) == 0 {
@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 			}
 			cfg, err := config.Load(config.Sources{File: name + ".yaml", Content: result.YAML, Environ: environ})
 			if err != nil && name == "strimzi" && strings.Contains(err.Error(), "/opt/kafka/certs/ca.crt: no such file") {
-				return // it is there where the relay runs
+				return // the file exists only on the host of the relay
 			}
 			if err != nil {
 				t.Fatal(err)

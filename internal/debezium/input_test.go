@@ -56,7 +56,7 @@ func TestNoForm(t *testing.T) {
 	}
 }
 
-// The worker may be one that Strimzi runs.
+// The worker configuration may be that of Strimzi.
 func TestStrimziWorker(t *testing.T) {
 	const spec = "kind: KafkaConnect\nspec:\n  bootstrapServers: kafka:9092\n  config:\n    key.converter: x\n    offset.flush.interval.ms: 1000\n"
 	got, err := parseWorker([]byte(spec))
@@ -88,7 +88,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// Whatever is given as a configuration, an import comes to an end and shows nothing of it in an error.
+// For any input, the import ends, and its errors contain nothing of the input.
 func FuzzImport(f *testing.F) {
 	files, err := filepath.Glob("testdata/golden/*.in")
 	if err != nil {

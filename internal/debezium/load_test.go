@@ -8,8 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// The converted configuration is valid: incompatible keys are not written
-// together.
+// The converted configuration is valid: it never contains incompatible keys.
 func TestEveryResultLoads(t *testing.T) {
 	for _, cases := range [][]verdictCase{connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases, {
 		{changes: "publication.autocreate.mode=disabled\nsnapshot.mode=initial\nslot.failover=true"},
@@ -26,7 +25,7 @@ func TestEveryResultLoads(t *testing.T) {
 	}
 }
 
-// loads demands that a configuration is taken as it is.
+// loads fails unless the configuration loads.
 func loads(t *testing.T, what string, result *Result) {
 	t.Helper()
 	var environ []string
@@ -37,18 +36,17 @@ func loads(t *testing.T, what string, result *Result) {
 	if err == nil {
 		_, err = cfg.Relay()
 	}
-	if err != nil && !strings.Contains(err.Error(), "open ") { // a certificate is where the relay runs
+	if err != nil && !strings.Contains(err.Error(), "open ") { // certificates exist only on the host of the relay
 		t.Errorf("%s: %v\n%s", what, err, result.YAML)
 	}
 }
 
-// A login whose words run into each other and whose quotes do not close is refused, or its import
-// is a configuration that loads.
+// The import rejects a malformed login, or converts it to a configuration that loads.
 func TestBrokenLogin(t *testing.T) {
 	checkValue(t, "producer.override.sasl.jaas.config", `equired usernasword{file passwor:/a:user}" password="`)
 }
 
-// Whatever value a key has, it is refused, or what comes of it is taken as it is.
+// For any value of a key, the import rejects it or returns a configuration that loads.
 func FuzzValue(f *testing.F) {
 	var keys []string
 	for _, g := range mappingTable() {
@@ -62,11 +60,11 @@ func FuzzValue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n uint, value string) { checkValue(t, keys[n%uint(len(keys))], value) })
 }
 
-// checkValue imports a configuration in which key has value, and loads what comes of it.
+// checkValue imports a configuration in which key has value, and loads the result.
 func checkValue(t *testing.T, key, value string) {
 	t.Helper()
 	if strings.ContainsAny(value, "\n\x00") || !utf8.ValidString(value) || strings.HasPrefix(key, "database.ssl") || strings.HasSuffix(key, ".location") {
-		return // the last two name files
+		return // the last two conditions are about file names
 	}
 	changes := jsonLine + headerOn + "transforms.h.header=h\ntransforms.h.value.literal=v\n" + renameOn + "transforms.r.regex=a\ntransforms.r.replacement=b\ntransforms=outbox,h,r\n" + key + "=" + value
 	if result := imported(t, changes, false, Options{}); result.YAML != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// base is a configuration of which nothing is refused.
+// base is a configuration that the import accepts.
 const base = `connector.class=PostgresConnector
 name=orders-outbox
 topic.prefix=shop
@@ -27,7 +27,7 @@ transforms=outbox
 transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
 `
 
-// imported imports base with changes: lines key=value; -key takes a key away.
+// imported imports base with changes. A line key=value sets a key, and -key removes it.
 func imported(t *testing.T, changes string, server bool, opts Options) *Result {
 	t.Helper()
 	in, err := Parse([]byte(base))
@@ -53,16 +53,17 @@ func imported(t *testing.T, changes string, server bool, opts Options) *Result {
 	return result
 }
 
-// A verdictCase is a change of base and what becomes of its last key; "-key" alone is about the default.
+// A verdictCase is a change of base, and the verdict on the last key of the change. With "-key", it is the verdict
+// on the default.
 type verdictCase struct {
 	changes string
 	want    verdict
-	text    string // part of the sentence
+	text    string // part of the text
 	opts    Options
 	server  bool // of Debezium Server
 }
 
-// Every verdict that a rule can have is tried, and it has no other.
+// The cases cover every declared verdict of every rule. A rule returns only its declared verdicts.
 func TestVerdicts(t *testing.T) {
 	seen := make(map[string]bool)
 	cases := slices.Concat(connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases)
@@ -118,7 +119,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// plainCase tries a rule that does the same with every value.
+// plainCase returns a case for a rule that returns the same verdict for every value.
 func plainCase(r rule) verdictCase {
 	setup := ""
 	for part, lines := range map[string]string{"{decode}": decodeOn + decodeIs + "\n", "{header}": headerOn, "{rename}": renameOn, "{other}": "transforms=outbox,o\n"} {
@@ -129,7 +130,7 @@ func plainCase(r rule) verdictCase {
 	return verdictCase{changes: setup + aKey(r) + "=x", want: r.verdicts[0]}
 }
 
-// aKey returns a key that a rule is about.
+// aKey returns a key to which a rule applies.
 func aKey(r rule) string {
 	aliases := strings.NewReplacer("{router}", "outbox", "{decode}", "decode", "{header}", "h", "{rename}", "r", "{other}", "o", "{predicate}", "p", "*", ".any")
 	return strings.ReplaceAll(aliases.Replace(r.key), "..", ".")
@@ -159,7 +160,7 @@ func ruleOf(key, changes string) string {
 	return "unknown"
 }
 
-// What no rule knows is refused, or left out where that is wanted.
+// The import rejects an unknown key, or leaves it out with AllowUnknown.
 func TestUnknownKeys(t *testing.T) {
 	for _, key := range []string{"no.such.key", "transforms.outbox.no.such.option", "transforms.nobody.type", "producer.override.no.such"} {
 		refused := imported(t, key+"=hunter2", false, Options{}).Report.Refused()
@@ -173,7 +174,7 @@ func TestUnknownKeys(t *testing.T) {
 	}
 }
 
-// The same key has one rule: a second one would never be looked at.
+// Each key has one rule, since the import would never use a second one.
 func TestNoRuleIsHidden(t *testing.T) {
 	var before []string
 	for _, g := range mappingTable() {

@@ -74,7 +74,7 @@ func TestNoOffsets(t *testing.T) {
 	}
 }
 
-// Every truncation of a file is noticed, and so is every byte of its structure.
+// ParseOffsets detects every truncation of a file, and every change of its structure.
 func TestBrokenOffsets(t *testing.T) {
 	file, err := os.ReadFile("testdata/offsets.dat")
 	if err != nil {
@@ -95,7 +95,7 @@ func TestBrokenOffsets(t *testing.T) {
 	}
 }
 
-// javaMap writes a map as Java does.
+// javaMap serializes a map as Java does.
 func javaMap(entries ...javaEntry) []byte {
 	out := append(javaMagic(), tcObject, tcClassDesc)
 	text := func(s string) { out = append(binary.BigEndian.AppendUint16(out, uint16(len(s))), s...) }
@@ -115,7 +115,7 @@ func javaMap(entries ...javaEntry) []byte {
 			}
 			out = append(out, tcArray)
 			if described {
-				out = append(out, tcReference, 0, 0x7E, 0, 2) // the map's class and the map are 0 and 1
+				out = append(out, tcReference, 0, 0x7E, 0, 2) // the map's class and the map have the handles 0 and 1
 			} else {
 				out = append(out, tcClassDesc)
 				text("[B")
@@ -128,8 +128,8 @@ func javaMap(entries ...javaEntry) []byte {
 	return append(out, tcEndBlockData)
 }
 
-// What Java writes for entries is read as these entries; and nothing that is given as a file panics or takes more memory
-// than it is long.
+// parseJavaMap reads the entries that Java writes. No file content causes a panic, or uses more memory than the
+// size of the file.
 func FuzzOffsets(f *testing.F) {
 	file, err := os.ReadFile("testdata/offsets.dat")
 	if err != nil {
@@ -144,7 +144,7 @@ func FuzzOffsets(f *testing.F) {
 			t.Errorf("error = %v", err)
 		}
 		want := []javaEntry{{key, value}, {value, nil}, {[]byte{}, key}}
-		for i := range want { // nil is null
+		for i := range want { // nil would be written as null
 			if want[i].key == nil {
 				want[i].key = []byte{}
 			}

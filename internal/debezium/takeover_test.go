@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// ready is a slot that can be taken over.
+// ready returns a slot that the relay can take over.
 func ready() Takeover {
 	return Takeover{
 		Catalog: &catalog.State{
@@ -32,7 +32,7 @@ func TestCheckTakeover(t *testing.T) {
 		change    edit
 		condition string
 		state     check.State
-		says      string // in Found or Fix
+		says      string // part of Found or Fix
 	}{
 		{"ready", func(*Takeover) {}, "offset", check.Met, "--skip-to 0/2000"},
 		{"the slot knows it all", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x2000 }, "offset", check.Met, "there is nothing to skip"},

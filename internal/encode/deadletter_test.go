@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// printed is a record's content, without the time it was given up.
+// printed returns the content of a record without the time at which it became a dead letter.
 func printed(rec *sink.Record) []string {
 	lines := []string{"topic " + rec.Topic, "key " + show(rec.Key), "value " + show(rec.Value)}
 	for _, h := range rec.Headers {
@@ -29,8 +29,8 @@ func show(b []byte) string {
 	return string(b)
 }
 
-// A dead row holds every column's own bytes, NULLs as nulls, and a bytea payload decoded if
-// it can be.
+// The dead letter of a row contains the bytes of every column. NULLs are nulls, and a bytea payload is decoded if
+// possible.
 func TestDeadRow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		payload decoder.Column
@@ -58,7 +58,7 @@ func TestDeadRow(t *testing.T) {
 			dead := r.DeadRow("dead", Origin{Slot: "s", Tx: tx, Index: 3}, ins, refused)
 			for i := range ins.Row {
 				for j := range ins.Row[i].Data {
-					ins.Row[i].Data[j] = 'x' // the decoder's memory is used again
+					ins.Row[i].Data[j] = 'x' // the decoder reuses its memory
 				}
 			}
 			want := []string{
@@ -79,7 +79,7 @@ func TestDeadRow(t *testing.T) {
 	}
 }
 
-// A dead record is the record with its own headers first, and says where it was to go.
+// The dead letter of a record contains the record's headers first, and then its intended topic.
 func TestDeadRecord(t *testing.T) {
 	rec := &sink.Record{
 		Seq: 7, Topic: "outbox.event.order", Partition: 2, Key: []byte("k"), Value: []byte("v"),
@@ -102,8 +102,7 @@ func TestDeadRecord(t *testing.T) {
 	}
 }
 
-// What is left of a dead letter that is too large names its row, and says what is missing. It fits
-// into any topic.
+// A truncated dead letter names its row, and says what is missing. It fits into any topic.
 func TestTruncateDeadLetter(t *testing.T) {
 	large := strings.Repeat("ä", 500_000)
 	rel := outboxTable()

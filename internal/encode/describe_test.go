@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// TestCatalog: it is asked only where the stream does not say enough, once for a definition, and
-// what goes wrong there is no row's or table's fault.
+// TestCatalog: the router asks the catalog only if the stream does not contain enough, and once per table
+// definition. An error of the catalog is not an error of a row or table.
 func TestCatalog(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config Config
@@ -52,8 +52,8 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestTableOfAnotherTime: what the stream says of a built-in type stands, whatever the catalog
-// says by now, and a column that is gone there is known all the same.
+// TestTableOfAnotherTime: for built-in types, the stream takes precedence over the catalog, which may be newer. A
+// column that the catalog no longer has can still be used.
 func TestTableOfAnotherTime(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) { c.Encoding.Key, c.Place = connect.JSONSchema, place(ToHeader, "attempt") }))
 	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) {

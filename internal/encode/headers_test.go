@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A row cannot give its record a header that only the relay gives: neither by the headers column, in any
-// spelling, nor by a trace context, which never makes a row a bad one.
+// A row cannot set a header that only the relay may set. The headers column with such a name, in any spelling, is
+// an error of the row. In a trace context the router ignores it.
 func TestOwnHeaders(t *testing.T) {
 	own := []string{"id", "eventType", "outbox_lsn", "outbox_timestamp", "dead_letter_reason", "dead_letter_of_later_versions", `\u0069d`}
 	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
@@ -41,7 +41,7 @@ func TestOwnHeaders(t *testing.T) {
 	}
 }
 
-// A headers column cannot make millions of headers: each takes memory.
+// The number of headers of a row is limited, since each uses memory.
 func TestManyHeaders(t *testing.T) {
 	r, err := New(defaultConfig(func(*Config) {}))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// stored is a record as it is read, with its header that a topic adds if it does not take the
-// timestamp.
+// stored returns a record as a consumer reads it. If restamped is set, it has the header that the sink adds when
+// the topic rejects the timestamp.
 func stored(rec *sink.Record, restamped bool) *sink.Record {
 	if restamped {
 		rec.Headers = append(rec.Headers, header(sink.TimestampHeader, rec.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00")))
@@ -22,7 +22,7 @@ func stored(rec *sink.Record, restamped bool) *sink.Record {
 	return rec
 }
 
-// A dead record is read back as what it was, whatever became of its timestamp.
+// ParseDeadLetter returns the original record, whether its timestamp was replaced or not.
 func TestParseDeadRecord(t *testing.T) {
 	for name, restamped := range map[string]bool{"as it is": false, "restamped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestParseDeadRecord(t *testing.T) {
 	}
 }
 
-// What has more headers of a dead letter than the relay writes is none: a row that was sent to the topic, or
-// a dead letter of an earlier version whose row has chosen some.
+// A record with more dead-letter headers than the relay writes is not a dead letter: it may be a row that was sent
+// to the topic, or a dead letter of an earlier version whose row set such headers.
 func TestParseDeadLetterRejectsForgedHeaders(t *testing.T) {
 	genuine := func() []sink.Header {
 		return DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Headers: []sink.Header{header("id", "1")}}, "too large").Headers
@@ -70,15 +70,15 @@ func TestParseDeadLetterRejectsForgedHeaders(t *testing.T) {
 	}
 }
 
-// What was refused as a row becomes the record it was to be once its cause is corrected; until
-// then it is refused as before.
+// When the cause is fixed, Revive returns the record of a rejected row. Before that, it returns the same error as
+// before.
 func TestRevive(t *testing.T) {
 	blob := func(rel *decoder.Relation) { rel.Columns[5] = decoder.Column{Name: "payload", TypeOID: oidBytea} }
 	for name, tc := range map[string]struct {
-		table  func(*decoder.Relation) // of the row, if not the usual one
-		now    func(*decoder.Relation) // what has become of the table
+		table  func(*decoder.Relation) // of the row; nil: the default table
+		now    func(*decoder.Relation) // changes of the table since then
 		values map[string]string
-		refuse bool // also by the correct configuration
+		refuse bool // even with the correct configuration
 	}{
 		"a row":                {},
 		"NULL":                 {values: map[string]string{"payload": null, "headers": null}},

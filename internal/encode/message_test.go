@@ -59,7 +59,7 @@ func TestMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := debezium(tc.config)
-			cfg.Debezium.ContextHeaders = true // of tables' rows only
+			cfg.Debezium.ContextHeaders = true // these headers apply only to rows of tables
 			r := newRouter(t, cfg)
 			var rec sink.Record
 			for range 2 {
@@ -115,7 +115,7 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// deepMessage is a message whose payload has n levels.
+// deepMessage returns a message whose payload has n levels.
 func deepMessage(n int) string {
 	return `{"id":"1","aggregatetype":"order","aggregateid":"o-1","type":"T","payload":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}"
 }
@@ -128,7 +128,7 @@ func manyMembers(n int) string {
 	return "{" + b.String()[1:] + "}"
 }
 
-// A message at the limits is a row.
+// A message at the limits is a valid row.
 func TestMessageAtTheLimits(t *testing.T) {
 	r := newRouter(t, debezium(nil))
 	for _, content := range []string{
@@ -141,7 +141,7 @@ func TestMessageAtTheLimits(t *testing.T) {
 	}
 }
 
-// TestMessageShapes: messages that all have other members do not fill the memory.
+// TestMessageShapes: messages with ever different members do not use more and more memory.
 func TestMessageShapes(t *testing.T) {
 	r := newRouter(t, debezium(nil))
 	for i := range messageShapes + 10 {
@@ -168,7 +168,7 @@ func TestMessageShapes(t *testing.T) {
 	}
 }
 
-// FuzzMessage: no content makes it panic, and an error shows none of it but the id.
+// FuzzMessage: no content causes a panic, and an error contains nothing of the content except the id.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"id":"1","aggregatetype":"o","aggregateid":"a","payload":{"a":[1,null]}}`))
 	r, err := New(debezium(func(c *Config) { c.Encoding.Value = connect.JSON }))

@@ -20,7 +20,7 @@ const (
 	oidOwn     = 16400 // of types that are not built in
 )
 
-// typedTable is a table with columns of many types.
+// typedTable returns a table with columns of many types.
 func typedTable() *decoder.Relation {
 	return &decoder.Relation{OID: 16390, Namespace: "public", Name: "outbox", ReplicaIdentity: 'd', Columns: []decoder.Column{
 		{Name: "id", TypeOID: oidUUID, TypeModifier: -1, Key: true},
@@ -42,8 +42,8 @@ func typedTable() *decoder.Relation {
 	}}
 }
 
-// catalog says of typedTable that id, aggregatetype, aggregateid, type and version are NOT NULL, and that
-// tenant has a default.
+// catalog describes typedTable: id, aggregatetype, aggregateid, type and version are NOT NULL, and tenant has a
+// default.
 func catalog(rel *decoder.Relation) ([]connect.Column, error) {
 	var types typing
 	var out []connect.Column
@@ -62,7 +62,7 @@ func catalog(rel *decoder.Relation) ([]connect.Column, error) {
 	return out, nil
 }
 
-// debezium is a configuration as the importer writes it.
+// debezium returns a configuration as the importer writes it.
 func debezium(change func(*Config)) Config {
 	cfg := Config{
 		Columns:  Columns{ID: "id", Key: "aggregateid", Route: "aggregatetype", Payload: "payload"},
@@ -95,7 +95,7 @@ func place(to Target, columns ...string) []Placement {
 	return out
 }
 
-// lines is all of a record, one part a line.
+// lines returns all parts of a record, one per line.
 func lines(rec *sink.Record) string {
 	out := append(printed(rec), "at "+rec.Timestamp.UTC().Format(time.RFC3339Nano))
 	return strings.Join(out, "\n")
@@ -105,7 +105,7 @@ func TestProfile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config func(*Config)
 		row    map[string]string
-		want   string // key, value, headers but id; at if it is not the transaction's
+		want   string // key, value, headers except id; at if it differs from the transaction's time
 	}{
 		"strings": {
 			row:  map[string]string{"payload": `{"b": 2.50, "aa": [1, 2]}`},
@@ -220,7 +220,7 @@ func TestProfile(t *testing.T) {
 				want += "\nat " + tx.Timestamp.UTC().Format(time.RFC3339Nano)
 			}
 			var got sink.Record
-			for range 2 { // the second time out of used buffers
+			for range 2 { // the second time with reused buffers
 				if err := r.Route(tx, 0, row(typedTable(), tc.row), &got); err != nil {
 					t.Fatal(err)
 				}
@@ -235,7 +235,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestContextHeaders: they come first, and the run's id is another one for each Router.
+// TestContextHeaders: the context headers come first. Each Router has its own run id.
 func TestContextHeaders(t *testing.T) {
 	cfg := debezium(func(c *Config) { c.Debezium.ContextHeaders, c.Encoding.Headers = true, connect.JSON })
 	seen := map[string]bool{}
@@ -321,7 +321,7 @@ func TestRefusedRows(t *testing.T) {
 	}
 }
 
-// TestRefusedTables: a table whose columns cannot serve is found before its first row.
+// TestRefusedTables: Check rejects a table with unsuitable columns before its first row.
 func TestRefusedTables(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config func(*Config)

@@ -23,7 +23,7 @@ var (
 
 const oidUUID = 2950
 
-// outboxTable is the table of the migrations, as the stream describes it.
+// outboxTable returns the table of package migrations, as the stream describes it.
 func outboxTable() *decoder.Relation {
 	return &decoder.Relation{OID: 16385, Namespace: "public", Name: "outbox", Columns: []decoder.Column{
 		{Name: "id", TypeOID: oidUUID, Key: true},
@@ -39,11 +39,10 @@ func outboxTable() *decoder.Relation {
 	}}
 }
 
-// null is SQL NULL in the values given to row.
+// null represents SQL NULL in the values for row.
 const null = "\x00null"
 
-// row returns an insert into rel: every column takes its value from values, the rest are
-// those of a plain order event.
+// row returns an insert into rel. Columns that are not in values have the values of a plain order event.
 func row(rel *decoder.Relation, values map[string]string) *decoder.Insert {
 	plain := map[string]string{
 		"id": "5f0c7a7e-0000-7000-8000-000000000001", "position": "1",
@@ -172,11 +171,11 @@ func TestRecord(t *testing.T) {
 				tc.want(&want)
 			}
 			var got sink.Record
-			for range 2 { // the second time out of used buffers
+			for range 2 { // the second time with reused buffers
 				if err := r.Route(tx, 3, row(outboxTable(), tc.row), &got); err != nil {
 					t.Fatal(err)
 				}
-				// cmp tells nil from empty: null is not empty
+				// cmp distinguishes nil from empty, as null is not empty.
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("record (-want +got):\n%s", diff)
 				}
@@ -287,8 +286,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// A table whose definition changes in mid-stream comes as a new *Relation: columns may have
-// moved.
+// If the definition of a table changes, the stream returns a new *Relation, whose columns may have another order.
 func TestDefinitionChanges(t *testing.T) {
 	r, err := New(defaultConfig(nil))
 	if err != nil {
@@ -342,7 +340,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// A row takes no allocation of its own, headers and bytea included.
+// Routing a row allocates nothing, even with headers and bytea.
 func TestAllocations(t *testing.T) {
 	r, err := New(defaultConfig(func(c *Config) { c.Place = []Placement{{Column: "blob", To: ToHeader}} }))
 	if err != nil {
@@ -381,10 +379,10 @@ func TestFixedTopic(t *testing.T) {
 		want  string
 	}{
 		{"orders", nil, "orders"},
-		{"", nil, ""}, // the default has a column
+		{"", nil, ""}, // the default requires a column
 		{"orders.${type}", nil, ""},
 		{"a.b", []TopicRule{{Match: `(.*)\.(.*)`, Replace: "$2-$1"}}, "b-a"},
-		{"$$", nil, ""}, // not legal
+		{"$$", nil, ""}, // not a legal topic name
 	} {
 		if got := (Config{Topic: tt.topic, TopicRules: tt.rules}).FixedTopic(); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.topic, got, tt.want)

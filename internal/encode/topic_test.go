@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Neither a row nor a message reaches a topic of the relay itself, whatever part of the name it
-// chooses, and also where a rule makes the name.
+// The router rejects a row or message whose topic is one of the relay's own. That holds for any template, and if a
+// topic rule produces the name.
 func TestReservedTopics(t *testing.T) {
 	for template, aggregate := range map[string]string{
 		"${route}": "outbox-cdc.positions", "outbox-cdc.${route}": "positions", "x-${route}": "positions",
@@ -46,7 +46,7 @@ func TestReservedTopics(t *testing.T) {
 	}
 }
 
-// The prefix of all topics is known as far as rows do not decide it.
+// TopicPrefix returns the part of the topic name that is the same for all rows.
 func TestTopicPrefix(t *testing.T) {
 	for template, want := range map[string]string{"orders": "orders", "": "outbox.event.", "a.${route}.b": "a.", "${route}": "", "${route}.b": ""} {
 		if got := (Config{Topic: template}).TopicPrefix(); got != want {

@@ -11,8 +11,8 @@ import (
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// The column of the trace context becomes headers, however its writer has put them down, behind
-// those that the row has, which it does not repeat.
+// The trace context column becomes headers, in any of its formats. They come after the row's own headers, and do
+// not repeat them.
 func TestTraceContext(t *testing.T) {
 	const state = "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7"
 	for name, tc := range map[string]struct{ column, headers, want string }{
@@ -53,7 +53,7 @@ func TestTraceContext(t *testing.T) {
 	}
 }
 
-// A table without the column is refused: it was asked for.
+// If the configured column is missing, the router rejects the table.
 func TestTraceContextColumnMissing(t *testing.T) {
 	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "trace" }))
 	if err != nil {
@@ -64,7 +64,7 @@ func TestTraceContextColumnMissing(t *testing.T) {
 	}
 }
 
-// The trace context, too, takes no allocation.
+// The trace context allocates nothing either.
 func TestTraceContextAllocations(t *testing.T) {
 	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
 	if err != nil {
@@ -79,7 +79,7 @@ func TestTraceContextAllocations(t *testing.T) {
 	}
 }
 
-// FuzzTraceContext: whatever the column holds, a record is made of the row.
+// FuzzTraceContext: for any content of the column, the row becomes a record.
 func FuzzTraceContext(f *testing.F) {
 	f.Add(traceparent)
 	f.Add("#x\na\\=b=c\\")

@@ -13,8 +13,7 @@ import (
 
 const otherID = "5f0c7a7e-0000-7000-8000-000000000002"
 
-// update returns a change of the usual row to after, as a table with the relation's replica
-// identity sends it.
+// update returns an update of the default row to after, as a table with the relation's replica identity sends it.
 func update(rel *decoder.Relation, after map[string]string) *decoder.Update {
 	u := &decoder.Update{Relation: rel, New: row(rel, after).Row, Old: row(rel, nil).Row, OldKind: decoder.OldRow}
 	if rel.ReplicaIdentity == 'f' {
@@ -94,8 +93,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateOfALargeRow: what is stored out of line and has not changed comes with the old row,
-// or not at all.
+// TestUpdateOfALargeRow: Postgres sends an unchanged TOASTed value only with the old row, if the replica identity
+// is full.
 func TestUpdateOfALargeRow(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) { c.OnUpdate = UpdateIgnore }))
 	for identity, want := range map[byte]string{'f': `{"total": 12345678901234567890.10}`, 'd': ""} {
@@ -128,7 +127,7 @@ func TestUpdateStops(t *testing.T) {
 	}
 }
 
-// TestUpdateWithoutCatalog: a catalog that does not answer is no fault of the row.
+// TestUpdateWithoutCatalog: an unavailable catalog is not an error of the row.
 func TestUpdateWithoutCatalog(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) {
 		c.OnUpdate, c.Debezium.ContextHeaders, c.Encoding.Headers = UpdateWarn, true, connect.JSONSchema

@@ -84,8 +84,8 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
-// TestSchemaNames: a schema has the name of its row's route. Debezium keeps the first name, for a
-// version or else for a type of payload, and for all tables; so does Exact.
+// TestSchemaNames: the schema name comes from the row's route. Debezium, and Exact, keep the first name per schema
+// version, or else per payload type, for all tables.
 func TestSchemaNames(t *testing.T) {
 	for _, tc := range []struct {
 		exact   bool
@@ -120,8 +120,8 @@ func TestSchemaNames(t *testing.T) {
 	}
 }
 
-// TestExpand: a payload that is a document is that document; what has no form as one is refused
-// where that is asked for.
+// TestExpand: a payload that is a document is expanded. With Exact, a document without an exact equivalent is
+// rejected.
 func TestExpand(t *testing.T) {
 	for _, tc := range []struct {
 		config  func(*Config)
@@ -149,7 +149,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// An encoded row takes no allocation of its own either.
+// Routing a row with encodings allocates nothing either.
 func TestEncodedAllocations(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) {
 		c.Encoding = Encodings{Key: connect.JSON, Value: connect.JSON, Headers: connect.Simple}

@@ -2,7 +2,7 @@ package connect
 
 import "testing"
 
-// What common columns cost in the encodings that change them.
+// BenchmarkAppend measures common columns in the encodings that change their bytes.
 func BenchmarkAppend(b *testing.B) {
 	for _, bc := range []struct {
 		name string

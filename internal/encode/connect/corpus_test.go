@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A recorded is one part of a record of the real connector, beside the text of the column that
-// it came from; see testdata/README.md.
+// A recorded is one part of a record that the real connector wrote, with the text of its column. See
+// testdata/README.md.
 type recorded struct {
 	recordedColumn
 	Case     string
@@ -19,7 +19,7 @@ type recorded struct {
 	Want     *string // base64; nil: null
 	Modes    map[string]string
 	Expand   map[string]string
-	Members  []struct { // of the envelope, behind the payload
+	Members  []struct { // of the envelope, after the payload
 		recordedColumn
 		Name string
 	}
@@ -49,7 +49,7 @@ func (c recordedColumn) bytes() []byte {
 	return append([]byte{}, *c.Text...)
 }
 
-// write returns what the field, or the envelope around it, makes of the value; nil is a null.
+// write returns the encoded value, or the envelope with it. nil is a null.
 func (r *recorded) write(t *testing.T, exact bool) ([]byte, error) {
 	t.Helper()
 	f := r.field(t, r.Modes, exact)
@@ -81,7 +81,7 @@ func (r *recorded) write(t *testing.T, exact bool) ([]byte, error) {
 	return out, err
 }
 
-// schemaOf returns the name and the version of a recorded schema, which are the router's matter.
+// schemaOf returns the name and the version of a recorded schema. The router sets them, not this package.
 func schemaOf(t *testing.T, want *string) (name string, version *int32) {
 	t.Helper()
 	var doc struct {
@@ -94,11 +94,11 @@ func schemaOf(t *testing.T, want *string) (name string, version *int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = json.Unmarshal(data, &doc) // Java's description of a struct has none
+	_ = json.Unmarshal(data, &doc) // Java's text for a struct has none
 	return doc.Schema.Name, doc.Schema.Version
 }
 
-// damage says why what was recorded is nothing to want, "" if it is.
+// damage returns how the connector damaged the value, or "" if it did not.
 func (r *recorded) damage(want []byte) string {
 	switch {
 	case bytes.HasPrefix(want, []byte("java.nio.HeapByteBuffer[")):
@@ -115,8 +115,8 @@ func (r *recorded) damage(want []byte) string {
 	return ""
 }
 
-// Every part of the recorded records is written byte for byte, but for damage: that is refused
-// if exact, and otherwise something better.
+// The package writes every part of the recorded records byte for byte, except damaged ones. It rejects those if
+// exact is set, and otherwise writes a better value.
 func TestRecorded(t *testing.T) {
 	file, err := os.Open("testdata/corpus.jsonl")
 	if err != nil {

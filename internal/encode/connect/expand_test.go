@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A goldenDocument is a payload as Debezium's event router expanded it and JsonConverter wrote it.
+// A goldenDocument is a payload that Debezium's event router expanded and JsonConverter wrote.
 type goldenDocument struct {
 	Options map[string]string
 	Text    string
@@ -20,7 +20,7 @@ type goldenDocument struct {
 	Error   string // the task failed
 }
 
-// expansionOf reads the router's options, which have the given prefix.
+// expansionOf reads the router's options. Their names have the given prefix.
 func expansionOf(options map[string]string, prefix string) Expansion {
 	return Expansion{
 		Nulls:       options[prefix+"table.json.payload.null.behavior"] == "optional_bytes",
@@ -51,7 +51,7 @@ func goldenDocuments(tb testing.TB) []goldenDocument {
 	return all
 }
 
-// damage says why what Debezium wrote, or did not write, is nothing to want; "" if it is.
+// damage returns how Debezium damaged the document, or "" if it did not.
 func (g *goldenDocument) damage(enc Encoding) string {
 	var schema struct{ Schema json.RawMessage }
 	_ = json.Unmarshal([]byte(g.Schema), &schema)
@@ -70,8 +70,8 @@ func (g *goldenDocument) damage(enc Encoding) string {
 	return ""
 }
 
-// lucky are documents for which Debezium's outcome depends on the order of a hash set that is
-// another in every process: there, members can come in another order, or fail.
+// lucky reports whether Debezium's result depends on the order of a Java hash set, which differs in every process.
+// Members may have another order, or the task may fail.
 func (g *goldenDocument) lucky() bool {
 	switch g.Text {
 	case `{"p":[{"o":{"a":1,"b":2}},{"o":{"a":1}}]}`:
@@ -93,8 +93,8 @@ func documentField(tb testing.TB, exact bool) *Field {
 	return f
 }
 
-// What the router and JsonConverter make of a document, AppendExpanded makes of it, but for
-// damage: that is refused if exact, and otherwise keeps every value.
+// AppendExpanded writes the same as the router and JsonConverter, except for damaged documents. It rejects those if
+// exact is set, and otherwise keeps every value.
 func TestExpandGolden(t *testing.T) {
 	loose, exact := documentField(t, false), documentField(t, true)
 	for _, g := range goldenDocuments(t) {
@@ -125,13 +125,13 @@ func TestExpandGolden(t *testing.T) {
 	}
 }
 
-// keepsAll fails unless everything in the document but nulls and empty arrays is in the output.
+// keepsAll fails unless the output contains everything of the document except nulls and empty arrays.
 func keepsAll(t *testing.T, x Expansion, text string, out []byte) {
 	t.Helper()
 	var in, is any
 	err := json.NewDecoder(strings.NewReader(text)).Decode(&in)
 	if _, beyond := errors.AsType[*json.UnmarshalTypeError](err); beyond {
-		return // a number beyond float64, which is what Decode takes
+		return // a number beyond float64, which Decode cannot read
 	}
 	if err != nil {
 		t.Fatal(err)

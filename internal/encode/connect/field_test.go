@@ -45,7 +45,7 @@ func TestNewFieldRefuses(t *testing.T) {
 	}
 }
 
-// Raw and bytes are the column's own bytes, and only bytea has bytes.
+// Raw and Bytes write the column's own bytes. Bytes accepts only bytea.
 func TestRawAndBytes(t *testing.T) {
 	for _, tc := range []struct {
 		oid   uint32
@@ -74,7 +74,8 @@ func TestRawAndBytes(t *testing.T) {
 	}
 }
 
-// NULL is a null, the word null, or a payload that is null; with a default it is damage.
+// NULL becomes a null, the word null, or a null payload. In a column with a default, Debezium writes the default
+// instead.
 func TestNull(t *testing.T) {
 	plain, preset := column(oidText, "text"), column(oidText, "text")
 	preset.Default = new(`{"`)
@@ -110,7 +111,7 @@ func TestNull(t *testing.T) {
 func TestVerbatim(t *testing.T) {
 	for _, tc := range []struct {
 		oid  uint32
-		want string // the encodings that leave it alone
+		want string // the encodings that leave it unchanged
 	}{
 		{oidText, "raw string simple"},
 		{oidUUID, "raw string simple"},
@@ -162,8 +163,8 @@ func TestMillis(t *testing.T) {
 	}
 }
 
-// What a session with other settings, or another type, would print is an error that does not
-// show it.
+// A text that Postgres prints only with other settings, or for another type, is an error. The error does not
+// contain the text.
 func TestAppendRefuses(t *testing.T) {
 	intArray := Column{Name: "a", Type: Type{OID: 1007, Elem: &Type{OID: oidInt4}, Modifier: -1}}
 	for _, tc := range []struct {
@@ -214,7 +215,8 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-// A scale below zero, which Debezium takes for 2046, is none; money has other locales' brackets.
+// Debezium reads a negative scale as 2046, and this package reads it correctly. The money format of other locales
+// may use brackets.
 func TestBetterNumbers(t *testing.T) {
 	numeric := column(oidNumeric, "")
 	numeric.Type.Modifier = 8<<16 + (2048 - 2) + 4 // numeric(8,-2)
@@ -236,7 +238,7 @@ func TestBetterNumbers(t *testing.T) {
 	}
 }
 
-// The digits of a numeric of any length become those of BigInteger.toByteArray.
+// A numeric of any length is encoded like BigInteger.toByteArray.
 func TestUnscaled(t *testing.T) {
 	for _, tc := range []struct {
 		text string

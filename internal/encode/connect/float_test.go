@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Doubles (d) and floats (f) are spelled as Java 17 does, half of them not the shortest way.
+// Doubles (d) and floats (f) are formatted as in Java 17. Half of them are not in their shortest form.
 func TestJavaFloats(t *testing.T) {
 	file, err := os.ReadFile("testdata/floats.txt")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestJavaFloats(t *testing.T) {
 	}
 }
 
-// digits returns a number's digits without zeros at the ends.
+// digits returns the digits of a number without leading and trailing zeros.
 func digits(number string) string {
 	mantissa, _, _ := strings.Cut(strings.ToUpper(number), "E")
 	return strings.Trim(strings.NewReplacer("-", "", ".", "").Replace(mantissa), "0")

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// everyType is one of each type and mode that the golden values know.
+// everyType returns a field for each type and mode of the golden values.
 func everyType(tb testing.TB) (fields []*Field) {
 	tb.Helper()
 	seen := map[string]bool{}
@@ -28,8 +28,8 @@ func everyType(tb testing.TB) (fields []*Field) {
 	return fields
 }
 
-// No text makes a Field panic, change what is in dst, or write JSON that is none; and what is
-// called verbatim is.
+// For any text, a Field does not panic, does not change dst, and writes valid JSON. If Verbatim is true, it writes
+// the text unchanged.
 func FuzzAppend(f *testing.F) {
 	for _, g := range goldens(f) {
 		if g.Text != nil {
@@ -60,7 +60,7 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// No document makes an expansion panic, or write JSON that is none, or lose a value.
+// For any document, an expansion does not panic, writes valid JSON, and loses no value.
 func FuzzExpand(f *testing.F) {
 	for _, g := range goldenDocuments(f) {
 		f.Add([]byte(g.Text), g.Options["table.json.payload.null.behavior"] != "", g.Options["table.json.payload.empty.array.behavior"] != "")
@@ -73,13 +73,13 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// A number of 700 digits beside a smaller object in the same array loses no digit.
+// A number of 700 digits next to a smaller object in the same array keeps all its digits.
 func TestExpandLongNumber(t *testing.T) {
 	text := `{"p":[{"o":{"a":` + strings.Repeat("6", 700) + `,"b":2}},{"o":{"a":1}}]}`
 	checkExpansion(t, documentField(t, false), []byte(text), Expansion{EmptyArrays: true})
 }
 
-// checkExpansion expands text, which is UTF-8.
+// checkExpansion expands text, which must be UTF-8, and checks the result.
 func checkExpansion(t *testing.T, field *Field, text []byte, x Expansion) {
 	t.Helper()
 	for _, enc := range []Encoding{JSON, JSONSchema} {

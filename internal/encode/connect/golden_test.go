@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// A golden is a value as Debezium's own converter and Connect's own ones wrote it; see
-// testdata/README.md. An encoding that is absent threw an exception.
+// A golden is a value that Debezium's and Connect's own converters wrote. See testdata/README.md. If an encoding is
+// missing, its converter threw an exception.
 type golden struct {
-	SQL         string // the column's type
+	SQL         string // the type of the column
 	Type        Type
 	Modes       map[string]string
 	Text        *string
@@ -90,7 +90,7 @@ func goldens(tb testing.TB) []golden {
 	return all
 }
 
-// damage says why what Debezium wrote, or did not write, is nothing to want; "" if it is.
+// damage returns how Debezium damaged the value, or "" if it did not.
 func (g *golden) damage(want *string) string {
 	inArray := g.Type.Elem != nil
 	switch text := *g.Text; {
@@ -123,12 +123,12 @@ var (
 	timeAlone = regexp.MustCompile(`^\[?[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z`)
 )
 
-// ours are types that Debezium does not convert and this package does: it does not tell a domain
-// from its base.
+// ours reports whether Debezium does not convert the type and this package does, because it treats a domain like
+// its base type.
 func (g *golden) ours() bool { return g.SQL == "short_text[]" || g.SQL == "money_amount[]" }
 
-// What Debezium's converter and Connect's converters make of a value, this package makes of it,
-// byte for byte, but for damage: that is refused if exact, and otherwise something better.
+// The package writes the same bytes as Debezium's and Connect's converters, except for damaged values. It rejects
+// those if exact is set, and otherwise writes a better value.
 func TestGolden(t *testing.T) {
 	damaged := 0
 	for _, g := range goldens(t) {
@@ -166,7 +166,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Built-in types are recognised by their numbers alone.
+// Built-in types are recognized by their OIDs alone.
 func TestGoldenByOID(t *testing.T) {
 	for _, g := range goldens(t) {
 		known, err := g.field(t, false)
@@ -181,7 +181,7 @@ func TestGoldenByOID(t *testing.T) {
 	}
 }
 
-// write returns what enc makes of the value, nil for a null.
+// write returns the value in the encoding enc, nil for a null.
 func (g *golden) write(f *Field, enc Encoding) (*string, error) {
 	var text []byte
 	if g.Text != nil {

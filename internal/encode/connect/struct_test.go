@@ -58,8 +58,8 @@ func TestStruct(t *testing.T) {
 	}
 }
 
-// Documents at Jackson's limits are documents, beyond them they are text, and one whose missing
-// members would outgrow it is refused.
+// A document within Jackson's limits is expanded. Beyond them it stays text. A document that would become too large
+// with its missing members is rejected.
 func TestExpandLimits(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
 	var scattered strings.Builder
@@ -69,7 +69,7 @@ func TestExpandLimits(t *testing.T) {
 	f := documentField(t, false)
 	for name, tc := range map[string]struct {
 		text string
-		is   string // how the output begins
+		is   string // the beginning of the output
 		err  error
 	}{
 		"deep":        {deep(jsontext.MaxDepth), `{"a":{"a"`, nil},
@@ -96,12 +96,12 @@ func TestExpandLimits(t *testing.T) {
 	}
 }
 
-// deepText is a text in 500 arrays.
+// deepText returns text inside 500 nested arrays.
 func deepText(text string) string {
 	return strings.Repeat("[", 500) + `"` + text + `"` + strings.Repeat("]", 500)
 }
 
-// scatteredBelow is n objects with one member, an object of which each has another member.
+// scatteredBelow returns n objects with one member each. Its value is an object with a different member each time.
 func scatteredBelow(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -110,8 +110,8 @@ func scatteredBelow(n int) string {
 	return b.String()[1:]
 }
 
-// Objects with more members than are looked for one by one keep their order and the last of
-// equal names.
+// Objects with many members use a map for lookups. They keep their order, and the last of several members with the
+// same name counts.
 func TestExpandManyMembers(t *testing.T) {
 	var text, want strings.Builder
 	for i := range 3 * fewMembers {
@@ -127,7 +127,7 @@ func TestExpandManyMembers(t *testing.T) {
 	}
 }
 
-// hstore is a document, as its JSON; a number is none.
+// An hstore value is expanded as its JSON. A number is not a document.
 func TestExpandOtherTypes(t *testing.T) {
 	for _, tc := range []struct {
 		oid        uint32
