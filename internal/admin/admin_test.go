@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// run runs s to the end of the test and returns its address.
+// run runs s until the test ends, and returns its address.
 func run(t *testing.T, s *Server, stat func() relay.Stat) (url string) {
 	t.Helper()
 	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// A browser is a headless Chromium with one open page, driven over a pair of pipes:
+// A browser is a headless Chromium with one open page. The test controls it through a pair of pipes:
 // https://chromedevtools.github.io/devtools-protocol/
 type browser struct {
 	t        *testing.T
@@ -23,7 +23,7 @@ type browser struct {
 	messages chan reply
 	session  string
 	id       int
-	problems []string // what the page's console complained of
+	problems []string // errors in the page's console
 }
 
 type reply struct {
@@ -46,10 +46,11 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The context of the test ends before its cleanup, and a killed Chromium leaves processes behind that write its profile.
+	// The context of the test ends before its cleanup. If Chromium were killed then, its child processes would
+	// remain and write to its profile.
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--hide-scrollbars", "--no-first-run", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
-	cmd.ExtraFiles = []*os.File{childIn, childOut} // 3 and 4
+	cmd.ExtraFiles = []*os.File{childIn, childOut} // file descriptors 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func startBrowser(t *testing.T) *browser {
 		out.Close()
 		for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); time.Sleep(time.Millisecond) {
 			if syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) != nil {
-				return // none of its processes is left
+				return // all of its processes have exited
 			}
 		}
 	})
@@ -144,14 +145,14 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	}
 }
 
-// size sets the window and what the user prefers.
+// size sets the size of the window and the preferred color scheme.
 func (b *browser) size(width, height int, scheme string) {
 	b.t.Helper()
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// open goes to url and waits until the page has asked twice how the relay is.
+// open loads url and waits until the page has requested the status twice.
 func (b *browser) open(url string) {
 	b.t.Helper()
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
@@ -172,7 +173,7 @@ func (b *browser) eval(expression string) any {
 	return out.Result.Value
 }
 
-// until waits for an expression in the page to be true.
+// until waits until an expression in the page is true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
 	deadline := time.Now().Add(15 * time.Second)
@@ -184,7 +185,7 @@ func (b *browser) until(expression string) {
 	}
 }
 
-// text is what the page shows where the selector leads.
+// text returns the text of the first element that matches the selector.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
 	text, _ := b.eval(fmt.Sprintf(`document.querySelector(%q).innerText`, selector)).(string)
@@ -203,7 +204,7 @@ func (b *browser) press(key string) {
 	}
 }
 
-// shoot writes a picture of the whole page.
+// shoot writes a screenshot of the whole page.
 func (b *browser) shoot(path string) {
 	b.t.Helper()
 	var out struct{ Data string }

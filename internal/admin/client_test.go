@@ -39,7 +39,7 @@ func client(t *testing.T, address string) *Client {
 	return c
 }
 
-// A client gets what the server knows, and what is not known is no number.
+// A client returns the values of the server. An unknown value is nil, not a number.
 func TestClient(t *testing.T) {
 	st := healthy()
 	_, url := serve(t, nil, func() relay.Stat { return st })
@@ -90,7 +90,7 @@ func TestClientOfOneThatIsNotWell(t *testing.T) {
 	}
 }
 
-// What is no relay is told as that, and its answer is not shown.
+// If the server is not a relay, the error says so and does not contain the response.
 func TestClientOfSomethingElse(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"another program": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("c4n4ry")) },

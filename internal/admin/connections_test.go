@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pipes is a listener without a network: what a client does not read, the server cannot write.
+// pipes is a listener without a network. The server cannot write until the client reads.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -26,7 +26,7 @@ func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 // A peer is one connection to the server.
 type peer struct{ net.Conn }
 
-// dial opens a connection, sends what is given, and waits until the server has done what it does then.
+// dial opens a connection, sends the given text, and waits until the server is idle.
 func (p pipes) dial(t *testing.T, send string) peer {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -41,15 +41,15 @@ func (p pipes) dial(t *testing.T, send string) peer {
 	return peer{ours}
 }
 
-// closed reports whether the server has closed the connection; what it has sent is read.
+// closed reports whether the server has closed the connection. It discards what the server has sent.
 func (c peer) closed() bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := io.Copy(io.Discard, c)
 	return err == nil
 }
 
-// However many connections there are, a new one gets its answer. It takes the place of the one that has been idle for
-// the longest time, and only if there is none, of a client that does not read its answer.
+// At the connection limit, a new connection still gets a response. The server closes the connection that has been
+// idle for the longest time. If none is idle, it closes one whose client does not read.
 func TestConnectionsAreLimited(t *testing.T) {
 	const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for name, idle := range map[string]string{
@@ -66,7 +66,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 
 				first := listener.dial(t, idle)
 				var others []peer
-				for range maxConnections - 1 { // they all wait for their client to read, and came later
+				for range maxConnections - 1 { // later connections, all with an unread response
 					time.Sleep(time.Millisecond)
 					others = append(others, listener.dial(t, request))
 				}

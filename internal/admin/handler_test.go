@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// ask sends a request and returns the answer and, read, its body.
+// ask sends a request and returns the response with its body.
 func ask(t *testing.T, method, url, host string) (status int, header http.Header, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -71,7 +71,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	}
 }
 
-// A request that does not come, or with a header that does not end, is not waited for long.
+// The server waits only a short time for a request, and rejects a header that is too large.
 func TestSlowAndLargeRequests(t *testing.T) {
 	_, url := serve(t, nil, healthy)
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"))
@@ -92,7 +92,7 @@ func TestProbes(t *testing.T) {
 	set := func(st *relay.Stat, state relay.State, role relay.Role) { st.State, st.Role = state, role }
 	for name, test := range map[string]struct {
 		alter       func(*relay.Stat)
-		after       time.Duration // since the look
+		after       time.Duration // since the last look
 		ready, live string
 	}{
 		"idle":     {func(st *relay.Stat) { st.Sink = sink.Stat{} }, 0, "", ""},
@@ -156,7 +156,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// The active relay and its standby are both ready, so that a rolling update finishes, and name their role.
+// The active relay and its standby are both ready, so that a rolling update finishes. Both name their role.
 func TestReadyzNamesTheRole(t *testing.T) {
 	for _, role := range []relay.Role{relay.Active, relay.Standby} {
 		st := healthy()

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of metrics into docs/metrics.md")
 
-// gather returns the metrics of a relay of which everything is known, by name.
+// gather returns the metrics of a relay by name. All values of the relay are known.
 func gather(t *testing.T, stat relay.Stat) map[string]*dto.MetricFamily {
 	t.Helper()
 	s := New(Config{Name: "orders", Version: "v1.0.0"}, discard())
@@ -62,7 +62,7 @@ func values(f *dto.MetricFamily, label string) map[string]float64 {
 	return out
 }
 
-// Prometheus can tell a standby from a relay that does not stream because of an error.
+// Prometheus can distinguish a standby from a relay that does not stream because of an error.
 func TestMetricsOfAStandby(t *testing.T) {
 	for role, want := range map[relay.Role]float64{relay.Standby: 1, relay.NoRole: 0} {
 		st := healthy()
@@ -140,7 +140,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// However many topics there are, labels are few, and no count moves between them.
+// The number of topic labels is limited. A count never moves from one label to another.
 func TestTopicLabelsAreCapped(t *testing.T) {
 	s := New(Config{}, discard())
 	st := relay.Stat{Sink: sink.Stat{Topics: make(map[string]sink.TopicStat)}}
@@ -197,7 +197,8 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
-// Who asks for OpenMetrics gets the trace of a slow one with its bucket; who does not, does not.
+// With OpenMetrics, a client gets the trace id of a slow transaction as an exemplar. With other formats it does
+// not.
 func TestExemplars(t *testing.T) {
 	s, url := serve(t, nil, healthy)
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -241,7 +242,7 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
-// TestReference holds the documented table to the registry; -update writes it.
+// TestReference checks the documented table against the registry. -update writes it.
 func TestReference(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
@@ -268,7 +269,7 @@ func TestReference(t *testing.T) {
 	doctest.CheckPart(t, "../../docs/metrics.md", "metrics", want.String(), *update)
 }
 
-// What a transaction, or a request, costs to be measured.
+// BenchmarkObserve measures the cost of recording one transaction or request.
 func BenchmarkObserve(b *testing.B) {
 	l := newLatency(commitToAckSeconds())
 	for i := range b.N {

@@ -15,7 +15,7 @@ import (
 
 var shots = flag.String("shots", "", "directory that pictures of the page are written to")
 
-// busy makes the relay look as if it had been at work for a quarter of an hour.
+// busy gives the Server a history as if the relay had been busy for a quarter of an hour.
 func busy(s *Server, now relay.Stat) {
 	at := time.Now()
 	for i := range kept {
@@ -48,7 +48,7 @@ func healthy() relay.Stat {
 	}
 }
 
-// newServer returns a Server that fill may have given a past.
+// newServer returns a Server. fill may give it a history.
 func newServer(fill func(*Server)) *Server {
 	s := New(Config{
 		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
@@ -62,20 +62,20 @@ func newServer(fill func(*Server)) *Server {
 	return s
 }
 
-// serve runs a Server over what stat says.
+// serve runs a Server with the given stat.
 func serve(t *testing.T, fill func(*Server), stat func() relay.Stat) (s *Server, url string) {
 	t.Helper()
 	s = newServer(fill)
 	return s, run(t, s, stat)
 }
 
-// A situation is one a relay may be in, and what the page has to say of it.
+// A situation is a state of the relay, with the texts that the page must show.
 type situation struct {
 	name, verdict, why, todo string
-	alter                    func(*relay.Stat) // of a relay that was busy; nil: it was not
+	alter                    func(*relay.Stat) // changes the Stat of a busy relay; nil: the relay is idle
 }
 
-// build returns how the relay is, and what gives a Server its past.
+// build returns the relay's Stat, and the function that gives a Server its history.
 func (s *situation) build() (st relay.Stat, fill func(*Server)) {
 	st = healthy()
 	if s.alter == nil {
@@ -122,7 +122,7 @@ var situations = []situation{
 	}},
 }
 
-// The page shows the verdict that /status has.
+// The page shows the verdict of /status.
 func TestVerdict(t *testing.T) {
 	for _, test := range situations {
 		st, fill := test.build()
@@ -135,8 +135,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The page says in its first lines how the relay is, why not well, and what to do, with every
-// number in its place, in a real browser and under its own strict policy.
+// At its top, the page shows the state of the relay, the reason and the advice, with every number in its place. The
+// test uses a real browser and the page's own strict content security policy.
 func TestPage(t *testing.T) {
 	b := startBrowser(t)
 	for _, test := range situations {
@@ -187,8 +187,8 @@ func picture(b *browser, name string) {
 	}
 }
 
-// What was there before the page was loaded is in its charts; numbers move; keys reach
-// everything; and a relay that is gone is told as that.
+// The charts contain the history from before the page was loaded. Numbers are updated. Every element is reachable
+// by keyboard. If the relay does not respond, the page says so.
 func TestPageLives(t *testing.T) {
 	b := startBrowser(t)
 	var rows uint64

@@ -14,7 +14,7 @@ import (
 // began is the time of the first row.
 var began = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// A scene is rows of a table and what a topic of two partitions holds.
+// A scene is the rows of a table and the contents of a topic with two partitions.
 type scene struct {
 	rules  rules
 	flags  uint8 // of all rows
@@ -27,7 +27,7 @@ type scene struct {
 	unordered, compacted bool
 }
 
-// row returns the record of event n of a key, whose partition and time follow from both.
+// eventOf returns the record of event n of a key. The time follows from n.
 func eventOf(key string, n int) *sink.Record {
 	return &sink.Record{
 		Topic: "t", Partition: sink.AnyPartition, Key: []byte(key), Value: fmt.Appendf(nil, "value %d", n),
@@ -36,7 +36,7 @@ func eventOf(key string, n int) *sink.Record {
 	}
 }
 
-// newScene returns n rows each of the keys a, in partition 0, and b, in partition 1, all delivered.
+// newScene returns n rows for each of two keys, all delivered: a in partition 0, b in partition 1.
 func newScene(n int) *scene {
 	s := &scene{rules: rules{CommitTimes: true}, flags: due}
 	for i := range n {
@@ -98,7 +98,7 @@ func TestAuditOfATopic(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		change func(s *scene)
-		want   Topic // all but Rows and Records
+		want   Topic // all fields except Rows and Records
 		found  []string
 	}{
 		"as it should be": {change: func(*scene) {}},

@@ -2,7 +2,7 @@ package audit
 
 import "testing"
 
-// A transaction is delivered if the snapshot sees it: it ended before the snapshot was taken.
+// A transaction is delivered if the snapshot sees it, that is, if it ended before the snapshot was taken.
 func TestSnapshotSees(t *testing.T) {
 	s := recordedSnapshot{xmin: 10, xmax: 20, running: map[uint64]bool{10: true, 15: true}}
 	for xid, want := range map[uint64]bool{0: false, 9: true, 10: false, 11: true, 15: false, 19: true, 20: false, 21: false} {

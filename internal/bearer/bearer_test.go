@@ -18,7 +18,7 @@ import (
 
 const canary = "c4n4ry"
 
-// endpoint is a token endpoint that knows one client. answer, if not nil, answers instead.
+// endpoint starts a token endpoint that knows one client. If answer is not nil, it handles the requests instead.
 func endpoint(t *testing.T, answer http.HandlerFunc) bearer.ClientCredentials {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,7 +27,7 @@ func endpoint(t *testing.T, answer http.HandlerFunc) bearer.ClientCredentials {
 			return
 		}
 		id, secret, ok := r.BasicAuth()
-		if !ok { // the other way to say it: RFC 6749, 2.3.1
+		if !ok { // the other way to send them: RFC 6749, 2.3.1
 			id, secret = r.FormValue("client_id"), r.FormValue("client_secret")
 		}
 		if id != "relay" || secret != canary || r.FormValue("grant_type") != "client_credentials" {
@@ -46,7 +46,7 @@ func endpoint(t *testing.T, answer http.HandlerFunc) bearer.ClientCredentials {
 	}
 }
 
-// refuse answers as the RFC says, and repeats the secret.
+// refuse responds as RFC 6749 defines, and includes the secret in the description.
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -96,7 +96,7 @@ func TestNoToken(t *testing.T) {
 	}
 }
 
-// TestRedirectIsNotFollowed: whoever is named there does not get the secret.
+// TestRedirectIsNotFollowed: the target of a redirect does not get the secret.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
 	defer elsewhere.Close()
@@ -108,7 +108,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestSecretIsRead for each request, and what is wrong with it is said.
+// TestSecretIsRead: the secret is read for each request, and an error of reading it is returned.
 func TestSecretIsRead(t *testing.T) {
 	c := endpoint(t, nil)
 	secret := "old"
@@ -131,7 +131,7 @@ func TestSecretIsRead(t *testing.T) {
 	}
 }
 
-// TestReuse walks through the life of a token.
+// TestReuse checks each stage in the life of a token.
 func TestReuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -151,11 +151,11 @@ func TestReuse(t *testing.T) {
 		}{
 			{0, nil, "1"},
 			{59 * time.Second, nil, "1"},
-			{2 * time.Second, nil, "2"},      // a minute is over
-			{2 * time.Minute, outage, "2"},   // it is valid for 3 more
-			{0, bearer.ErrRefused, ""},       // whoever says no means it
-			{169 * time.Second, outage, "2"}, // 11 s before its end
-			{2 * time.Second, outage, ""},    // too near
+			{2 * time.Second, nil, "2"},      // more than a minute old
+			{2 * time.Minute, outage, "2"},   // still valid for 3 minutes
+			{0, bearer.ErrRefused, ""},       // a rejection always counts
+			{169 * time.Second, outage, "2"}, // 11 s before it expires
+			{2 * time.Second, outage, ""},    // too close to its expiry
 			{0, nil, "3"},
 		} {
 			time.Sleep(step.after)
@@ -168,7 +168,7 @@ func TestReuse(t *testing.T) {
 	})
 }
 
-// TestShortToken: one that lives for less than a minute is not handed out for a minute.
+// TestShortToken: if a token is valid for less than a minute, it is not reused for a minute.
 func TestShortToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -185,8 +185,8 @@ func TestShortToken(t *testing.T) {
 	})
 }
 
-// TestReuseTogether: connections that begin together share one token, and one that gives up
-// does not wait.
+// TestReuseTogether: connections that start together share one token. If the context of one ends, it returns at
+// once.
 func TestReuseTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
 )
 
-// static puts credentials, and nothing else of AWS, into the environment.
+// static sets credentials in the environment, and clears all other settings of AWS.
 func static(t *testing.T, key, secret, session string) {
 	t.Helper()
 	for name, value := range map[string]string{
@@ -22,7 +22,7 @@ func static(t *testing.T, key, secret, session string) {
 	}
 }
 
-// TestMSK looks at what a broker gets: a presigned request for kafka-cluster:Connect.
+// TestMSK checks the token for the broker: a presigned request for kafka-cluster:Connect.
 func TestMSK(t *testing.T) {
 	static(t, "AKIAEXAMPLE", canary, "session")
 	token, expires, err := bearer.MSK(t.Context(), "eu-central-1")

@@ -25,8 +25,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// TestRatioIsWithinARun has a machine that gets ten times slower in its last
-// two runs: medians of the rates would say 100 ÷ 20.
+// TestRatioIsWithinARun simulates a machine that becomes ten times slower in the last two runs. The ratio of the
+// medians would be 100 ÷ 20.
 func TestRatioIsWithinARun(t *testing.T) {
 	ours := series[float64]{1: 100, 2: 100, 3: 10, 4: 10, 5: 77}
 	theirs := series[float64]{1: 200, 2: 200, 3: 20, 4: 20, 6: 1}

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 )
 
-// drained returns an entry of one run at a rate per second, with one
-// CPU-second per million rows for every cpu.
+// drained returns an entry of one run with the given rate per second. Each unit of cpu is one CPU second per
+// million rows.
 func drained(name, codec string, rate, cpu int, mb int64) *drainEntry {
 	return &drainEntry{Contender: name, Compression: codec, Runs: series[measure.DrainResult]{1: {
 		Contender: name, Rows: rate, Elapsed: 2 * time.Second, Streaming: time.Second,
@@ -102,8 +102,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestOurGate has every rule of the committed file be about something that a
-// suite measures.
+// TestOurGate: every rule of the committed file applies to something that a suite measures.
 func TestOurGate(t *testing.T) {
 	g, err := readGate("../../cmd/outbox-cdc-bench/gate.yaml")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	scripttest.Main(pgtest.Wrap(kafkatest.Wrap(m)), map[string]scripttest.Program{
-		"outbox-cdc-bench": Main, "outbox-cdc": cli.Main, // beside it, where it is looked for
+		"outbox-cdc-bench": Main, "outbox-cdc": cli.Main, // in the same directory, where the benchmark looks for it
 	})
 }
 
@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
 
 func TestServerScripts(t *testing.T) { scripttest.RunOnServers(t, "testdata/servers") }
 
-// onTestServers runs the program, with a build of the relay, on the tests' servers.
+// onTestServers runs the program with a build of the relay on the servers of the tests.
 func onTestServers(t *testing.T, db *pgtest.DB, args ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	args = append(args, "--dsn", db.DSN, "--brokers", strings.Join(kafkatest.Broker(t).Addrs, ","))
@@ -40,7 +40,7 @@ func onTestServers(t *testing.T, db *pgtest.DB, args ...string) (exit int, stdou
 	return exit, out.String(), errs.String()
 }
 
-// measured returns what the program printed, and its report. Nothing of it may stay on the servers.
+// measured returns the output of the program and its report. It fails the test if anything remains on the servers.
 func measured(t *testing.T, args ...string) (printed string, r report) {
 	t.Helper()
 	db := pgtest.Database(t)
@@ -100,7 +100,7 @@ func TestRelayBesideTheFloor(t *testing.T) {
 	}
 }
 
-// TestDebezium measures beside the real one.
+// TestDebezium also measures the real Debezium.
 func TestDebezium(t *testing.T) {
 	t.Parallel()
 	debeziumtest.Need(t)
@@ -116,7 +116,7 @@ func TestDebezium(t *testing.T) {
 	}
 }
 
-// TestFailuresAreReported has a contender that cannot start.
+// TestFailuresAreReported uses a contender that cannot start.
 func TestFailuresAreReported(t *testing.T) {
 	t.Parallel()
 	exit, stdout, stderr := onTestServers(t, pgtest.Database(t),
@@ -130,7 +130,7 @@ func TestFailuresAreReported(t *testing.T) {
 	}
 }
 
-// A server that a flag names is not started.
+// If a flag names a server, the benchmark does not start one.
 func TestOwnServers(t *testing.T) {
 	t.Parallel()
 	major := pgtest.Server(t).Install().Major

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// parse returns what the command line args say.
+// parse returns the settings of the command line args.
 func parse(args []string) (*settings, error) {
 	s := &settings{}
 	cmd := &cobra.Command{}
@@ -65,7 +65,7 @@ func TestDimensionsReplaceTheSuites(t *testing.T) {
 	}
 }
 
-// TestFullIsEverything has no suite measure what full does not.
+// TestFullIsEverything: no suite measures something that full does not.
 func TestFullIsEverything(t *testing.T) {
 	full := mustPlan(t, "--suite", "full")
 	for _, c := range suites() {
@@ -125,7 +125,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Where no codec is named, that of the configuration is measured.
+// If no codec is named, the benchmark measures the codec of the configuration.
 func TestCodecOfTheConfiguration(t *testing.T) {
 	s, err := parse([]string{"--suite", "full"})
 	if err != nil {
@@ -145,7 +145,7 @@ func TestCodecOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// Rate 0 measures no latency.
+// With rate 0, the benchmark measures no latency.
 func TestNoLatency(t *testing.T) {
 	if p := mustPlan(t, "--rate", "0"); len(p.rates) > 0 || !p.startUp {
 		t.Errorf("%+v", p)

@@ -20,10 +20,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 )
 
-// Whatever the documentation has one type is tried: statements and commands of the pages about
-// operations by TestOperations in test/runbook, on real servers; SQL of the other pages there,
-// too. Here each outbox-cdc is a command with flags that exist, in text as well and in the help, and
-// every other command is in the table below.
+// The tests run everything that the documentation tells a user to type. TestOperations in test/runbook runs the
+// statements and commands of the operations pages, and the SQL of the other pages, on real servers. This test
+// checks that each outbox-cdc command in a block or in text exists, with its flags. Every other command must be in
+// the table below.
 func TestDocumentedCommands(t *testing.T) {
 	found := 0
 	used := make(map[string]bool)
@@ -70,7 +70,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// An other is a command that is not ours, outside the pages that are tried on servers.
+// An other is a command of another program, outside of the pages that TestOperations runs.
 type other struct{ command, why string }
 
 func others() []other {
@@ -112,7 +112,7 @@ func others() []other {
 	}
 }
 
-// The examples of the help, too, are commands that exist.
+// The examples in the help are valid commands, too.
 func TestHelpExamples(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -135,7 +135,7 @@ func TestHelpExamples(t *testing.T) {
 	}
 }
 
-// docs/cli.md has every command.
+// docs/cli.md contains every command.
 func TestCommandPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
@@ -153,10 +153,10 @@ func TestCommandPage(t *testing.T) {
 	visit(commandLine("outbox-cdc"))
 }
 
-// secretFile is a key whose value is read from a file.
+// secretFile matches a key whose value is read from a file.
 var secretFile = regexp.MustCompile(`(_file: )/[^\s,}]+`)
 
-// Every piece of configuration that a page shows is one.
+// Every piece of configuration on a page is valid.
 func TestDocumentedConfiguration(t *testing.T) {
 	found := 0
 	for _, page := range documents(t) {
@@ -182,7 +182,7 @@ func TestDocumentedConfiguration(t *testing.T) {
 	}
 }
 
-// A document is a page with what is typed on it.
+// A document is a page with its blocks of code and its code within text.
 type document struct {
 	name   string
 	blocks []fenced
@@ -192,7 +192,7 @@ type document struct {
 // A fenced is a block of code.
 type fenced struct{ lang, text string }
 
-// tried reports whether TestOperations types all blocks of the page.
+// tried reports whether TestOperations runs all blocks of the page.
 func (d document) tried() bool {
 	return slices.Contains([]string{"runbook.md", "operations.md", "inspect.md", "high-availability.md", "prune.md", "resend.md"}, path.Base(d.name))
 }
@@ -202,7 +202,7 @@ var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 )
 
-// documents returns all pages of the repository, but the changelog: that speaks of the past, too.
+// documents returns all pages of the repository except the changelog, which may mention removed commands.
 func documents(t *testing.T) []document {
 	t.Helper()
 	const root = "../.."
@@ -242,8 +242,8 @@ func documents(t *testing.T) []document {
 
 var heredoc = regexp.MustCompile(`<<'?([A-Z]+)'?$`)
 
-// commands returns the command lines of a block: without comments, continued lines in one, and without
-// what they are given as input.
+// commands returns the command lines of a block. It joins continued lines, and leaves out comments and
+// here-documents.
 func commands(text string) []string {
 	var all []string
 	var continued, end string
@@ -274,13 +274,13 @@ func commands(text string) []string {
 }
 
 var (
-	// program is where a command of ours begins: at the beginning of a line, or of a command in it.
+	// program matches the start of one of our commands, at the beginning of a line or after a separator.
 	program = regexp.MustCompile(`(?:^|\$\(|\| |; |&& |go run )(?:\S*/)?(?:(outbox-cdc) ([a-z].*)|(outbox-cdc-demo|outbox-cdc-bench)((?: .*)?)$)`)
 	ends    = []string{"|", ">", "&", ";", ")"}
 	word    = regexp.MustCompile(`"([^"]*)"|'([^']*)'|[^\s"'|>&;)]+|[|>&;)]`)
 )
 
-// programs returns each program of ours in a line, with its arguments.
+// programs returns each of our commands in a line, with its arguments.
 func programs(line string) [][]string {
 	var all [][]string
 	for line != "" {
@@ -308,7 +308,7 @@ func programs(line string) [][]string {
 	return all
 }
 
-// commandLine returns the command line of a program of ours.
+// commandLine returns the command line of one of our programs.
 func commandLine(program string) *cobra.Command {
 	switch program {
 	case "outbox-cdc-demo":
@@ -319,8 +319,7 @@ func commandLine(program string) *cobra.Command {
 	return (&app{stdout: io.Discard, stderr: io.Discard}).root()
 }
 
-// parses reports what is wrong with a command line. One within text may leave out arguments and
-// values.
+// parses returns what is wrong with a command line, or nil. In text, a command may leave out arguments and values.
 func parses(args []string, whole bool) error {
 	root := commandLine(args[0])
 	args = args[1:]

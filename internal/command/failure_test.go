@@ -16,14 +16,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// unreachable is an error of a broker that knows what to do.
+// unreachable is a broker's error that contains advice.
 type unreachable struct{ error }
 
 func (u unreachable) Unwrap() error { return u.error }
 func (unreachable) Advice() string  { return "Check the brokers." }
 
-// The block says what, where, and what to do; its last line has code, object, position and
-// next step.
+// The block says what failed, where, and what to do. Its last line has the exit code, the object, the position and
+// the next step.
 func TestFailureBlock(t *testing.T) {
 	f := Failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", unreachable{sink.ErrUnreachable}))
 	f.Where = []string{"source: db:5432/app, publication p, slot s", "sink: Kafka at 127.0.0.1:1"}
@@ -44,8 +44,7 @@ exit 20 (sink access): slot s at 0/1A2B3C8; next: let Kafka accept the user, the
 	}
 }
 
-// Every exit code means something, has a next step, and where somebody is paged for it, a place
-// in the documentation that is there.
+// Every exit code has a meaning and a next step. If it needs an operator, it also has a section in the runbook.
 func TestEveryExitCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
@@ -76,7 +75,7 @@ func TestEveryExitCode(t *testing.T) {
 	}
 }
 
-// Whichever command finds its lock held ends in the same way, and sends its reader to the same place.
+// If the lock is held, every command ends in the same way, and refers to the same section of the documentation.
 func TestHeldLock(t *testing.T) {
 	f := Failed(fmt.Errorf("table outbox: %w", &advisory.HeldError{What: "migrate", Holders: "process 17", Err: replication.ErrBusy}))
 	var b strings.Builder
@@ -88,7 +87,7 @@ func TestHeldLock(t *testing.T) {
 	}
 }
 
-// A failure has the exit code of what is behind it.
+// A failure has the exit code of its cause.
 func TestExitCodeOfAFailure(t *testing.T) {
 	for want, err := range map[int]error{
 		relay.ExitSlotLost:   replication.ErrSlotLost,

@@ -274,7 +274,8 @@ func TestSecretInPlaceOfItsFile(t *testing.T) {
 	}
 }
 
-// The printed configuration contains a URL without its user, query and fragment.
+// The printed configuration does not contain the query and the fragment of a URL. An error does not contain the URL's
+// secrets either.
 func TestSecretInURL(t *testing.T) {
 	cfg, err := Load(Sources{Flags: settings("sink.kafka.sasl.mechanism", "OAUTHBEARER", "sink.kafka.sasl.client_id", "c", "sink.kafka.sasl.client_secret", "s",
 		"sink.kafka.sasl.token_url", "https://idp/token?key=c4n4ry#c4n4ry")})

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// sarama's metrics library starts it for good when something is fetched.
+		// sarama's metrics library starts this goroutine at the first fetch, and it never ends.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 
@@ -90,7 +90,7 @@ func (p *fixture) selectAll(t *testing.T, b *Topic, f Filter) *Selection {
 	return s
 }
 
-// indexes returns which records the dead letters of a Selection are.
+// indexes returns the record numbers of the dead letters in a Selection.
 func (p *fixture) indexes(t *testing.T, b *Topic, s *Selection) (all []int) {
 	t.Helper()
 	if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
@@ -103,8 +103,7 @@ func (p *fixture) indexes(t *testing.T, b *Topic, s *Selection) (all []int) {
 	return all
 }
 
-// resender returns a Resender that was given the dead letters of a Selection, and the outcomes that it
-// reports.
+// resender returns a Resender with the dead letters of a Selection, and the outcomes that it reports.
 func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]Outcome) {
 	t.Helper()
 	client, err := p.cfg.Sink.Open(t.Context(), p.log)
@@ -130,13 +129,14 @@ func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]
 	return r, outcomes
 }
 
-// TestSelectionLeavesOutResentDeadLetters, and other records of the topic.
+// TestSelectionLeavesOutResentDeadLetters: a Selection does not contain dead letters that were resent, or other
+// records of the topic.
 func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	p := newFixture(t)
 	for n := range 6 {
 		p.addDeadLetter(t, n, 10)
 		p.produce(t, &kgo.Record{Key: []byte("key 0"), Value: []byte("something else")}, nil)
-		time.Sleep(2 * time.Millisecond) // they were put aside one after the other
+		time.Sleep(2 * time.Millisecond) // so that they have different times
 	}
 	b := p.open(t)
 	s := p.selectAll(t, b, Filter{})
@@ -156,7 +156,7 @@ func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.produce(t, &kgo.Record{Key: resent.Key, Value: resent.Value}, resent.Headers) // wherever its key leads
+	p.produce(t, &kgo.Record{Key: resent.Key, Value: resent.Value}, resent.Headers) // to the partition that its key selects
 	again := p.selectAll(t, b, Filter{})
 	foreign := PartitionOffset{1 - offset.Partition, offset.Offset}
 	if n := again.Len() + again.AlreadyResent; n != 6 {
@@ -169,8 +169,8 @@ func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	}
 }
 
-// TestResendKeepsRejectedDeadLetters: those that Kafka still rejects stay. All others arrive once, in
-// order per key, and a second resend sends none.
+// TestResendKeepsRejectedDeadLetters: dead letters that Kafka still rejects stay. All others arrive once, in order
+// per key, and a second resend sends none.
 func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 	p := newFixture(t)
 	const n = 700 // more than a batch
@@ -221,7 +221,8 @@ func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 	}
 }
 
-// TestStalledResendMarksNothing: without an acknowledgement for too long, Flush fails.
+// TestStalledResendMarksNothing: if Kafka acknowledges nothing for too long, Flush fails and marks no dead letter
+// as resent.
 func TestStalledResendMarksNothing(t *testing.T) {
 	p := newFixture(t)
 	p.addDeadLetter(t, 0, 10)
@@ -242,7 +243,7 @@ func TestStalledResendMarksNothing(t *testing.T) {
 	}
 }
 
-// TestInterruptedResendMarksNothing that Kafka has not acknowledged.
+// TestInterruptedResendMarksNothing: an interrupted resend marks no dead letter that Kafka has not acknowledged.
 func TestInterruptedResendMarksNothing(t *testing.T) {
 	p := newFixture(t)
 	p.addDeadLetter(t, 0, 10)

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// The aggregate a has the events 1 to 6 in three transactions of two; b has 1 and 2 in the third
-// one, which so has four. In transaction 9, which was rolled back, a had 3.
+// written returns the transactions. Aggregate a has the events 1 to 6 in three transactions with two events each.
+// Aggregate b has 1 and 2 in the third one, which so has four. Transaction 9 was rolled back, and had event 3 of a.
 func written() []delivery.Transaction {
 	span := func(aggregate string, first int64, rows int) delivery.Span {
 		return delivery.Span{Aggregate: aggregate, First: first, Rows: rows}
@@ -41,13 +41,13 @@ func event(aggregate string, seq int64) delivery.Event {
 	return e
 }
 
-// A delivered is a record and what it claims to be.
+// A delivered is a record, and the event that it claims to be.
 type delivered struct {
 	delivery.Record
 	event *delivery.Event
 }
 
-// recordOf returns the record that e demands. a has partition 0, b has partition 1.
+// recordOf returns the correct record for e. a has partition 0, b has partition 1.
 func recordOf(e delivery.Event) *delivered {
 	return &delivered{
 		delivery.Record{
@@ -57,7 +57,7 @@ func recordOf(e delivery.Event) *delivered {
 	}
 }
 
-// good returns the records of everything committed, those of a first.
+// good returns the records of all committed events, those of a first.
 func good() []*delivered {
 	all := records("a", 1, 2, 3, 4, 5, 6)
 	return append(all, records("b", 1, 2)...)
@@ -70,7 +70,7 @@ func records(aggregate string, seqs ...int64) (all []*delivered) {
 	return all
 }
 
-// judge hands records over at rising offsets, unless they have one.
+// judge passes the records to a Checker, with increasing offsets unless they have one.
 func judge(cfg delivery.Config, records []*delivered) *delivery.Checker {
 	c := delivery.New(cfg)
 	next := map[int32]int64{}
@@ -84,10 +84,10 @@ func judge(cfg delivery.Config, records []*delivered) *delivery.Checker {
 	return c
 }
 
-// a with the records of a replaced by others, which those of b follow.
+// a returns records of a with the given numbers, followed by those of b.
 func a(seqs ...int64) []*delivered { return append(records("a", seqs...), records("b", 1, 2)...) }
 
-// changed returns the good records after a change of a/3's.
+// changed returns the good records after a change of the third one of a.
 func changed(change func(d *delivered)) []*delivered {
 	all := good()
 	change(all[2])
@@ -97,7 +97,7 @@ func changed(change func(d *delivered)) []*delivered {
 func TestEveryViolationIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		records []*delivered
-		allowed int // duplicates
+		allowed int // allowed duplicates
 		want    []string
 	}{
 		"nothing": {records: good()},
@@ -245,7 +245,7 @@ func TestEveryViolationIsNamed(t *testing.T) {
 	}
 }
 
-// short writes {n} for the id of transaction n.
+// short replaces the id of transaction n by {n}.
 func short(text string) string {
 	for n := range byte(10) {
 		text = strings.ReplaceAll(text, tx(n).String(), fmt.Sprintf("{%d}", n))
@@ -266,7 +266,7 @@ func TestAnyPartitionAllowsAggregatesToMove(t *testing.T) {
 	}
 }
 
-// A gap is a violation at once, and it is known what it has become.
+// The Checker reports a gap at once. Later it reports what the gap has become.
 func TestGapIsFoundAtOnce(t *testing.T) {
 	c := judge(delivery.Config{}, records("a", 1, 2, 5))
 	v := c.Violations()
@@ -281,7 +281,7 @@ func TestGapIsFoundAtOnce(t *testing.T) {
 	if v := c.Violations(); v.All != 1 || v.First[0].Kind != delivery.OutOfOrder || v.First[0].Seq != 4 {
 		t.Error(v)
 	}
-	for range 2 { // Finish changes nothing
+	for range 2 { // calling Finish again changes nothing
 		if v := c.Finish(slices.Values(written()[:2]), 0); v.All != 3 || v.First[1].Kind != delivery.Torn || v.First[1].Seq != 3 {
 			t.Error(v)
 		}
@@ -337,7 +337,7 @@ func TestViolationsAreCountedBeyondThoseKept(t *testing.T) {
 	}
 }
 
-// model judges by looking at everything again.
+// model computes the results by searching all earlier numbers each time.
 func model(seqs []int64, events int) (first, duplicates, late, lost int) {
 	for i, seq := range seqs {
 		switch before := seqs[:i]; {

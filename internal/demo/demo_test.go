@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
 
 func TestServerScripts(t *testing.T) { scripttest.RunOnServers(t, "testdata/servers") }
 
-// fact returns a number of the summary.
+// fact returns a number from the summary.
 func fact(t *testing.T, out, what string) int {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^  ` + what + ` +([\d,]+)`).FindStringSubmatch(out)
@@ -49,7 +49,7 @@ func fact(t *testing.T, out, what string) int {
 	return n
 }
 
-// sound checks the summary of a demo in which everything went well.
+// sound checks the summary of a successful demo.
 func sound(t *testing.T, out string) {
 	t.Helper()
 	rows, records := fact(t, out, "rows committed"), fact(t, out, "records received")
@@ -69,13 +69,13 @@ func sound(t *testing.T, out string) {
 	}
 }
 
-// A stage is a stdout that looks at the embedded server once that has started, and can act when
-// something is printed.
+// A stage is a stdout that detects the directory of the embedded server. It can call a function when a text is
+// printed.
 type stage struct {
 	out    bytes.Buffer
-	server string // its directory
+	server string // the server's directory
 	on     string // when this is printed,
-	do     func() // this is done
+	do     func() // do is called
 }
 
 func (s *stage) Write(p []byte) (int, error) {
@@ -94,7 +94,7 @@ func (s *stage) Write(p []byte) (int, error) {
 
 func (s *stage) String() string { return s.out.String() }
 
-// nothingIsLeft checks that the embedded server has gone with all its files and processes.
+// nothingIsLeft checks that all files and processes of the embedded server are gone.
 func (s *stage) nothingIsLeft(t *testing.T) {
 	t.Helper()
 	if s.server == "" {
@@ -115,7 +115,7 @@ func (s *stage) nothingIsLeft(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
-	pgtest.Server(t) // skips where there is no Postgres
+	pgtest.Server(t) // skips the test without Postgres
 	var stdout stage
 	var stderr bytes.Buffer
 	if err := demo.Run(t.Context(), demo.Options{For: 3 * time.Second}, &stdout, &stderr); err != nil {
@@ -144,7 +144,7 @@ func TestInterruptDuringSetUp(t *testing.T) {
 	}
 }
 
-// interrupted performs a demo that is interrupted when a text is printed.
+// interrupted runs a demo and interrupts it when a text is printed.
 func interrupted(t *testing.T, on string) string {
 	t.Helper()
 	pgtest.Server(t)
@@ -200,7 +200,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// shop returns the DSN of a role that may create schemas and publications, but not replicate.
+// shop returns the DSN of a role that can create schemas and publications, but cannot replicate.
 func shop(t *testing.T, db *pgtest.DB) string {
 	t.Helper()
 	role := "shop_" + db.Name
@@ -218,7 +218,7 @@ func shop(t *testing.T, db *pgtest.DB) string {
 	return strings.Replace(db.DSN, "//postgres@", "//"+role+"@", 1)
 }
 
-// On servers of somebody else's the demo makes what it needs and takes it away again.
+// On given servers, the demo creates the objects that it needs and drops them at the end.
 func TestDemoOnGivenServers(t *testing.T) {
 	db := pgtest.Database(t)
 	objects := func() []string {

@@ -14,7 +14,7 @@ func newRow(key string, version int) row {
 	return row{id: uuid.Must(uuid.NewV7()), topic: "outbox.event.order", key: key, kind: "OrderPaid", version: version}
 }
 
-// receive enters a record behind all others.
+// receive passes a record with the next offset to the ledger.
 func receive(l *ledger, r row, now time.Time) (took time.Duration, ok bool) {
 	return l.receive(r, delivery.Coordinates{Topic: r.topic, Offset: int64(l.counts().records)}, now)
 }

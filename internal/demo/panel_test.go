@@ -67,7 +67,7 @@ func TestPanel(t *testing.T) {
 	}
 }
 
-// Whatever happens, the panel fits, and the terminal scrolls only when a block is replaced.
+// The panel always has the same height, and its lines fit, so that the terminal does not scroll.
 func TestPanelHasOneSize(t *testing.T) {
 	crowded := busy()
 	crowded.limit = 0

@@ -19,7 +19,7 @@ func TestValuesAreKnownToOneSixtyFourth(t *testing.T) {
 	}
 }
 
-// hundred holds 1 ms, 2 ms, … 100 ms.
+// hundred returns a histogram with the values 1 ms, 2 ms, … 100 ms.
 func hundred() *histogram.Histogram {
 	var h, other histogram.Histogram
 	for i := range 100 {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// rewrite does what Kafka Connect's RegexRouter does: it replaces the first match if the expression
-// matches all of the name.
+// rewrite does the same as Kafka Connect's RegexRouter: it replaces the first match if the expression matches the
+// whole name.
 func rewrite(match, replace, name string) (string, error) {
 	p, err := Compile(match)
 	if err != nil {
@@ -26,8 +26,8 @@ func rewrite(match, replace, name string) (string, error) {
 	return p.ReplaceFirst(name, r)
 }
 
-// TestMatchesAsJavaDoes compares with results that java.util.regex of Java 17 has given: lines of
-// [match, replace, name, result].
+// TestMatchesAsJavaDoes compares with results of java.util.regex of Java 17: lines of [match, replace, name,
+// result].
 func TestMatchesAsJavaDoes(t *testing.T) {
 	f, err := os.Open("testdata/java.jsonl")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestRefusesWhatItCannotTranslate(t *testing.T) {
 	for _, tc := range []struct {
 		match, replace string
 		offset         int
-		want           string // in the reason
+		want           string // part of the error
 	}{
 		{"x(?=(a))b", "", 4, "a capturing group within (?= is not supported; write (?:…)"},
 		{"(?!(?:(a)))b", "", 6, "a capturing group within (?!"},
@@ -167,7 +167,7 @@ func TestGivesUpOnCatastrophicBacktracking(t *testing.T) {
 	}
 }
 
-// FuzzRewrite looks for an expression and a name that make it panic.
+// FuzzRewrite looks for an expression and a name that cause a panic.
 func FuzzRewrite(f *testing.F) {
 	f.Add(`(?<routedByValue>.*)`, `outbox.event.${routedByValue}`, "Order")
 	f.Add(`(?i)[a-z&&[^b]]\Q\E\x{1}{2,}`, `$1\$`, "")

@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A rig is an outbox in a database of its own, with publication and slot.
+// A rig is an outbox in a database of its own, with a publication and a slot.
 type rig struct {
 	*pgtest.DB
 	cfg   Config
-	today time.Time // also when midnight passes meanwhile
+	today time.Time // the same during the whole test, even after midnight
 }
 
-// newRig makes the table with ddl; empty: as migrations do.
+// newRig creates the table with ddl. If ddl is empty, it uses package migrations.
 func newRig(t *testing.T, srv *pgserver.Server, ddl string, partitioned bool) *rig {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
@@ -58,7 +58,7 @@ func (r *rig) slot(t *testing.T, name string) {
 	r.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%s', 'pgoutput')`, name))
 }
 
-// insert writes rows of an age, in one transaction.
+// insert inserts rows of the given age in one transaction.
 const insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, created_at)
 	SELECT gen_random_uuid(), 'order', n::text, 'T', '{}', now() - make_interval(hours => %d) FROM generate_series(1, %d) n`
 
@@ -67,7 +67,7 @@ func (r *rig) insert(t *testing.T, hours, rows int) {
 	r.Exec(t, fmt.Sprintf(insert, hours, rows))
 }
 
-// expectRows fails the test unless the table has so many rows.
+// expectRows fails the test unless the table has the given number of rows.
 func (r *rig) expectRows(t *testing.T, want int) {
 	t.Helper()
 	if got := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM outbox`); got != want {
@@ -75,14 +75,14 @@ func (r *rig) expectRows(t *testing.T, want int) {
 	}
 }
 
-// impatient has the next prunes wait as long as tests can afford for transactions that do not end.
+// impatient shortens the time that later prunes wait for open transactions.
 func (r *rig) impatient() {
 	r.cfg.patience = patience{
 		partition: 300 * time.Millisecond, drop: 150 * time.Millisecond, dropPause: 10 * time.Millisecond, row: 100 * time.Millisecond,
 	}
 }
 
-// prune runs with the rig's configuration and must succeed.
+// prune runs prune with the rig's configuration, and fails the test on an error.
 func (r *rig) prune(t *testing.T) Table {
 	t.Helper()
 	report, err := Run(t.Context(), r.cfg)
@@ -92,7 +92,7 @@ func (r *rig) prune(t *testing.T) Table {
 	return report.Tables[0]
 }
 
-// A consumer stands for the relay: what it reads is delivered, unless it is told to wait.
+// A consumer takes the place of the relay. It confirms what it reads, unless waits is set.
 type consumer struct {
 	waits atomic.Bool
 	stop  func()
@@ -144,9 +144,9 @@ func (c *consumer) run(ctx context.Context, conn *pgconn.PgConn) {
 	}
 }
 
-// end returns up to where everything is delivered with a message; 0 if it does not say.
+// end returns the position up to which everything is delivered after a message, or 0 if the message has none.
 func end(message []byte) pglogrepl.LSN {
-	const commitEnd = 1 + 24 + 1 + 1 + 8 // XLogData header; type, flags, position of the commit
+	const commitEnd = 1 + 24 + 1 + 1 + 8 // XLogData header; type, flags and LSN of the commit
 	switch {
 	case message[0] == pglogrepl.PrimaryKeepaliveMessageByteID:
 		return pglogrepl.LSN(binary.BigEndian.Uint64(message[1:]))
@@ -156,7 +156,7 @@ func end(message []byte) pglogrepl.LSN {
 	return 0
 }
 
-// runningPrunes selects the prunes that run in the database.
+// runningPrunes selects the running prunes of the database.
 const runningPrunes = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = x'6f637072'::int::oid AND granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
@@ -173,7 +173,7 @@ func (r *rig) open(t *testing.T, sql string) pgx.Tx {
 	return tx
 }
 
-// eventually waits for a condition that the database tells.
+// eventually waits until a query returns true.
 func (r *rig) eventually(t *testing.T, what, sql string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !pgtest.QueryRow[bool](t, r.DB, sql); time.Sleep(10 * time.Millisecond) {
@@ -183,7 +183,7 @@ func (r *rig) eventually(t *testing.T, what, sql string) {
 	}
 }
 
-// A running prune is one that goes on in the background.
+// A running is a prune in the background.
 type running struct {
 	report Report
 	err    error
@@ -199,7 +199,7 @@ func (r *rig) start(ctx context.Context) *running {
 	return run
 }
 
-// waitBeside waits for two prunes, one of which may find the other at work.
+// waitBeside waits for two prunes. Either of them may fail because the other holds the lock.
 func waitBeside(t *testing.T, first, second *running) (a, b Table) {
 	t.Helper()
 	for _, run := range []*running{first, second} {

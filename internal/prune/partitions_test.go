@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// partition makes one for a day, so many days ago, with rows.
+// partition creates a partition with rows, for the day of the given number of days ago.
 func (r *rig) partition(t *testing.T, daysAgo, rows int) string {
 	t.Helper()
 	day := r.today.AddDate(0, 0, -daysAgo)
@@ -35,8 +35,8 @@ func names(partitions []Partition) []string {
 	return all
 }
 
-// What is old goes whole, from the default partition row by row; what is young or of a day that is
-// not over stays.
+// Prune drops old partitions, and deletes old rows of the default partition. It keeps young rows, and partitions
+// whose day is too recent.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -45,8 +45,8 @@ func TestPartitions(t *testing.T) {
 		old := []string{r.partition(t, 30, 10), r.partition(t, 9, 10), r.partition(t, 5, 10)}
 		slices.Sort(old)
 		r.partition(t, 2, 10)
-		r.insert(t, 24*200, 7) // no partition
-		r.insert(t, 24*3-1, 3) // nor here, and young
+		r.insert(t, 24*200, 7) // into the default partition
+		r.insert(t, 24*3-1, 3) // into the default partition, too recent
 		r.insert(t, 0, 2)
 		r.cfg.Days = 16
 
@@ -73,8 +73,8 @@ func (r *rig) day(days int) string {
 	return "public.outbox_" + r.today.AddDate(0, 0, days).Format("20060102")
 }
 
-// A partition to which an open transaction has written stays, and so does everything while somebody
-// holds the table; those who write are not held up for long.
+// Prune keeps a partition to which an open transaction has written, and all partitions while a transaction holds a
+// lock on the table. It does not block writers for long.
 func TestPartitionInUse(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -96,7 +96,7 @@ func TestPartitionInUse(t *testing.T) {
 			t.Errorf("a writer was held up for %s", longest)
 		}
 		t.Logf("writers waited for up to %s", longest)
-		r.Exec(t, late) // nothing is left locked
+		r.Exec(t, late) // no lock is left
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +107,8 @@ func TestPartitionInUse(t *testing.T) {
 	})
 }
 
-// A transaction that writes to an old partition waits while prune proves that its rows are delivered,
-// and then goes first.
+// A transaction that writes to an old partition waits while prune checks that its rows are delivered. Prune then
+// gives way to it.
 func TestLateRow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
@@ -126,7 +126,7 @@ func TestLateRow(t *testing.T) {
 	r.expectRows(t, 0)
 }
 
-// startLocking starts a prune that locks a partition, and then waits for c, which does not deliver.
+// startLocking starts a prune that locks a partition. The prune then waits for c, which does not confirm.
 func (r *rig) startLocking(t *testing.T, partition string, c *consumer) *running {
 	t.Helper()
 	used := r.open(t, `LOCK TABLE `+partition+` IN ROW EXCLUSIVE MODE`)
@@ -140,8 +140,8 @@ func (r *rig) startLocking(t *testing.T, partition string, c *consumer) *running
 	return run
 }
 
-// givesWay has c deliver again. The prune must then keep its partition and let through a statement
-// that waited for it, whose outcome done returns.
+// givesWay makes c confirm again. Prune must then keep its partition and let the waiting statement continue. done
+// returns the result of that statement.
 func (r *running) givesWay(t *testing.T, c *consumer, done <-chan error) {
 	t.Helper()
 	c.waits.Store(false)
@@ -164,7 +164,7 @@ func (r *rig) execMeanwhile(t *testing.T, sql string) <-chan error {
 	return done
 }
 
-// writeMeanwhile writes rows of today while f runs, and returns the longest time one took.
+// writeMeanwhile inserts rows of today while f runs. It returns the duration of the slowest insert.
 func (r *rig) writeMeanwhile(t *testing.T, f func()) (longest time.Duration) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan error, 1)
@@ -192,7 +192,7 @@ func (r *rig) writeMeanwhile(t *testing.T, f func()) (longest time.Duration) {
 	return longest
 }
 
-// A prepared transaction is one that is open, whoever has begun it.
+// A prepared transaction counts as open.
 func TestPreparedTransaction(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_prepared_transactions": "2"}})
@@ -212,12 +212,12 @@ func TestPreparedTransaction(t *testing.T) {
 	r.expectRows(t, 0)
 }
 
-// Two that drop at once are in nobody's way, and it does not matter which does it.
+// Two prunes that drop partitions at the same time do not disturb each other. Either may drop a partition.
 func TestTwoDropAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
 	r.consume(t, r.Name)
-	for days := range 40 { // more than go at once
+	for days := range 40 { // more than prune drops at once
 		r.partition(t, 10+days, 1)
 	}
 	first, second := r.start(t.Context()), r.start(t.Context())
@@ -229,8 +229,7 @@ func TestTwoDropAtOnce(t *testing.T) {
 	r.expectRows(t, 0)
 }
 
-// Partitions that do not follow the age are looked at row by row, and so are those of the oldest rows
-// where the table names another column.
+// If the partitions are not by age, prune deletes rows one by one.
 func TestOtherPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), `
@@ -247,7 +246,7 @@ func TestOtherPartitions(t *testing.T) {
 	r.expectRows(t, 50)
 }
 
-// To drop partitions takes their owner. Where something else hangs on one, the server says so.
+// Only the owner can drop a partition. If another object depends on it, the error of the server says so.
 func TestPartitionRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)

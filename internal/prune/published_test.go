@@ -10,11 +10,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// plain is an outbox.
+// plain creates an outbox.
 const plain = `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, created_at timestamptz)`
 
-// A table is pruned if the relay's publication publishes all rows that are inserted into it, however
-// the publication names it. Otherwise it is rejected.
+// A table is pruned if the relay's publication publishes all rows that are inserted into it, however the
+// publication names it. Otherwise it is rejected.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	const tables = plain + `;
@@ -31,10 +31,10 @@ func TestPublished(t *testing.T) {
 		CREATE UNLOGGED TABLE mixed_1 PARTITION OF mixed FOR VALUES WITH (MODULUS 2, REMAINDER 1)`
 	const byRoot, byLeaf = " WITH (publish_via_partition_root = true)", " WITH (publish_via_partition_root = false)"
 	cases := []struct {
-		since       int // Postgres version that has this
+		since       int // the first Postgres version that supports this
 		publication string
 		table       string
-		wants       string // what the error says; empty: the table is pruned
+		wants       string // part of the error; empty: the table is pruned
 	}{
 		{0, "FOR TABLE outbox", "outbox", ""},
 		{0, "FOR ALL TABLES", "outbox", ""},
@@ -52,7 +52,7 @@ func TestPublished(t *testing.T) {
 		{15, "FOR TABLES IN SCHEMA public", "outbox", ""},
 		{15, "FOR TABLES IN SCHEMA public" + byRoot, "parted", ""},
 		{15, "FOR TABLES IN SCHEMA public" + byLeaf, "parted", ""},
-		{15, "FOR TABLE parted, few_1 WHERE (aggregateid <> '1')" + byRoot, "parted", ""}, // where the filter does not apply
+		{15, "FOR TABLE parted, few_1 WHERE (aggregateid <> '1')" + byRoot, "parted", ""}, // the row filter does not apply here
 
 		{0, "", "outbox", `publication "cdc" does not publish public.outbox; ALTER PUBLICATION "cdc" ADD TABLE public.outbox`},
 		{0, "FOR TABLE parted; CREATE PUBLICATION more FOR TABLE outbox", "outbox", `"cdc" does not publish public.outbox;`},
@@ -92,7 +92,7 @@ func TestPublished(t *testing.T) {
 	})
 }
 
-// refused checks that nothing was done, and why.
+// refused checks that prune did nothing, and that the error contains wants.
 func (r *rig) refused(t *testing.T, report Report, err error, wants string) {
 	t.Helper()
 	refusal, ok := errors.AsType[*NotPublishedError](err)
@@ -104,7 +104,7 @@ func (r *rig) refused(t *testing.T, report Report, err error, wants string) {
 	}
 }
 
-// An error about one table is found before any row of the others is deleted.
+// An error about one table is detected before any row of the others is deleted.
 func TestNotPublishedOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), plain, false)
@@ -123,7 +123,7 @@ func TestNotPublishedOneOfSeveral(t *testing.T) {
 	r.refused(t, report, err, `table public.outbox: publication "none" does not exist in this database`)
 }
 
-// A table that leaves the publication while prune waits for its mark keeps its rows and partitions.
+// If a table is removed from the publication while prune waits for its mark, its rows and partitions stay.
 func TestNotPublishedAfterTheMark(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T, r *rig, c *consumer) *running{
@@ -150,7 +150,7 @@ func TestNotPublishedAfterTheMark(t *testing.T) {
 	}
 }
 
-// Prune does not wait for a table that has left the publication while another one was pruned.
+// Prune does not wait for a table that was removed from the publication while it pruned another one.
 func TestNotPublishedBeforeTheMark(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), plain, false)
@@ -169,8 +169,8 @@ func TestNotPublishedBeforeTheMark(t *testing.T) {
 	}
 }
 
-// An ALTER TABLE that has locked the table and waits for a partition that prune has locked goes
-// first: prune limits how long it waits for the table.
+// An ALTER TABLE has locked the table, and waits for a partition that prune has locked. Prune limits how long it
+// waits for the table, so the ALTER TABLE continues first.
 func TestAlterTableWhilePartitionsAreLocked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)

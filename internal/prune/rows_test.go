@@ -45,8 +45,8 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// A dry run without the rights that prune needs names the missing one, also if there is no row to remove. It must not
-// report 0 rows.
+// A dry run without the rights that prune needs names the missing one, even if there is no row to delete. It must
+// not report 0 rows.
 func TestDryRunWithoutRights(t *testing.T) {
 	t.Parallel()
 	for _, partitioned := range []bool{false, true} {
@@ -75,7 +75,7 @@ func TestDryRunWithoutRights(t *testing.T) {
 	}
 }
 
-// What the slot has not confirmed stays, whyever it has not.
+// Prune keeps the rows that the slot has not confirmed, whatever the reason.
 func TestNotConfirmed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
@@ -99,7 +99,7 @@ func TestNotConfirmed(t *testing.T) {
 	behind := r.consume(t, r.Name)
 	behind.waits.Store(true)
 	refuses("has not confirmed")
-	r.Exec(t, `SET lock_timeout = '5s'; LOCK TABLE outbox_old IN ROW EXCLUSIVE MODE`) // nothing is left locked
+	r.Exec(t, `SET lock_timeout = '5s'; LOCK TABLE outbox_old IN ROW EXCLUSIVE MODE`) // no lock is left
 	r.Exec(t, `DROP TABLE outbox_old`)
 	r.insert(t, 100, 1)
 	refuses("has not confirmed")
@@ -108,15 +108,15 @@ func TestNotConfirmed(t *testing.T) {
 	r.cfg.Wait = 20 * time.Second
 	r.slot(t, "other_"+r.Name)
 	r.cfg.Slots = append(r.cfg.Slots, "other_"+r.Name)
-	refuses("no relay streams") // from the other one
+	refuses("no relay streams") // on the other slot
 	r.consume(t, "other_"+r.Name)
 	if got := r.prune(t); got.Deleted != 11 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A relay that connects anew in between may have another slot of that name, which confirms nothing of
-// what was there before.
+// If a relay reconnects in the meantime, it may use another slot with the same name. A position that it confirms
+// says nothing about earlier rows.
 func TestSlotChangesHands(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
@@ -135,8 +135,8 @@ func TestSlotChangesHands(t *testing.T) {
 	r.expectRows(t, 10)
 }
 
-// marked waits until a prune has its turn, has marked the log, and asks again and again whether the
-// slot has confirmed it.
+// marked waits until a prune has the lock, has written its mark to the WAL, and polls the slot's confirmed
+// position.
 func (r *rig) marked(t *testing.T) {
 	t.Helper()
 	asked := map[time.Time]bool{}
@@ -151,8 +151,8 @@ func (r *rig) marked(t *testing.T) {
 	}
 }
 
-// What a transaction has written that was open when the snapshot was taken stays, however old it says
-// it is, with savepoints too, and also when it has committed and is read before the rows are deleted.
+// If a transaction was open when prune took its snapshot, its rows stay, whatever their age. That also holds with
+// savepoints, and if the transaction commits and is read before prune deletes rows.
 func TestOpenTransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -173,7 +173,7 @@ func TestOpenTransaction(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		r.expectRows(t, 5)
-		if got := r.prune(t); got.Deleted != 5 { // it has ended since
+		if got := r.prune(t); got.Deleted != 5 { // the transaction has ended since
 			t.Errorf("%+v", got)
 		}
 		if err := stays.Commit(t.Context()); err != nil {
@@ -183,7 +183,7 @@ func TestOpenTransaction(t *testing.T) {
 	})
 }
 
-// Rows that somebody else has locked or changed are left to the next prune, and nobody waits for long.
+// Prune skips rows that another transaction has locked or changed, and does not wait long for them.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
@@ -203,7 +203,7 @@ func TestLockedRow(t *testing.T) {
 	r.expectRows(t, 0)
 }
 
-// Two at once take turns, and what one leaves the other takes.
+// Two prunes at the same time delete every row once.
 func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
@@ -216,8 +216,8 @@ func TestTwoAtOnce(t *testing.T) {
 	r.expectRows(t, 0)
 }
 
-// Any role can take the lock of a prune, and keep it. Prune does not end well then, names who has it, and
-// prunes the other tables.
+// Any role can take the lock of a prune and keep it. Prune then fails with an error that names the holder, but
+// still prunes the other tables.
 func TestLockOfAStranger(t *testing.T) {
 	t.Parallel()
 	for name, partitioned := range map[string]bool{"rows": false, "partitions": true} {
@@ -268,7 +268,8 @@ func TestLockOfAStranger(t *testing.T) {
 	}
 }
 
-// Whatever ends it, what it has done stands, nothing else has happened, and it can be run again.
+// If prune is interrupted, the rows that it has deleted stay deleted, nothing else has changed, and it can run
+// again.
 func TestEndsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, r *rig, cancel context.CancelFunc){
@@ -308,12 +309,12 @@ func TestEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-// Tables of other forms: what tells the age, and what can be done without.
+// The age column may have several types. Without one, prune works only with --older-than 0s.
 func TestAge(t *testing.T) {
 	t.Parallel()
 	const columns = `id uuid, aggregatetype text, aggregateid text, type text, payload jsonb`
 	for name, tc := range map[string]struct {
-		column string // of the table
+		column string // the column definition
 		age    string
 		older  time.Duration
 		want   int64
@@ -374,7 +375,7 @@ func TestConfig(t *testing.T) {
 	fails(ErrConfig, "does not use pgoutput")
 }
 
-// DELETE and SELECT are enough for rows, and a publication that sends deletes is warned of.
+// To delete rows, prune needs only DELETE and SELECT. It warns about a publication that publishes deletes.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
@@ -388,7 +389,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// role has the prune be somebody who may do no more than a statement grants.
+// role makes prune use a role with only the granted rights.
 func (r *rig) role(t *testing.T, grant string) {
 	t.Helper()
 	role, conn := "p_"+r.Name, r.Conn(t)

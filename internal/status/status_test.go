@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 )
 
-// running is what a relay that does well answers.
+// running is the response of a healthy relay.
 const running = `{
 	"name": "orders", "version": "1.4.0", "at": "2026-03-01T12:00:00Z", "uptime": 93600,
 	"state": "streaming", "since": "2026-02-28T10:00:00Z", "ready": true,
@@ -26,7 +26,7 @@ const running = `{
 	"failures": []
 }`
 
-// sides returns a report of two sides that do well, altered.
+// sides returns a report with a healthy relay and a healthy slot. alter may change both.
 func sides(t *testing.T, alter func(p *Postgres, st *admin.Status)) *Report {
 	t.Helper()
 	st := new(admin.Status)
@@ -48,7 +48,7 @@ func sides(t *testing.T, alter func(p *Postgres, st *admin.Status)) *Report {
 	return r
 }
 
-// without returns r with one side that does not answer.
+// without returns a report in which one side does not respond.
 func without(t *testing.T, relay, postgres string, alter func(p *Postgres, st *admin.Status)) *Report {
 	t.Helper()
 	r := sides(t, alter)
@@ -145,7 +145,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// A relay that has stopped with an exit code may need more than another start, so that is what the advice names.
+// If a relay has stopped with an exit code, a restart may not be enough. The advice names the exit code.
 func TestAdviceNamesTheExitCode(t *testing.T) {
 	gone := without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 })
 	stopped := sides(t, func(_ *Postgres, st *admin.Status) {
@@ -197,8 +197,8 @@ None since the start.`
 	}
 }
 
-// Whatever is to be shown, no line is wider and no block higher than there is room, and what is wrong
-// and what to do is there in the smallest of them.
+// No line is wider and no block is higher than the available space. Even the smallest size shows the problem and
+// the advice.
 func TestLinesFit(t *testing.T) {
 	long := strings.Repeat("source unreachable: connect to the server at ", 5) + strings.Repeat("x", 120)
 	for name, r := range map[string]*Report{
@@ -246,7 +246,7 @@ func TestLinesFit(t *testing.T) {
 	}
 }
 
-// Charts show the greatest of each stretch, over as much time as there is.
+// A chart shows the maximum of each interval, over the available time.
 func TestCharts(t *testing.T) {
 	h := new(admin.History)
 	var points []string

@@ -11,8 +11,8 @@ import (
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// FuzzParseContext: what is read of a traceparent is what OpenTelemetry's propagator reads, and it
-// reads what is written.
+// FuzzParseContext: ParseContext returns the same as OpenTelemetry's propagator. It also parses the output of
+// AppendText.
 func FuzzParseContext(f *testing.F) {
 	for _, text := range []string{
 		"", parent, parent + "-", parent + "-x", "01" + parent[2:], "01" + parent[2:] + "-more", "01" + parent[2:] + "more", "ff" + parent[2:],
@@ -26,8 +26,8 @@ func FuzzParseContext(f *testing.F) {
 		theirs := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{ParentHeader: text}))
 		ours, ok := ParseContext([]byte(text))
 		if ok != theirs.IsValid() {
-			// Of version 00 they take a dash at the end, which the specification does not have, and
-			// refuse flags that are not known yet, which it has ignored.
+			// For version 00, OpenTelemetry accepts a trailing dash, which the specification does not allow. It
+			// rejects unknown flags, which the specification ignores.
 			dash := len(text) == contextLen+1 && text[:2] == "00" && text[contextLen] == '-'
 			unknown := ok && text[:2] == "00" && ours.flags > 3
 			if !dash && !unknown {

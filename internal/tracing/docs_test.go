@@ -11,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write the examples into docs/tracing.md")
 
-// TestDocs holds the code in the documentation to what is compiled here: what stands between the
-// imports and the Example.
+// TestDocs checks that the code in the documentation is the code that is compiled here, between the imports and the
+// Example.
 func TestDocs(t *testing.T) {
 	for _, name := range []string{"writer", "consumer"} {
 		source, err := os.ReadFile("example_" + name + "_test.go")

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A scripted receiver answers without a network, so that time can be the test's.
+// A scripted is a receiver that responds without a network, so that it works with fake time.
 type scripted struct {
 	began    time.Time
-	requests []time.Duration // since the beginning
+	requests []time.Duration // since the start
 	answer   func(n int, w http.ResponseWriter) error
 }
 
@@ -27,14 +27,13 @@ func (s *scripted) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.requests = append(s.requests, time.Since(s.began))
 	w := httptest.NewRecorder()
 	if err := s.answer(len(s.requests), w); err != nil {
-		<-req.Context().Done() // it hangs
+		<-req.Context().Done() // never responds
 		return nil, err
 	}
 	return w.Result(), nil
 }
 
-// inVirtualTime runs a Tracer with one ended span whose receiver is s, for as long as d, and
-// returns the log.
+// inVirtualTime runs a Tracer with one ended span and the receiver s for the time d, and returns the log.
 func inVirtualTime(t *testing.T, s *scripted, d time.Duration, check func(*testing.T, *Tracer)) (log string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -62,7 +61,7 @@ func startSpans(t *testing.T, tracer *Tracer, seqs ...uint64) {
 	}
 }
 
-// What may be taken later is sent again, not sooner than the receiver asks, and that is told once.
+// The exporter resends spans after a temporary error, not earlier than Retry-After. It logs that once.
 func TestRetry(t *testing.T) {
 	s := &scripted{answer: func(n int, w http.ResponseWriter) error {
 		switch n {
@@ -89,7 +88,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// While there is no answer at all, attempts go on for ever, one in some seconds, each limited.
+// If the receiver does not respond, the exporter retries for ever, with a pause of some seconds. Each attempt has a
+// time limit.
 func TestReceiverHangs(t *testing.T) {
 	hangs := &scripted{answer: func(int, http.ResponseWriter) error { return errors.New("no answer") }}
 	log := inVirtualTime(t, hangs, 10*time.Minute, func(t *testing.T, tracer *Tracer) {
@@ -103,14 +103,14 @@ func TestReceiverHangs(t *testing.T) {
 			t.Errorf("%d spans are left after %v", left, took)
 		}
 	})
-	// Each attempt takes 10 s, and then it waits for 5 to 10 s.
+	// Each attempt takes 10 s, followed by a pause of 5 to 10 s.
 	if n := len(hangs.requests); n < 600/20 || n > 600/15+3 || strings.Count(log, "msg=") != 1 {
 		t.Errorf("%d requests\n%s", n, log)
 	}
 }
 
-// What will never be taken is not sent again, and counted. That the receiver takes only some is
-// told once.
+// The exporter does not resend spans after a permanent error. It counts them. It logs once that the receiver
+// rejects some of the spans.
 func TestRejected(t *testing.T) {
 	s := &scripted{answer: func(_ int, w http.ResponseWriter) error {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -149,7 +149,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// An ended span waits for others, but not long, and a batch for nothing.
+// An ended span waits a short time for others. A full batch is sent at once.
 func TestBatches(t *testing.T) {
 	s := &scripted{answer: func(int, http.ResponseWriter) error { return nil }}
 	inVirtualTime(t, s, 10*time.Second, func(t *testing.T, tracer *Tracer) {
@@ -172,7 +172,7 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// FuzzResponse: whatever a receiver answers is read without harm.
+// FuzzResponse: any response of a receiver is read without a panic.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte("\x0a\x04\x08\x01\x12\x00"))
 	f.Fuzz(func(t *testing.T, answer []byte) {

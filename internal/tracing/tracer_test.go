@@ -28,7 +28,7 @@ func config(url string) Config {
 	}
 }
 
-// message is one whose parent is in a sampled trace.
+// message returns a message whose parent is in a sampled trace.
 func message(tb testing.TB, seq uint64) *Message {
 	tb.Helper()
 	c, ok := ParseContext([]byte(parent))
@@ -41,7 +41,7 @@ func message(tb testing.TB, seq uint64) *Message {
 	}
 }
 
-// exported begins and ends the span of m, as end says, and returns what the receiver gets.
+// exported starts the span of m, ends it with end, and returns what the receiver gets.
 func exported(t *testing.T, m *Message, end func(*Tracer)) (own Context, got tracetest.Span) {
 	t.Helper()
 	r := tracetest.Start(t, httptest.NewServer)
@@ -61,7 +61,7 @@ func exported(t *testing.T, m *Message, end func(*Tracer)) (own Context, got tra
 	return own, spans[0]
 }
 
-// What a receiver reads of a span with everything, by the types that OpenTelemetry generates.
+// TestSpan checks a span with every attribute, decoded with the types that OpenTelemetry generates.
 func TestSpan(t *testing.T) {
 	m := message(t, 7)
 	before := time.Now()
@@ -93,7 +93,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// A record that Kafka has refused, and one whose session has ended.
+// A span fails if Kafka rejects its record, or if its session ends.
 func TestFailedSpan(t *testing.T) {
 	for _, end := range []func(*Tracer){
 		func(tracer *Tracer) { tracer.Fail(7, "MESSAGE_TOO_LARGE", "a megabyte too much") },
@@ -101,7 +101,7 @@ func TestFailedSpan(t *testing.T) {
 	} {
 		m := message(t, 7)
 		m.Key, m.Tombstone, m.Size, m.ID, m.State = nil, true, 0, bytes.Repeat([]byte("x"), maxText+1), []byte("\xff")
-		m.Committed = time.Now().Add(time.Hour) // by a clock that is wrong
+		m.Committed = time.Now().Add(time.Hour) // from a clock that is wrong
 		_, got := exported(t, m, end)
 		if !got.Failed || got.Status != "a megabyte too much" || got.State != "" || got.End.Before(got.Start) || time.Since(got.Start) < 0 {
 			t.Errorf("%+v", got)
@@ -116,8 +116,8 @@ func TestFailedSpan(t *testing.T) {
 	}
 }
 
-// Spans are few, and a record for which there is none left keeps its context. When some have been
-// exported, there is room again.
+// The number of spans is limited. A record without a span keeps its trace context. After an export, new spans can
+// start.
 func TestSpansAreBounded(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := New(config(r.URL), discard())
@@ -156,8 +156,7 @@ func TestSpansAreBounded(t *testing.T) {
 	}
 }
 
-// Records are sent, acknowledged and given up at once, while the exporter runs; every span is
-// counted once.
+// Records are sent, acknowledged and abandoned concurrently, while the exporter runs. Every span is counted once.
 func TestConcurrency(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := New(config(r.URL), discard())
@@ -185,7 +184,7 @@ func TestConcurrency(t *testing.T) {
 	begun.Range(func(any, any) bool { n++; return true })
 	r.Wait(t, "export of all", func() bool { return len(r.Spans()) >= n })
 	done()
-	if left := tracer.Flush(t.Context()); left > 0 { // a batch whose answer the end of Run has cut off
+	if left := tracer.Flush(t.Context()); left > 0 { // a batch whose response was lost when Run ended
 		t.Errorf("%d spans are left", left)
 	}
 	if st := tracer.Stat(); st.Exported != uint64(n) || st.Dropped != uint64(senders*each-n) {
@@ -193,7 +192,7 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// runTracer runs the exporter until it is ended.
+// runTracer runs the exporter until end is called.
 func runTracer(t *testing.T, tracer *Tracer) (end func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -205,7 +204,7 @@ func runTracer(t *testing.T, tracer *Tracer) (end func()) {
 	}
 }
 
-// In a relay at work a span costs no memory but the example of a histogram.
+// In steady state, a span allocates memory only for the exemplar of a histogram.
 func TestAllocations(t *testing.T) {
 	tracer := New(config("http://localhost"), discard())
 	m, seqs := message(t, 1), []uint64{1}
@@ -239,7 +238,7 @@ func BenchmarkSpan(b *testing.B) {
 	}
 }
 
-// What is not as configured costs nothing: headers are those of the moment, and go nowhere else.
+// Each request has the present headers. A redirect is not followed, so no other server gets them.
 func TestRequestHeaders(t *testing.T) {
 	elsewhere := tracetest.Start(t, httptest.NewServer)
 	r := tracetest.Start(t, httptest.NewServer)

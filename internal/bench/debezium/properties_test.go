@@ -18,7 +18,7 @@ func target() measure.Target {
 	}
 }
 
-// configured returns the worker's and the connector's file.
+// configured returns the files of the worker and the connector.
 func configured(t *testing.T, c measure.Contender) (workerText, connectorText string) {
 	t.Helper()
 	w, ok := c.(worker)
@@ -89,7 +89,7 @@ func TestDefaultIsDebeziumsOwn(t *testing.T) {
 	}
 }
 
-// TestTunedChangesOnlyTheTuning removes it and has the default left.
+// TestTunedChangesOnlyTheTuning removes the tuning and compares the rest with the default.
 func TestTunedChangesOnlyTheTuning(t *testing.T) {
 	install := Install{"java", "/jars/connect", "/jars/debezium"}
 	w, c := configured(t, install.Tuned("lz4"))

@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// TestMain makes the test binary the program under measurement, too.
+// TestMain makes the test binary also the measured program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "run" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// relay is this product's program.
+// relay returns this project's relay.
 func relay(t *testing.T) measure.Relay {
 	t.Helper()
 	exe, err := os.Executable()
@@ -39,7 +39,7 @@ func relay(t *testing.T) measure.Relay {
 	return measure.Relay{Path: exe}
 }
 
-// recvlogical is pg_recvlogical, if there is one.
+// recvlogical returns pg_recvlogical. The test is skipped if it is missing.
 func recvlogical(t *testing.T) measure.PgRecvlogical {
 	t.Helper()
 	path := measure.FindPgRecvlogical()
@@ -49,14 +49,14 @@ func recvlogical(t *testing.T) measure.PgRecvlogical {
 	return measure.PgRecvlogical{Path: path}
 }
 
-// place returns a database of the test's own and an in-process Kafka.
+// place returns a database of its own for the test, and an in-process Kafka.
 func place(t *testing.T) (measure.Servers, *pgtest.DB) {
 	t.Helper()
 	db := pgtest.Database(t)
 	return measure.Servers{DSN: db.DSN, Brokers: kafkatest.Fake(t).Addrs}, db
 }
 
-// newBench returns a workbench, which is closed when the test ends.
+// newBench returns a workbench. It is closed when the test ends.
 func newBench(t *testing.T, servers measure.Servers, cfg measure.Config) *measure.Workbench {
 	t.Helper()
 	w, err := measure.NewWorkbench(t.Context(), servers, cfg)
@@ -64,7 +64,7 @@ func newBench(t *testing.T, servers measure.Servers, cfg measure.Config) *measur
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.Close(t.Context()); err != nil { // again, where the test has done it
+		if err := w.Close(t.Context()); err != nil { // again, if the test has already closed it
 			t.Error(err)
 		}
 	})
@@ -173,7 +173,7 @@ func TestStartUpAndIdle(t *testing.T) {
 	}
 }
 
-// A forger stands for a relay: a process that does nothing, and records that the test produces.
+// A forger takes the place of a relay: a process that does nothing, and records that the test produces.
 type forger struct {
 	script  string
 	produce func(t measure.Target) []*kgo.Record
@@ -202,7 +202,7 @@ func TestVerdictOfWhatIsWrong(t *testing.T) {
 	rows := pgtest.QueryRow[[]string](t, db, `SELECT array_agg(payload::text ORDER BY position) FROM `+w.Name()+`.outbox`)
 	r := drain(t, b, forger{"exec sleep 60", func(target measure.Target) []*kgo.Record {
 		var records []*kgo.Record
-		for _, row := range []int{0, 1, 2, 2, 5, 3, 7, 8} { // 4, 6 and 9 are missing, 3 is late
+		for _, row := range []int{0, 1, 2, 2, 5, 3, 7, 8} { // 4, 6 and 9 are missing, 3 is out of order
 			records = append(records, &kgo.Record{Topic: target.Topics[0], Key: []byte{'0' + byte(row%2)}, Value: []byte(rows[row])})
 		}
 		return append(records, &kgo.Record{Topic: target.Topics[0], Key: []byte("1"), Value: []byte("{}")})

@@ -13,13 +13,14 @@ import (
 
 func testPlan() plan { return plan{rows: 250, keys: 20, topics: 3, payload: 201, dust: newDust()} }
 
-// record is what a row becomes.
+// record is the record of a row.
 type record struct {
 	topic      string
 	key, value []byte
 }
 
-// takeAll enters records at rising offsets of one partition, and returns the rows they are the first of.
+// takeAll passes records with increasing offsets of one partition to the checker. It returns the row of each record
+// that is not a duplicate.
 func takeAll(c *checker, records ...record) (rows []int) {
 	for i, r := range records {
 		rows = append(rows, c.take(delivery.Coordinates{Topic: r.topic, Offset: int64(i)}, r.key, r.value))
@@ -72,7 +73,7 @@ func TestCheckerAcceptsEveryRowOnce(t *testing.T) {
 	}
 	var rows []int
 	var records []record
-	for topic := range p.topics { // order is per key only
+	for topic := range p.topics { // only the order per key counts
 		for row := range p.rows {
 			if p.key(row)%p.topics == topic {
 				rows, records = append(rows, row), append(records, p.record(row))

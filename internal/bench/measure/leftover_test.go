@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// objectsSQL counts what a bench makes in the test's database.
+// objectsSQL counts the objects that a benchmark creates in the test's database.
 const objectsSQL = `
 SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())
 	+ (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'outbox\_cdc\_%')`
@@ -35,7 +35,7 @@ func admin(t *testing.T, servers measure.Servers) *kadm.Client {
 	return kadm.NewClient(client)
 }
 
-// nothingIsLeft checks that both servers are as they were.
+// nothingIsLeft checks that nothing remains on either server.
 func nothingIsLeft(t *testing.T, servers measure.Servers, db *pgtest.DB) {
 	t.Helper()
 	noObjects(t, db)
@@ -45,7 +45,7 @@ func nothingIsLeft(t *testing.T, servers measure.Servers, db *pgtest.DB) {
 	}
 }
 
-// noObjects waits a little: a temporary slot goes with its session, which takes its time to end.
+// noObjects waits a little, since a temporary slot is dropped only when its session has ended.
 func noObjects(t *testing.T, db *pgtest.DB) {
 	t.Helper()
 	n := pgtest.QueryRow[int](t, db, objectsSQL)
@@ -63,7 +63,7 @@ func TestCloseDropsEverything(t *testing.T) {
 	t.Setenv("TMPDIR", temporary)
 	w := newBench(t, servers, measure.Config{Topics: 3})
 	b := write(t, w, measure.Load{Rows: 10, PayloadBytes: 200, PerTransaction: 1, Keys: 1})
-	drain(t, b, relay(t)) // and it makes a topic of its own
+	drain(t, b, relay(t)) // this also creates a topic
 	if n := pgtest.QueryRow[int](t, db, objectsSQL); n != 3 {
 		t.Errorf("%d slots, publications and schemas, want one of each", n)
 	}
@@ -134,7 +134,7 @@ func TestLeftoversOfAKilledBench(t *testing.T) {
 	if diff := cmp.Diff(want, objects); diff != "" {
 		t.Errorf("while %s runs (-want +got):\n%s", running.Name(), diff)
 	}
-	if n := pgtest.QueryRow[int](t, db, objectsSQL); n != 3 { // the running one's schema and publication, and outbox_cdc_benchmark
+	if n := pgtest.QueryRow[int](t, db, objectsSQL); n != 3 { // schema and publication of the running benchmark, and outbox_cdc_benchmark
 		t.Errorf("after their statements %d slots, publications and schemas are left", n)
 	}
 }

@@ -29,7 +29,7 @@ func TestScheduleIsFixedInAdvance(t *testing.T) {
 	}
 }
 
-// sleepInBubble stands for sleepUntil, which blocks a thread.
+// sleepInBubble replaces sleepUntil, which blocks a thread.
 func sleepInBubble(ctx context.Context, until time.Time) error {
 	select {
 	case <-time.After(time.Until(until)):
@@ -39,7 +39,7 @@ func sleepInBubble(ctx context.Context, until time.Time) error {
 	}
 }
 
-// perform runs s with writes that take as long as write says.
+// perform runs s. The duration of each write is the result of write.
 func perform(t *testing.T, s *schedule, write func(row int) time.Duration) error {
 	t.Helper()
 	s.sleep = sleepInBubble
@@ -62,7 +62,7 @@ func perform(t *testing.T, s *schedule, write func(row int) time.Duration) error
 func TestLatencyCountsFromTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSchedule(Flow{Rate: 100, Duration: 2 * time.Second})
-		stuck := 150 // one transaction takes 100 ms, and those of its writer behind it are late
+		stuck := 150 // this transaction takes 100 ms, and delays the later ones of its writer
 		err := perform(t, s, func(row int) time.Duration {
 			if row == stuck {
 				return 100 * time.Millisecond
@@ -82,7 +82,7 @@ func TestLatencyCountsFromTheSchedule(t *testing.T) {
 		if r.FromSent.Max > 3*time.Millisecond {
 			t.Errorf("from sent: %+v", r.FromSent)
 		}
-		// Writer 0 of 2 has a row every 20 ms: 80, 61, 42, 23 and 4 ms late, and 2 ms on the way.
+		// Writer 0 of 2 has a row every 20 ms: they are 80, 61, 42, 23 and 4 ms late, and delivery takes 2 ms.
 		if r.FromSchedule.Max < 80*time.Millisecond || r.FromSchedule.Max > 90*time.Millisecond || r.FromSchedule.P50 > 5*time.Millisecond {
 			t.Errorf("from schedule: %+v", r.FromSchedule)
 		}

@@ -32,7 +32,7 @@ func TestUsageGrowsWithWork(t *testing.T) {
 		t.Fatalf("%+v, %t", before, ok)
 	}
 	exactly := ThreadTime(os.Getpid())
-	for begun := time.Now(); time.Since(begun) < 100*time.Millisecond; { // works
+	for begun := time.Now(); time.Since(begun) < 100*time.Millisecond; { // use the CPU
 	}
 	after, _ := usage(os.Getpid())
 	if after.CPU <= before.CPU || ThreadTime(os.Getpid()) <= exactly {
@@ -44,7 +44,7 @@ func TestUsageGrowsWithWork(t *testing.T) {
 }
 
 func TestUsageHasTheChildren(t *testing.T) {
-	// A shell that stays, with a child that works.
+	// A shell that waits, with a child that uses the CPU.
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `while :; do :; done & echo started; wait`)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // Every variant is measured on both servers.
 func TestRun(t *testing.T) {
-	pgtest.Server(t) // or there is nothing to measure
+	pgtest.Server(t) // skips the test without Postgres
 	rounds := make(map[string]int)
 	results, err := Run(t.Context(), Options{Rounds: 1, Round: 20 * time.Millisecond, Clients: 2, Scale: 1},
 		func(server string, done int) { rounds[server] = done })
