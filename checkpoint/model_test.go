@@ -331,7 +331,7 @@ func (h *history) compare() {
 		h.tb.Fatalf("%s: Confirmed() = %s, want %s\nafter %+v\nacknowledged %v", h.name, got, want, h.model.log, h.model.acked)
 	}
 	if got < h.before || !h.seen[got] {
-		h.tb.Fatalf("%s: Confirmed() = %s after %s: went back or is no position that was read", h.name, got, h.before)
+		h.tb.Fatalf("%s: Confirmed() = %s after %s: lower, or not a position that was read", h.name, got, h.before)
 	}
 	h.before = got
 

@@ -170,7 +170,7 @@ func TestKilledReadersDeliverEveryRow(t *testing.T) {
 	var record Prefix
 	for process := 0; ; process++ {
 		if process == rows {
-			t.Fatal("it is never read to its end")
+			t.Fatal("the transaction is never read completely")
 		}
 		tracker := New(0x100, nil)
 		tracker.Resume(record)

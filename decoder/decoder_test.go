@@ -29,7 +29,7 @@ func TestRelationIdentity(t *testing.T) {
 		t.Errorf("row of %p, want %p", got, first)
 	}
 	if again := mustDecode(t, d, table(id)).(*Relation); again != first {
-		t.Error("an equal definition is another relation")
+		t.Error("an equal definition returns a new relation")
 	}
 	mustDecode(t, d, encode(&Relation{OID: 2, Name: "other"}))
 	if got := mustDecode(t, d, row).(*Insert).Relation; got != first {
@@ -38,7 +38,7 @@ func TestRelationIdentity(t *testing.T) {
 
 	second := mustDecode(t, d, table(body)).(*Relation)
 	if second == first {
-		t.Error("another definition is the same relation")
+		t.Error("a changed definition returns the same relation")
 	}
 	if got := mustDecode(t, d, row).(*Insert).Relation; got != second {
 		t.Error("row of the old relation")

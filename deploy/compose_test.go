@@ -78,7 +78,7 @@ func TestCompose(t *testing.T) {
 		gone := start(t, image, relayEnv, check...)
 		<-gone.done
 		if code, says := gone.cmd.ProcessState.ExitCode(), read(t, gone.output); code != 1 || !strings.HasPrefix(says, "no response from ") {
-			t.Errorf("%v says %d of a relay that is gone: %s", check, code, says)
+			t.Errorf("%v returns %d for a relay that has stopped: %s", check, code, says)
 		}
 	}
 }

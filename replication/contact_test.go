@@ -86,7 +86,7 @@ func TestSilentServerIsLost(t *testing.T) {
 				s.server.send(keepalive(0x10, false))
 				synctest.Wait()
 				if s.stream.Expired() == nil {
-					t.Error("the session has come back")
+					t.Error("the session is no longer lost")
 				}
 				s.cancel(nil)
 				<-s.ended
@@ -148,16 +148,16 @@ func TestCatalogKeepsTheContact(t *testing.T) {
 		synctest.Wait()
 		for _, r := range s.server.reports() {
 			if r.asked {
-				t.Error("the stream asks for a reply that it does not read")
+				t.Error("the stream requests a reply that it does not read")
 			}
 		}
 		time.Sleep(10 * time.Second)
 		if s.stream.Expired() == nil {
-			t.Error("the session counts as held although nobody asked the catalog again")
+			t.Error("the session is not lost, although the catalog was not read again")
 		}
 		s.stream.Heard(time.Now())
 		if s.stream.Expired() == nil {
-			t.Error("the session has come back")
+			t.Error("the session is no longer lost")
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestBufferedDataIsNoContact(t *testing.T) {
 			s.receive()
 		}
 		if s.stream.Expired() == nil {
-			t.Error("the session counts as held because of data that arrived long ago")
+			t.Error("the session is not lost because of data that arrived long ago")
 		}
 	})
 }

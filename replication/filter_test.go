@@ -52,7 +52,7 @@ func TestMessagesUnderOwnPrefix(t *testing.T) {
 					want = []string{"0/20 B", "0/11 M", "0/13 I", "0/20 C"}
 				}
 				if diff := cmp.Diff(want, s.kinds(len(want))); diff != "" {
-					t.Errorf("handed on (-want +got):\n%s", diff)
+					t.Errorf("received messages (-want +got):\n%s", diff)
 				}
 			})
 		})

@@ -70,7 +70,7 @@ func TestForeignMessages(t *testing.T) {
 				go s.server.send(append(append(logical(0x12, "ours", content[:9]), walData(0x13, "I2")...), commit(0x20, 0x28)...))
 				want := []string{"0/20 B", "0/10 I", "0/12 M", "0/13 I", "0/20 C"}
 				if diff := cmp.Diff(want, append(first, s.kinds(3)...)); diff != "" {
-					t.Errorf("handed on (-want +got):\n%s", diff)
+					t.Errorf("received messages (-want +got):\n%s", diff)
 				}
 				last := time.Duration(0)
 				for _, r := range s.server.reports() {
@@ -107,7 +107,7 @@ func TestCloseInAForeignMessage(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		if s.stream.wire.skipping != 0 {
-			t.Errorf("%d bytes of the message were not met", s.stream.wire.skipping)
+			t.Errorf("%d bytes of the message were not read", s.stream.wire.skipping)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				if ok != errors.Is(err, ErrRow) {
-					t.Errorf("an ErrRow without its transaction, or the other way round: %v", err)
+					t.Errorf("an ErrRow without its transaction, or a transaction without an ErrRow: %v", err)
 				}
 			})
 		})

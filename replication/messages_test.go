@@ -29,7 +29,7 @@ func TestMessagesOfSeveralPrefixes(t *testing.T) {
 		go s.server.send(append(sent, commit(0x20, 0x28)...))
 		want := []string{"0/20 B", "0/10 M", "0/14 M", "0/15 M", "0/20 C"}
 		if diff := cmp.Diff(want, s.kinds(5)); diff != "" {
-			t.Errorf("handed on (-want +got):\n%s", diff)
+			t.Errorf("received messages (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -46,7 +46,7 @@ func TestMessagesOfAnyPrefix(t *testing.T) {
 		}
 		go s.server.send(append(sent, commit(0x20, 0x28)...))
 		if diff := cmp.Diff([]string{"0/20 B", "0/10 M", "0/11 M", "0/12 M", "0/20 C"}, s.kinds(5)); diff != "" {
-			t.Errorf("handed on (-want +got):\n%s", diff)
+			t.Errorf("received messages (-want +got):\n%s", diff)
 		}
 	})
 }

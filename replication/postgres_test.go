@@ -170,7 +170,7 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 		}
 		r.close(t)
 		if got := s.confirmed(t); got != created {
-			t.Errorf("nothing was confirmed, but the slot went from %s to %s", created, got)
+			t.Errorf("nothing was confirmed, but the slot advanced from %s to %s", created, got)
 		}
 		if pgtest.QueryRow[bool](t, s.DB, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", s.cfg.Slot) {
 			t.Error("the slot is active after Close")

@@ -149,7 +149,7 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 		}
 		last := s.receive()
 		if len(last) != 1 || !strings.Contains(last[0], "at 0/2 has 1001 bytes") || !strings.Contains(last[0], "1000 bytes") {
-			t.Errorf("handed on: %q", last)
+			t.Errorf("received: %q", last)
 		}
 		s.server.reports()
 		time.Sleep(5 * time.Second) // meanwhile the rows before it are delivered
@@ -302,7 +302,7 @@ func TestBackPressure(t *testing.T) {
 		reports := s.server.reports()
 		for i, r := range reports {
 			if want := updateAt(i); r.at != want || r.asked {
-				t.Fatalf("status update %d: %v, want at %s and nothing asked", i, r, want)
+				t.Fatalf("status update %d: %v, want at %s without a request for a reply", i, r, want)
 			}
 		}
 		if len(reports) != 302 {
@@ -392,7 +392,7 @@ func TestSilence(t *testing.T) {
 						silent -= 4 * time.Second
 					}
 					if want := silent >= tc.ask; r.asked != want {
-						t.Errorf("after %s: an answer asked for: %t", r.at, r.asked)
+						t.Errorf("after %s: reply requested: %t", r.at, r.asked)
 					}
 				}
 			})
@@ -412,7 +412,7 @@ func TestServerThatAnswersIsNotSilent(t *testing.T) {
 			}
 		}
 		if asked != 360 { // every ten seconds
-			t.Errorf("asked %d times in an hour", asked)
+			t.Errorf("requested %d replies in an hour", asked)
 		}
 		s.cancel(nil)
 		<-s.ended

@@ -21,7 +21,7 @@ func TestClientAddress(t *testing.T) {
 		c, err := NewClient(address)
 		switch {
 		case want == "" && err == nil:
-			t.Errorf("%q is taken for %s", address, c.Address())
+			t.Errorf("%q is parsed as %s", address, c.Address())
 		case want != "" && (err != nil || c.Address() != want):
 			t.Errorf("%q: %v, want %s", address, err, want)
 		case err != nil && strings.Contains(err.Error(), "secret"):
@@ -39,7 +39,7 @@ func client(t *testing.T, address string) *Client {
 	return c
 }
 
-// A client returns the values of the server. An unknown value is nil, not a number.
+// A client returns the values of the server. An unknown value is NaN.
 func TestClient(t *testing.T) {
 	st := healthy()
 	_, url := serve(t, nil, func() relay.Stat { return st })
@@ -52,7 +52,7 @@ func TestClient(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if !math.IsNaN(float64(got.Latency.AckP50)) {
-		t.Errorf("a latency that nobody has measured: %v", got.Latency)
+		t.Errorf("latency without a measurement: %v", got.Latency)
 	}
 	h, err := c.History(t.Context())
 	if err != nil {
@@ -110,11 +110,11 @@ func TestClientOfSomethingElse(t *testing.T) {
 	forbids := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	defer forbids.Close()
 	if _, _, err := client(t, forbids.URL).Live(t.Context()); err == nil || !strings.Contains(err.Error(), "admin.hosts") {
-		t.Errorf("one that does not answer to a name: %v", err)
+		t.Errorf("a server that rejects the host name: %v", err)
 	}
 	srv := httptest.NewServer(nil)
 	srv.Close()
 	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no response from "+srv.URL+"/: dial tcp") {
-		t.Errorf("nobody: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 // A peer is one connection to the server.
 type peer struct{ net.Conn }
 
-// dial opens a connection, sends the given text, and waits until the server is idle.
+// dial opens a connection, sends the given text, and waits until the server has handled it.
 func (p pipes) dial(t *testing.T, send string) peer {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -87,7 +87,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 				}
 				for i, other := range others {
 					if other.closed() {
-						t.Errorf("connection %d is closed, and there were idle ones", i)
+						t.Errorf("connection %d is closed, although others were idle", i)
 					}
 				}
 				stop()

@@ -130,10 +130,10 @@ func TestMetrics(t *testing.T) {
 	st.Since = time.Now().Add(-2 * time.Hour)
 	families = gather(t, st)
 	if families[namespace+"slot_safe_bytes"] != nil {
-		t.Error("a slot without limit has one")
+		t.Error("a slot without a limit has a limit metric")
 	}
 	if families[namespace+"spans_total"] != nil {
-		t.Error("spans are counted where none are made")
+		t.Error("there are span metrics without tracing")
 	}
 	if got := values(families[namespace+"lag_seconds"], "")[""]; got < 7200 {
 		t.Errorf("nothing is read for two hours, and the lag is %v", got)

@@ -230,7 +230,7 @@ func TestPageLives(t *testing.T) {
 	}
 	for _, want := range []string{"plot-lag", "plot-latency", "plot-rate", "Effective co", "metrics"} {
 		if !strings.Contains(strings.Join(reached, " "), want) {
-			t.Errorf("keys do not reach %s, but %q", want, reached)
+			t.Errorf("the keyboard does not reach %s, only %q", want, reached)
 		}
 	}
 	b.until(`document.querySelector('#config-text').innerText.includes('***@db.example.com')`)

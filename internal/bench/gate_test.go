@@ -98,7 +98,7 @@ func TestGate(t *testing.T) {
 		t.Error(diff)
 	}
 	if _, err := (gate{Drain: []drainRule{{Case: "10 kB", MinRate: 5}}}).pass(sample()); err == nil {
-		t.Error("a gate without a rule that applies is passed")
+		t.Error("a gate passes although none of its rules applies")
 	}
 }
 

@@ -74,7 +74,7 @@ func TestRelayBesideTheFloor(t *testing.T) {
 		"--compression", "none,lz4", "--duration", "1s", "--rate", "200")
 
 	if !strings.HasPrefix(printed, "Every record was checked") {
-		t.Errorf("the report does not begin with what was checked:\n%s", printed)
+		t.Errorf("the report does not start with the checks:\n%s", printed)
 	}
 	if len(r.Checks) != 1 || r.Checks[0].Contender != relayName || r.Checks[0].Records < 4*2*3000 {
 		t.Errorf("checked: %+v", r.Checks)

@@ -68,7 +68,7 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 		stop <- struct{}{}
 		writers.Wait()
 		if c.Point != steps[1].LSN || c.Point == 0 {
-			t.Errorf("the copy divides the log at %s, the slot begins at %s", c.Point, steps[1].LSN)
+			t.Errorf("the copy ends at %s, the slot starts at %s", c.Point, steps[1].LSN)
 		}
 		copied := len(rowsOf(t, c))
 		total := pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM outbox")

@@ -59,7 +59,7 @@ host all         postgres,poor,nobody 127.0.0.1/32 trust
 				}
 				for _, want := range tc.says {
 					if !strings.Contains(err.Error(), strings.ReplaceAll(want, "$DB", s.Name)) {
-						t.Errorf("%q is not said: %v", want, err)
+						t.Errorf("%q is missing in: %v", want, err)
 					}
 				}
 			})

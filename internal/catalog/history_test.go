@@ -124,7 +124,7 @@ func TestHistory(t *testing.T) {
 			if tc.err != nil {
 				for _, want := range tc.says {
 					if !strings.Contains(err.Error(), want) {
-						t.Errorf("%q is not said: %v", want, err)
+						t.Errorf("%q is missing in: %v", want, err)
 					}
 				}
 				return
@@ -138,7 +138,7 @@ func TestHistory(t *testing.T) {
 				}
 			}
 			if warnings, err := h.Look(later); len(warnings) > 0 || err != nil {
-				t.Errorf("the same once more: %v, %v", warnings, err)
+				t.Errorf("the same state again: %v, %v", warnings, err)
 			}
 		})
 	}

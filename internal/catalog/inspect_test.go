@@ -104,7 +104,7 @@ func TestInspectServer(t *testing.T) {
 			Database:      db.Name, WALLevel: "logical", Encoding: "UTF8", MaxSlotWALKeepSize: -1, PublicationName: "pub", SlotName: "no_slot",
 		}
 		if got.WALEnd == 0 || time.Since(got.ReadAt) > time.Minute {
-			t.Errorf("log ends at %s, read at %s", got.WALEnd, got.ReadAt)
+			t.Errorf("WAL ends at %s, read at %s", got.WALEnd, got.ReadAt)
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Publication{}, Slot{}), cmpopts.IgnoreFields(State{}, "WALEnd", "ReadAt", "Oldest")); diff != "" {
 			t.Errorf("catalog (-want +got):\n%s", diff)

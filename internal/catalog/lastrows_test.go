@@ -62,7 +62,7 @@ func TestLastRows(t *testing.T) {
 			}
 		}
 		if _, _, err := LastRows(t.Context(), db.Config(t), "nobody", 1); !errors.Is(err, replication.ErrPublication) {
-			t.Errorf("a table that is not there: %v", err)
+			t.Errorf("a missing table: %v", err)
 		}
 	})
 }

@@ -224,7 +224,7 @@ func TestEmitSnapshot(t *testing.T) {
 		}
 		if !pgtest.QueryRow[bool](t, s.DB, `SELECT bool_and(pg_visible_in_snapshot(t.xid, $1::pg_snapshot) = (t.id = 1))
 			FROM (SELECT id, xmin::text::xid8 AS xid FROM outbox) t`, message[strings.LastIndex(message, "|")+1:]) {
-			t.Errorf("%q does not tell the transaction before it from the one behind it", message)
+			t.Errorf("%q does not distinguish the transaction before it from the one after it", message)
 		}
 	})
 }

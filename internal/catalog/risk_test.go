@@ -85,7 +85,7 @@ func TestTrend(t *testing.T) {
 	var short Trend
 	short.Note(noon, new(int64(1000)))
 	if limit := short.Note(noon.Add(leastTrend-1), new(int64(900))); !limit.IsZero() {
-		t.Errorf("watched too shortly: full at %s", limit)
+		t.Errorf("too few looks: full at %s", limit)
 	}
 	var trend Trend
 	if limit := trend.Note(noon, nil); !limit.IsZero() {

@@ -29,7 +29,7 @@ func selected(t *testing.T, cfg replication.Config, sel Selection) ([]string, *R
 		t.Fatalf("%+v: %v", sel, err)
 	}
 	if r.Count != int64(len(got)) {
-		t.Errorf("%+v: %d rows were counted, %d came", sel, r.Count, len(got))
+		t.Errorf("%+v: %d rows were counted, %d were returned", sel, r.Count, len(got))
 	}
 	return got, r
 }

@@ -224,7 +224,7 @@ func TestHangs(t *testing.T) {
 				}
 			}
 			if others < 8 {
-				t.Errorf("of the other side %d conditions are told", others)
+				t.Errorf("%d conditions of the other side are reported", others)
 			}
 			if took := time.Since(began); took > 6*time.Second {
 				t.Errorf("it took %s", took)

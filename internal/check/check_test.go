@@ -38,7 +38,7 @@ func TestAllMet(t *testing.T) {
 		}
 		for _, d := range definitions() {
 			if since := only[d.name]; !seen[d.group+" "+d.name] && i.Major >= since {
-				t.Errorf("%s: %s was not looked at", d.group, d.name)
+				t.Errorf("%s: %s was not checked", d.group, d.name)
 			}
 		}
 		if n := len(r.kafka.ReadAll(t, r.topic, r.positions)); n > 0 {

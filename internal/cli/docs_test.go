@@ -45,7 +45,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				i := slices.IndexFunc(others(), func(o other) bool { return strings.HasPrefix(line, o.command) })
 				if i < 0 {
-					t.Errorf("%s: nobody tries %q, and nobody says why", page.name, line)
+					t.Errorf("%s: no test runs %q, and the table does not list it", page.name, line)
 					continue
 				}
 				used[others()[i].command] = true
@@ -65,7 +65,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	for _, o := range others() {
 		if !used[o.command] {
-			t.Errorf("no page has %q any more", o.command)
+			t.Errorf("no page contains %q any more", o.command)
 		}
 	}
 }

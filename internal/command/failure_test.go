@@ -67,7 +67,7 @@ func TestEveryExitCode(t *testing.T) {
 		}
 		seen[Meaning(exit)] = exit
 		if exit >= relay.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", exit)) {
-			t.Errorf("the last line of exit code %d does not lead to its section: %q", exit, last)
+			t.Errorf("the last line of exit code %d does not name its section: %q", exit, last)
 		}
 		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", exit)) {
 			t.Errorf("exit code %d has no section", exit)

@@ -233,7 +233,7 @@ func TestAdminListen(t *testing.T) {
 			t.Errorf("%s: warned %v", value, got)
 		}
 		if cfg.ListensByDefault() {
-			t.Errorf("%s is taken for the default", value)
+			t.Errorf("%s counts as the default", value)
 		}
 	}
 	for _, value := range []string{"9187", "http://localhost:9187", "localhost", "localhost:port", "a b:1"} {

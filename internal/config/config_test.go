@@ -450,7 +450,7 @@ func FuzzFile(f *testing.F) {
 		}
 		again := newReader(nil)
 		if again.file("out.yaml", []byte(out.String())); len(again.problems) > 0 {
-			t.Fatalf("what was written cannot be read: %v\n%s", again.problems, out.String())
+			t.Fatalf("the printed configuration does not load: %v\n%s", again.problems, out.String())
 		}
 	})
 }

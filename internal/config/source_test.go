@@ -236,7 +236,7 @@ func TestNoWayBack(t *testing.T) {
 		}
 		t.Setenv("PGSSLMODE", mode)
 		if _, err := Load(Sources{Flags: settings("source.dsn", "host=db")}); err == nil {
-			t.Errorf("PGSSLMODE=%s is taken", mode)
+			t.Errorf("PGSSLMODE=%s is accepted", mode)
 		}
 		t.Setenv("PGSSLMODE", "")
 	}

@@ -183,7 +183,7 @@ func TestTracingTLS(t *testing.T) {
 		return tracer.Stat()
 	}
 	if got := send(); got.Exported != 0 || !strings.Contains(log.String(), "certificate") || len(r.Requests()) > 0 {
-		t.Errorf("to a receiver that nobody vouches for: %+v\n%s", got, log.String())
+		t.Errorf("to a receiver with an unknown issuer: %+v\n%s", got, log.String())
 	}
 	if got := send("tracing.tls.ca_file", ca); got.Exported != 1 || len(r.Requests()) != 1 || r.Requests()[0].Get("Api-Key") != canary {
 		t.Errorf("%+v\n%s", got, log.String())

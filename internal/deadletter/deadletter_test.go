@@ -199,7 +199,7 @@ func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 		}
 	}
 	if len(*outcomes) != n || stay != len(refused) {
-		t.Errorf("%d outcomes, %d of them refusals", len(*outcomes), stay)
+		t.Errorf("%d outcomes, %d of them rejections", len(*outcomes), stay)
 	}
 	left := p.selectAll(t, b, Filter{})
 	if diff := cmp.Diff(refused, p.indexes(t, b, left)); diff != "" || left.AlreadyResent != n-len(refused) {

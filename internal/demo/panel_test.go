@@ -204,7 +204,7 @@ func TestScreenDrawsInPlaceOnATerminalOnly(t *testing.T) {
 	}
 	defer file.Close()
 	if s := newScreen(file, Options{}); s.live || s.style.On {
-		t.Error("a file is taken for a terminal")
+		t.Error("a file counts as a terminal")
 	}
 	s = newScreen(&b, Options{})
 	s.say("first")

@@ -140,7 +140,7 @@ func TestTruncateDeadLetter(t *testing.T) {
 		}
 		l, ok := ParseDeadLetter(short)
 		if !ok {
-			t.Fatalf("%s: not taken for a dead letter: %v", name, short.Headers)
+			t.Fatalf("%s: not recognized as a dead letter: %v", name, short.Headers)
 		}
 		id := ""
 		for _, h := range append(l.Record.Headers, l.Columns...) {
@@ -149,7 +149,7 @@ func TestTruncateDeadLetter(t *testing.T) {
 			}
 		}
 		if id != tc.id || !strings.Contains(l.Truncated, tc.says) || l.LSN != tx.CommitLSN || l.Index != 3 || l.Slot != "s" || short.Value != nil {
-			t.Errorf("%s: id %q, letter %+v", name, id, l)
+			t.Errorf("%s: id %q, dead letter %+v", name, id, l)
 		}
 		if again := TruncateDeadLetter(short, "id"); again != nil {
 			t.Errorf("%s: truncated twice", name)

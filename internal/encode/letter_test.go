@@ -34,13 +34,13 @@ func TestParseDeadRecord(t *testing.T) {
 			dead := stored(DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 3}, &rec, "too large"), restamped)
 			l, ok := ParseDeadLetter(dead)
 			if !ok {
-				t.Fatal("not taken for a dead letter")
+				t.Fatal("not recognized as a dead letter")
 			}
 			if diff := cmp.Diff(want, l.Record); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if l.Reason != "too large" || l.Slot != "s" || l.LSN != tx.CommitLSN || l.Index != 3 || time.Since(l.At) > time.Minute || l.Table != "" {
-				t.Errorf("letter %+v", l)
+				t.Errorf("dead letter %+v", l)
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func TestParseDeadLetterRejectsForgedHeaders(t *testing.T) {
 		return DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Headers: []sink.Header{header("id", "1")}}, "too large").Headers
 	}
 	if _, ok := ParseDeadLetter(&sink.Record{Headers: genuine()}); !ok {
-		t.Fatal("not taken for a dead letter")
+		t.Fatal("not recognized as a dead letter")
 	}
 	for name, headers := range map[string][]sink.Header{
 		"reason only":      {header(DeadLetterReason, "nothing else")},
@@ -65,7 +65,7 @@ func TestParseDeadLetterRejectsForgedHeaders(t *testing.T) {
 		"record and a row": append(genuine(), header(DeadLetterTable, "public.outbox")),
 	} {
 		if l, ok := ParseDeadLetter(&sink.Record{Headers: headers}); ok {
-			t.Errorf("%s: taken for a dead letter: %+v", name, l)
+			t.Errorf("%s: recognized as a dead letter: %+v", name, l)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestRevive(t *testing.T) {
 			}
 			l, ok := ParseDeadLetter(stored(was.DeadRow("dead", Origin{Slot: "s", Tx: commit, Index: 3}, ins, refused), false))
 			if !ok || !l.IsRow() {
-				t.Fatalf("letter %+v", l)
+				t.Fatalf("dead letter %+v", l)
 			}
 
 			table := outboxTable()
@@ -161,7 +161,7 @@ func TestReviveMessage(t *testing.T) {
 	}
 	l, ok := ParseDeadLetter(r.DeadMessage("dead", Origin{Slot: "s", Tx: tx}, m, refused))
 	if !ok || l.IsRow() {
-		t.Fatalf("letter %+v", l)
+		t.Fatalf("dead letter %+v", l)
 	}
 	if err := r.Revive(l, nil, &rec); err == nil || err.Error() != refused.Error() {
 		t.Errorf("as it was: %v, want %v", err, refused)

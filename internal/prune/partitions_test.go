@@ -93,7 +93,7 @@ func TestPartitionInUse(t *testing.T) {
 			}
 		})
 		if longest > 2*time.Second { // the attempts to drop take longer
-			t.Errorf("a writer was held up for %s", longest)
+			t.Errorf("a writer was blocked for %s", longest)
 		}
 		t.Logf("writers waited for up to %s", longest)
 		r.Exec(t, late) // no lock is left
@@ -260,7 +260,7 @@ func TestPartitionRefused(t *testing.T) {
 	r.expectRows(t, 1)
 	r.role(t, `GRANT SELECT, DELETE ON outbox TO %s`)
 	if _, err := Run(t.Context(), r.cfg); err == nil || !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
-		t.Errorf("as somebody else: %v", err)
+		t.Errorf("as another role: %v", err)
 	}
 	r.expectRows(t, 1)
 }

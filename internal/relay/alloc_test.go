@@ -54,7 +54,7 @@ func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 				perRow := float64(mallocs()-before) / float64(n)
 				t.Logf("%.3f allocations a record", perRow)
 				if perRow > maxAllocs {
-					t.Errorf("%.3f allocations a record, at most %d may be", perRow, maxAllocs)
+					t.Errorf("%.3f allocations a record, want at most %d", perRow, maxAllocs)
 				}
 				close(server.batches)
 				if err := <-ended; !errors.Is(err, replication.ErrUnreachable) {

@@ -22,7 +22,7 @@ import (
 func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 	_, err := contactServer(t, 2*time.Second, 0)
 	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
-		t.Errorf("%v, want what the first attempt met", err)
+		t.Errorf("%v, want the error of the first attempt", err)
 	}
 }
 

@@ -129,7 +129,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 	}
 	for i, f := range faults {
 		if !met[i] {
-			t.Errorf("row %d of the table (exit code %d) is met by no case", i, f.exit)
+			t.Errorf("no test case for row %d of the table (exit code %d)", i, f.exit)
 		}
 	}
 	if ExitCode(nil) != 0 || Advice(nil) != "" {

@@ -183,7 +183,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		deliver(tracker, 400)
 		synctest.Wait()
 		if store.writes != 4 { // the first two are the claim
-			t.Errorf("%d records although nobody has asked", store.writes)
+			t.Errorf("%d writes without a call of confirmedPosition", store.writes)
 		}
 		want(200) // triggers a write
 		store.allow <- nil
@@ -262,7 +262,7 @@ func TestPositionWriterClaims(t *testing.T) {
 	}
 	found, err := first.readStore(t.Context())
 	if err != nil || first.canContinue(found, server(100)) {
-		t.Errorf("the first one may go on, %v", err)
+		t.Errorf("the first process may continue, %v", err)
 	}
 	deliver(after, 300)
 	write(t, second)
@@ -708,7 +708,7 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.writePosition(ctx); err == nil {
-		t.Fatal("the write was not given up")
+		t.Fatal("the write did not fail")
 	}
 	given := w.stored
 	given.EndLSN = 200
@@ -750,12 +750,12 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.requireNoRecord(t.Context(), "s"); err != nil { // the process ended before it created the slot
-		t.Errorf("the slot cannot be made: %v", err)
+		t.Errorf("the slot cannot be created: %v", err)
 	}
 	for range 2 { // the second one finds an existing slot
 		w, tracker := startedWriter(t, store, server(100))
 		if !w.copyPending() {
-			t.Error("no copy is to be made")
+			t.Error("no copy is pending")
 		}
 		write(t, w)
 		if p := store.position(t); !p.Copying || p.EndLSN != 100 {
@@ -774,7 +774,7 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	deliver(tracker, 200)
 	write(t, w)
 	if again, _ := startedWriter(t, store, server(100)); again.copyPending() {
-		t.Error("the copy is to be made again")
+		t.Error("the copy is pending again")
 	}
 }
 
@@ -787,12 +787,12 @@ func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	}
 	claimed(t, first, server(100))
 	if _, err := first.chooseStart(t.Context(), server(100)); err != nil || !first.copyPending() {
-		t.Errorf("the copy of a slot made now is given up: %v", err)
+		t.Errorf("the copy of a new slot is skipped: %v", err)
 	}
 	w := newTestWriter(store, true)
 	claimed(t, w, server(100))
 	if _, err := w.chooseStart(t.Context(), server(100)); err != nil || w.copyPending() {
-		t.Errorf("the copy is not given up: %v", err)
+		t.Errorf("the copy is not skipped: %v", err)
 	}
 }
 

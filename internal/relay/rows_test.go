@@ -275,7 +275,7 @@ func TestSkipChecksThePositionAtTheStart(t *testing.T) {
 				return
 			}
 			if err := s.startSession(slotIdentity{slot: "slot", system: replication.System{Timeline: 2}}, 0, 0, 1000); err != nil || s.covers(150) {
-				t.Errorf("a position is taken along to another timeline: %v", err)
+				t.Errorf("a position is kept on another timeline: %v", err)
 			}
 		})
 	}

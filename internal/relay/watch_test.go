@@ -222,10 +222,10 @@ func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 			t.Error(err)
 		}
 		if n := w.logged("cannot read the catalog"); n != 2 {
-			t.Errorf("%d lines say that it is not watched:\n%s", n, &w.log)
+			t.Errorf("%d lines about failing looks:\n%s", n, &w.log)
 		}
 		if n := w.logged("readable again"); n != 2 {
-			t.Errorf("%d lines say that it is watched again", n)
+			t.Errorf("%d lines about looks that succeed again", n)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func TestDocs(t *testing.T) {
 		_, code, _ := strings.Cut(string(source), "\n)\n\n")
 		code, _, ok := strings.Cut(code, "\nfunc Example_")
 		if !ok {
-			t.Fatalf("no example in that of the %s", name)
+			t.Fatalf("no example in the file of the %s", name)
 		}
 		doctest.CheckPart(t, "../../docs/tracing.md", name, "```go\n"+code+"```\n", *update)
 	}

@@ -133,7 +133,7 @@ func TestSpansAreBounded(t *testing.T) {
 	}
 	tracer.End(Delivery{Offset: -1, Seqs: seqs[:maxSpans/2]})
 	if _, ok := tracer.Start(message(t, maxSpans)); ok {
-		t.Error("one too many before the others are exported")
+		t.Error("a span above the limit before the others are exported")
 	}
 	if left := tracer.Flush(t.Context()); left != maxSpans/2 {
 		t.Errorf("%d are left", left)
@@ -148,7 +148,7 @@ func TestSpansAreBounded(t *testing.T) {
 	for _, s := range r.Received(t, maxSpans/2) {
 		ids[s.SpanID] = true
 		if _, ok := s.Attributes["messaging.kafka.offset"]; ok {
-			t.Error("an offset that is not known is told")
+			t.Error("the span has an unknown offset")
 		}
 	}
 	if len(ids) != maxSpans/2 || len(r.Requests()) != maxSpans/2/batchSize {

@@ -145,10 +145,10 @@ func testChaos(t *testing.T, connections int, codes []*kerr.Error, duplicates bo
 	total := int(r.seq)
 	stat := r.client.Stat()
 	seen := checkChaosLog(t, k.ReadAll(t, chaosTopic), sent[:], duplicates)
-	t.Logf("%d records, %d batches sent again, %d renewals, %d producer ids, %d duplicates",
+	t.Logf("%d records, %d batches resent, %d new identities, %d producer ids, %d duplicates",
 		total, stat.Retries, stat.DuplicatesPossible, producerIDs(r.client), seen-total)
 	if stat.Retries == 0 {
-		t.Error("there was no trouble")
+		t.Error("there were no faults")
 	}
 }
 
@@ -167,7 +167,7 @@ func checkChaosLog(t *testing.T, log []*kgo.Record, sent []int, duplicates bool)
 		case n == next[p]:
 			next[p]++
 		case n > next[p]:
-			t.Fatalf("partition %d: %d at offset %d, %d has not been there yet", p, n, rec.Offset, next[p])
+			t.Fatalf("partition %d: %d at offset %d, before %d", p, n, rec.Offset, next[p])
 		case !duplicates:
 			t.Fatalf("partition %d: %d at offset %d for the second time", p, n, rec.Offset)
 		}

@@ -160,7 +160,7 @@ func TestInspectorDescribesBrokersAndTopics(t *testing.T) {
 		t.Error("Read is allowed without its bit")
 	}
 	if _, known := (&Topic{operations: -1 << 31}).Allows(OperationRead); known {
-		t.Error("what was not told is known")
+		t.Error("Read is known, but the broker has not returned the operations")
 	}
 	if err := i.MayCreate(ctx, "wide", TopicSpec{Partitions: 1, ReplicationFactor: 9}); err == nil || IsRefusal(err) {
 		t.Errorf("a topic of 9 replicas on 2 brokers may be created: %v", err)
@@ -271,7 +271,7 @@ func TestValidateNamesTheField(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 		if _, err := cfg.Open(t.Context(), sinktest.NewJournal().Logger()); err == nil {
-			t.Errorf("%s: Open takes it", field)
+			t.Errorf("%s: Open accepts it", field)
 		}
 	}
 }

@@ -61,11 +61,11 @@ func TestEveryCodeHasAClass(t *testing.T) {
 			t.Errorf("code %d is %s, not %s", e.Code, e.Message, c.name)
 		}
 		if e.Retriable && !isOther && (c.class == fatal || c.class == fenced || c.class == invalidRecord) {
-			t.Errorf("%s heals by itself, and is of class %d", e.Message, c.class)
+			t.Errorf("%s is transient, but has class %d", e.Message, c.class)
 		}
 	}
 	if c := classify(32000); c != unexpected {
-		t.Errorf("a code of the future is of class %d", c)
+		t.Errorf("an unknown code has class %d", c)
 	}
 }
 

@@ -196,7 +196,7 @@ func TestRetryDoesNotDelayOtherPartitions(t *testing.T) {
 					r.AwaitAcked(2 + i)
 				}
 				if took := time.Since(began); took > 0 {
-					l.Errorf("500 round trips of the healthy partition took %s of waiting", took)
+					l.Errorf("500 round trips of the healthy partition waited for %s", took)
 				}
 				fault.Remove()
 				r.drain()
@@ -295,7 +295,7 @@ func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 					l.Errorf("log: %s", s)
 				}
 				if n := r.client.pool.out; n != 0 {
-					l.Errorf("%d bytes were not given back", n)
+					l.Errorf("%d bytes were not released", n)
 				}
 			}, kfake.SeedTopics(1, "t"))
 		})

@@ -191,7 +191,7 @@ func TestNothingHappensWhileTheFenceIsClosed(t *testing.T) {
 		dials, asked, sent := m.dials.Load(), g.asked.Load(), produced.Hits()
 		time.Sleep(time.Hour)
 		if m.dials.Load() != dials || g.asked.Load() != asked || produced.Hits() != sent {
-			l.Errorf("%d connections, %d looks at the fence, %d requests in an hour",
+			l.Errorf("%d connections, %d checks of the fence, %d requests in an hour",
 				m.dials.Load()-dials, g.asked.Load()-asked, produced.Hits()-sent)
 		}
 		if r.Acked() != 2 || r.Ended() {
@@ -263,7 +263,7 @@ func TestCloseSendBehindAClosedFence(t *testing.T) {
 					l.Errorf("%d records acknowledged", r.Acked())
 				}
 				if n := r.client.pool.out; n != 0 {
-					l.Errorf("%d bytes were not given back", n)
+					l.Errorf("%d bytes were not released", n)
 				}
 			}, kfake.SeedTopics(1, "t"))
 		})

@@ -118,7 +118,7 @@ func TestNewProducerIDWhenEpochsRunOut(t *testing.T) {
 			r.drain()
 		}
 		if n := producerIDs(c); n != 2 {
-			l.Errorf("%d producer ids taken", n)
+			l.Errorf("%d producer ids requested", n)
 		}
 	}, kfake.SeedTopics(1, "t"))
 }
@@ -279,7 +279,7 @@ func TestNextBlock(t *testing.T) {
 		t.Errorf("the first id of a cluster without a name: %+v, %t", got, ok)
 	}
 	if last := int(limit) + epochsPerBlock; last+epochsPerBlock-1 > math.MaxInt16 {
-		t.Error("the last block has epochs that are none")
+		t.Error("the last block has invalid epochs")
 	}
 }
 
@@ -321,7 +321,7 @@ func TestNextIdentity(t *testing.T) {
 		}
 	}
 	if taken.Hits() != 2 {
-		t.Errorf("%d producer ids were taken", taken.Hits())
+		t.Errorf("%d producer ids were requested", taken.Hits())
 	}
 }
 
@@ -413,7 +413,7 @@ func TestIdentityIsUsedUp(t *testing.T) {
 			l.Errorf("batches (-want +got):\n%s", diff)
 		}
 		if n := producerIDs(c); n != 1 || r.Acked() != 2 {
-			l.Errorf("%d producer ids taken, %d records acknowledged", n, r.Acked())
+			l.Errorf("%d producer ids requested, %d records acknowledged", n, r.Acked())
 		}
 		fault.Remove()
 		cfg.Identity = []byte(`{"cluster_id":"c","id":77,"first_epoch":24}`)
@@ -465,7 +465,7 @@ func TestSupersededWriterEnds(t *testing.T) {
 				if identity == nil {
 					r.drain()
 					if n, all := producerIDs(r.client), sent.all(); n != 2 || len(all) != 3 || all[2].ID == all[1].ID || all[2].Sequence != 0 {
-						l.Errorf("%d producer ids taken, batches %+v", n, all)
+						l.Errorf("%d producer ids requested, batches %+v", n, all)
 					}
 					return
 				}
@@ -477,7 +477,7 @@ func TestSupersededWriterEnds(t *testing.T) {
 					l.Errorf("Send: %v", err)
 				}
 				if r.Acked() != 3 || !r.IsAcked(3) || len(sent.all()) != 2 || producerIDs(r.client) != 1 {
-					l.Errorf("%d records acknowledged, batches %+v, %d producer ids taken", r.Acked(), sent.all(), producerIDs(r.client))
+					l.Errorf("%d records acknowledged, batches %+v, %d producer ids requested", r.Acked(), sent.all(), producerIDs(r.client))
 				}
 			}, kfake.SeedTopics(2, "t"))
 		})

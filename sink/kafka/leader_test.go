@@ -50,7 +50,7 @@ func (l *lab) atBroker(c *client, node int) {
 		}
 		c.control.askAnother(l.Context(), nil)
 	}
-	l.Fatalf("look-ups do not come to %s", l.addrs[node])
+	l.Fatalf("metadata requests do not go to %s", l.addrs[node])
 }
 
 // TestStaleBrokersDoNotHoldAPartition: some brokers never learn of a new leader. The client then asks another

@@ -61,7 +61,7 @@ func TestFullBatchesFitTheTopic(t *testing.T) {
 		}
 		r.drain()
 		if s := r.client.Stat(); s.Retries != before {
-			t.Errorf("%s: %d batches were refused: %s", compression, s.Retries-before, s.LastError)
+			t.Errorf("%s: %d batches were rejected: %s", compression, s.Retries-before, s.LastError)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestLoweredLimitLosesNoRecord(t *testing.T) {
 	}
 	r.drain()
 	if n := r.client.Stat().Retries; n > 300 {
-		t.Errorf("%d batches were sent in vain: the new limit was not noticed", n)
+		t.Errorf("%d batches were rejected: the producer did not detect the new limit", n)
 	}
 	if diff := cmp.Diff(want, values(k.ReadAll(t, topic), 0)); diff != "" {
 		t.Error(diff)

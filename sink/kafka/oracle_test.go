@@ -98,7 +98,7 @@ func TestSameAsAsyncProducer(t *testing.T) {
 				gotKeyed, gotKeyless := logOf(k.ReadAll(t, ours))
 				wantKeyed, wantKeyless := logOf(k.ReadAll(t, theirs))
 				if !reflect.DeepEqual(wantKeyed, gotKeyed) { // formatting the difference is expensive
-					t.Errorf("records with a place of their own (-AsyncProducer +ours):\n%.4000s", gocmp.Diff(wantKeyed, gotKeyed))
+					t.Errorf("records with a key or a partition (-AsyncProducer +ours):\n%.4000s", gocmp.Diff(wantKeyed, gotKeyed))
 				}
 				if !reflect.DeepEqual(wantKeyless, gotKeyless) {
 					t.Errorf("records without a key (-AsyncProducer +ours):\n%.4000s", gocmp.Diff(wantKeyless, gotKeyless))

@@ -106,7 +106,7 @@ func TestUnnamedOldRecordsAreRestamped(t *testing.T) {
 			}
 		}
 		if stamped != 40 || fault.Hits() != 1 {
-			l.Errorf("%d records restamped after %d refusals", stamped, fault.Hits())
+			l.Errorf("%d records restamped after %d rejections", stamped, fault.Hits())
 		}
 	}, kfake.SeedTopics(1, "events"))
 }

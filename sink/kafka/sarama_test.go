@@ -91,7 +91,7 @@ func TestSaramaInternals(t *testing.T) {
 			}
 			writes := conn.written()[before:]
 			if len(writes) != 1 || !isProduce(writes[0]) {
-				t.Fatalf("when AsyncProduce has returned, its request has been written in %d calls: %x", len(writes), writes)
+				t.Fatalf("when AsyncProduce returned, its request was written in %d calls: %x", len(writes), writes)
 			}
 			head, flexible, err := openEnvelope(writes[0])
 			if err != nil {
@@ -107,7 +107,7 @@ func TestSaramaInternals(t *testing.T) {
 				t.Errorf("version %d: %+v, %v", req.Version, req, err)
 			}
 			if req.IsFlexible() != flexible {
-				t.Errorf("version %d taken as flexible: %v", req.Version, flexible)
+				t.Errorf("version %d counts as flexible: %v", req.Version, flexible)
 			}
 			if err := <-answered; err != nil || len(answered) > 0 {
 				t.Errorf("answered with %v, and %d times more", err, len(answered))
@@ -186,11 +186,11 @@ func TestSaramaInternals(t *testing.T) {
 		kinds := []string{"func() metrics.Counter", "func() metrics.Histogram", "func() metrics.Meter"}
 		for _, kind := range registry.asked {
 			if !slices.Contains(kinds, kind) {
-				t.Errorf("a metric is asked for with a %s", kind)
+				t.Errorf("sarama requests a metric with a %s", kind)
 			}
 		}
 		if len(registry.asked) == 0 || len(registry.GetAll()) > 0 {
-			t.Errorf("asked for %d metrics, and %d are kept", len(registry.asked), len(registry.GetAll()))
+			t.Errorf("sarama requested %d metrics, and %d are kept", len(registry.asked), len(registry.GetAll()))
 		}
 	})
 

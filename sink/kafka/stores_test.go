@@ -296,12 +296,12 @@ func TestDeadLettersOpenErrors(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t)
 	if _, err := (Config{Brokers: k.Addrs, CreateTopics: &TopicSpec{}}).OpenDeadLetters(sinktest.Context(t), "nobody", sinktest.NewJournal().Logger()); !errors.Is(err, sink.ErrMissing) {
-		t.Errorf("a topic that is not there: %v", err)
+		t.Errorf("a missing topic: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := (Config{Brokers: []string{"127.0.0.1:1"}}).OpenDeadLetters(ctx, "nobody", sinktest.NewJournal().Logger()); !errors.Is(err, sink.ErrUnreachable) {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no broker: %v", err)
 	}
 }
 

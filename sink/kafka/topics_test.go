@@ -210,7 +210,7 @@ func TestManyPartitionsStayInTheWindow(t *testing.T) {
 		}
 	}
 	if peak > 4<<20+maxChunk {
-		t.Errorf("%d bytes held in a window of 4 MiB", peak)
+		t.Errorf("%d bytes used in a window of 4 MiB", peak)
 	}
 	r.AwaitAcked(120_000)
 	r.Await("the memory to be given back", func() bool { // which follows the outcome
@@ -319,7 +319,7 @@ func TestRecreatedTopicWithFewerPartitionsKeepsOrder(t *testing.T) {
 		r.producer.mu.Lock()
 		defer r.producer.mu.Unlock()
 		if r.producer.memory != 0 || r.producer.inFlightRecords != 0 || len(r.producer.retrying) != 0 {
-			l.Errorf("%d bytes of %d records, %d partitions in trouble", r.producer.memory, r.producer.inFlightRecords, len(r.producer.retrying))
+			l.Errorf("%d bytes of %d records, %d partitions retrying", r.producer.memory, r.producer.inFlightRecords, len(r.producer.retrying))
 		}
 	}, kfake.SeedTopics(6, "t"))
 }
@@ -340,7 +340,7 @@ func TestRemovedPartitionRejectsItsRecords(t *testing.T) {
 			l.Errorf("Run: %v", r.Wait())
 		}
 		if r.Acked() != 2 {
-			l.Errorf("%d records acknowledged, want what was sent before", r.Acked())
+			l.Errorf("%d records acknowledged, want those sent before", r.Acked())
 		}
 	}, kfake.SeedTopics(6, "t"))
 }

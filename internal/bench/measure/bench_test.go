@@ -95,7 +95,7 @@ func TestDrainSideBySide(t *testing.T) {
 	w := newBench(t, servers, measure.Config{Topics: 2, Partitions: 3})
 	b := write(t, w, measure.Load{Rows: 20_000, PayloadBytes: 200, PerTransaction: 10, Keys: 100})
 	if perRow := b.WALBytes / 20_000; perRow < 200 || perRow > 2000 {
-		t.Errorf("%d bytes of log for a row", perRow)
+		t.Errorf("%d bytes of WAL for a row", perRow)
 	}
 	for range 2 { // the second time from the same position
 		r := drain(t, b, relay(t))
@@ -156,7 +156,7 @@ func TestLatency(t *testing.T) {
 		t.Errorf("from schedule %s, from sent %s: nothing is sent before it is due", r.FromSchedule.P50, r.FromSent.P50)
 	}
 	if _, err := w.Latency(t.Context(), recvlogical(t), measure.Flow{Rate: 200, Duration: time.Second, PayloadBytes: 200}); err == nil {
-		t.Error("a latency of what does not produce")
+		t.Error("a latency of a contender that does not produce")
 	}
 }
 

@@ -59,7 +59,7 @@ func TestContentsDoNotRepeatWithinABatch(t *testing.T) {
 	for row := range p.rows {
 		content := p.content(row, p.room(p.key(row), p.number(row)))
 		if all[string(content[:16])] {
-			t.Fatalf("the content of row %d has been there", row)
+			t.Fatalf("the content of row %d is not unique", row)
 		}
 		all[string(content[:16])] = true
 	}
@@ -81,7 +81,7 @@ func TestCheckerAcceptsEveryRowOnce(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(rows, takeAll(c, records...)); diff != "" {
-		t.Errorf("records are taken for those of other rows (-want +got):\n%s", diff)
+		t.Errorf("records are matched to other rows (-want +got):\n%s", diff)
 	}
 	if v := c.verdict(); !v.Good() {
 		t.Errorf("%+v", v)
@@ -155,12 +155,12 @@ func TestCheckerFindsEveryChangedByte(t *testing.T) {
 		bad.value[i] ^= 1
 		c := newChecker(p, "x.")
 		if got := takeAll(c, bad); got[0] == row || c.verdict().Altered != 1 {
-			t.Errorf("byte %d changed: %s is taken for row %d", i, bad.value, got)
+			t.Errorf("byte %d changed: %s is matched to row %d", i, bad.value, got)
 		}
 	}
 	for _, bad := range [][]byte{good.value[:len(good.value)-1], append(bytes.Clone(good.value), ' '), bytes.ReplaceAll(good.value, []byte(": "), []byte(":"))} {
 		if got := takeAll(newChecker(p, "x."), record{good.topic, good.key, bad}); got[0] >= 0 {
-			t.Errorf("%s is taken for row %d", bad, got)
+			t.Errorf("%s is matched to row %d", bad, got)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestScheduleEndsWithItsErrors(t *testing.T) {
 		s = newSchedule(Flow{Rate: 1000, Duration: time.Second})
 		begun := time.Now()
 		if err := perform(t, s, func(int) time.Duration { return time.Second }); err == nil {
-			t.Error("a database that takes 20 a second is accepted")
+			t.Error("a database with 20 writes a second is accepted")
 		}
 		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("it took %s to give up", took)

@@ -39,7 +39,7 @@ func TestUsageGrowsWithWork(t *testing.T) {
 		t.Errorf("CPU %s, then %s; of threads %s, then %s", before.CPU, after.CPU, exactly, ThreadTime(os.Getpid()))
 	}
 	if _, ok := usage(1 << 30); ok {
-		t.Error("usage of a process that is not there")
+		t.Error("usage of a process that does not exist")
 	}
 }
 
