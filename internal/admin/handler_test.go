@@ -71,7 +71,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	}
 }
 
-// The server waits only a short time for a request, and rejects a header that is too large.
+// The server rejects a request with a header that is too large.
 func TestSlowAndLargeRequests(t *testing.T) {
 	_, url := serve(t, nil, healthy)
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"))
