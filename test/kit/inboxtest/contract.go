@@ -218,7 +218,7 @@ func everyRecordOnce(t *testing.T, r *setup) {
 	}
 	check(t, want, r.effects(t))
 	if n := r.committed(t); n != 200 {
-		t.Errorf("the committed offsets have passed %d records, want 200", n)
+		t.Errorf("the group has committed the offsets of %d records, want 200", n)
 	}
 }
 
@@ -242,7 +242,7 @@ func offsetsAfterEffects(t *testing.T, r *setup) {
 		t.Errorf("Run = %v", err)
 	}
 	if n := r.committed(t); n != 1 {
-		t.Errorf("the committed offsets have passed %d records, want 1", n)
+		t.Errorf("the group has committed the offsets of %d records, want 1", n)
 	}
 	second := r.processor(t, 0, nil)
 	r.start(t, second)
@@ -316,7 +316,7 @@ func waitsForNoFetch(t *testing.T, r *setup) {
 	close(release)
 	Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
 	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("the events were handled %s after the handler was free", took)
+		t.Errorf("the events were handled %s after the handler had returned", took)
 	}
 }
 

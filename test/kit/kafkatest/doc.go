@@ -21,7 +21,8 @@
 //	records := k.ReadN(t, 100, topic)   // waits until it has read 100 records
 //	c := k.Collect(t, f, topic)         // calls f with every record until the test ends; see CatchUp
 //
-// The package reads and writes with franz-go.
+// The package uses franz-go, which the relay does not use. So the readers share no
+// code with the relay.
 //
 // # The real broker
 //

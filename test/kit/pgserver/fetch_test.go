@@ -100,7 +100,7 @@ func TestFetchKnowsItsMajors(t *testing.T) {
 		}
 	}
 	if _, err := Fetch(t.Context(), Oldest-1, nil); err == nil {
-		t.Error("no error for a version nobody offers")
+		t.Error("no error for a version that is not supported")
 	}
 }
 
@@ -139,7 +139,7 @@ func TestInstalledIsOnePerMajor(t *testing.T) {
 	var majors []int
 	for _, i := range Installed(t.Context()) {
 		if slices.Contains(majors, i.Major) || i.Major < Oldest {
-			t.Errorf("%s in %s, after %v", i, i.BinDir, majors)
+			t.Errorf("%s in %s is listed after the major versions %v", i, i.BinDir, majors)
 		}
 		majors = append(majors, i.Major)
 		again, err := Inspect(context.WithoutCancel(t.Context()), i.BinDir)

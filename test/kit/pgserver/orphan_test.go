@@ -58,7 +58,7 @@ func TestNothingOutlivesTheOwner(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("%s stays", dir)
+	t.Errorf("directory %s was not removed", dir)
 }
 
 // Stop after Kill removes the shared memory segment that postmaster.pid names.
@@ -86,7 +86,7 @@ func TestKilledForGoodLeavesNoSharedMemory(t *testing.T) {
 		return false
 	}
 	if !listed() {
-		t.Fatalf("segment %v is not there", fields)
+		t.Fatalf("shared memory segment %v does not exist", fields)
 	}
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -95,6 +95,6 @@ func TestKilledForGoodLeavesNoSharedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if listed() {
-		t.Errorf("segment %v is still there", fields)
+		t.Errorf("shared memory segment %v was not removed", fields)
 	}
 }

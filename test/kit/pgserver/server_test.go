@@ -121,13 +121,13 @@ func TestShutdownWaitsForAWalsender(t *testing.T) {
 		}
 	}
 	if !s.Running() {
-		t.Fatal("the server has not waited")
+		t.Fatal("the server has exited without waiting for the WAL sender")
 	}
 	if err := s.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-waiting; err != nil {
-		t.Errorf("Shutdown, with the server killed meanwhile: %v", err)
+		t.Errorf("Shutdown after the server was killed: %v", err)
 	}
 	if err := s.Restart(ctx); err != nil {
 		t.Fatal(err)

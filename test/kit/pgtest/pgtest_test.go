@@ -41,7 +41,7 @@ func TestDatabaseIsDropped(t *testing.T) {
 		left := pgtest.QueryRow[int](t, admin, `SELECT (SELECT count(*) FROM pg_database WHERE datname = $1) +
 			(SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1)`, db.Name)
 		if left != 0 {
-			t.Errorf("%d objects of %s left", left, db.Name)
+			t.Errorf("%d objects of %s were not dropped", left, db.Name)
 		}
 	})
 }

@@ -45,9 +45,9 @@ func Gate(t *testing.T, limit float64, ours, floor func()) {
 		b.measure()
 		ratio = a.time / b.time
 	}
-	t.Logf("%.2f times its floor (%.0f ns to %.0f ns), at most %.2f", ratio, a.time, b.time, limit)
+	t.Logf("%.2f times the floor (%.0f ns to %.0f ns), the limit is %.2f", ratio, a.time, b.time, limit)
 	if ratio > limit {
-		t.Errorf("%.2f times its floor, at most %.2f is allowed", ratio, limit)
+		t.Errorf("%.2f times the floor, the limit is %.2f", ratio, limit)
 	}
 }
 

@@ -17,7 +17,7 @@ func (r *Process) Flat(t *testing.T) {
 	m := r.Memory(t)
 	t.Logf("resident memory %+v MB", m)
 	if m.Peak > MaxResident {
-		t.Errorf("peak resident memory was %d MB, it may be %d MB", m.Peak, MaxResident)
+		t.Errorf("peak resident memory was %d MB, the limit is %d MB", m.Peak, MaxResident)
 	}
 }
 
@@ -30,7 +30,7 @@ func (r *Process) Memory(t *testing.T) Memory {
 	t.Helper()
 	m, err := r.Resident()
 	if err != nil {
-		t.Fatalf("resident memory is read from /proc: %v", err)
+		t.Fatalf("read the resident memory from /proc: %v", err)
 	}
 	return m
 }

@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts") //nolint:gochecknoglobals // a flag of the test run
 
-// A Program is the Main of one of our programs.
+// A Program is the Main function of a program of this repository.
 type Program func(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int
 
 // Main runs the tests of m, whose scripts can call the programs by their names. Call it from TestMain.

@@ -89,7 +89,7 @@ func TestNothingOutlivesTheOwner(t *testing.T) {
 			pidText, path, _ := strings.Cut(strings.TrimSpace(line), " ")
 			pid, err := strconv.Atoi(pidText)
 			if err != nil || !exists(path) {
-				t.Fatalf("owner said %q", line)
+				t.Fatalf("the owner printed %q", line)
 			}
 			owner.Process.Signal(sig)
 			owner.Wait()
@@ -165,7 +165,7 @@ func TestPortStaysOurs(t *testing.T) {
 		l.Close()
 		for range 200 {
 			if c, err := dialer.DialContext(t.Context(), "tcp4", port.Addr()); err == nil {
-				t.Fatalf("connected from %s with nobody listening", c.LocalAddr())
+				t.Fatalf("connected from %s although no server listens", c.LocalAddr())
 			}
 		}
 	}
@@ -192,7 +192,7 @@ func TestFillMakesOnce(t *testing.T) {
 	}
 	all.Wait()
 	if made != 1 || !exists(filepath.Join(dir, "f")) {
-		t.Errorf("made %d times, file exists %t", made, exists(filepath.Join(dir, "f")))
+		t.Errorf("produce was called %d times, file exists %t", made, exists(filepath.Join(dir, "f")))
 	}
 }
 

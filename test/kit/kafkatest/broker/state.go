@@ -82,7 +82,7 @@ func (s state) read() (pid int, addr string, err error) {
 	}
 	defer f.Close()
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		return 0, "", nil // nobody holds it
+		return 0, "", nil // no process holds the claim
 	}
 	data, err := io.ReadAll(f)
 	if err != nil {
