@@ -58,8 +58,8 @@ func (w *world) playPromotion(lost int, restart bool) {
 	w.end()
 }
 
-// refuses waits until a run has found the new slot and ended, and checks its error. If transactions were
-// lost, the position record may be ahead of the new timeline's beginning.
+// refuses waits until a run has detected the new slot and stopped, and checks its error. If transactions
+// were lost, the position record may be ahead of the new timeline's beginning.
 func (w *world) refuses(p *process, lost int) {
 	select {
 	case <-p.ended:

@@ -55,8 +55,8 @@ func (r *Rig) Deliver(t *testing.T, events int) {
 	r.Confirmed(t, 30*time.Second)
 }
 
-// Settle reads the topic to its end and compares the records with the committed events. The topic may
-// contain up to duplicates duplicates.
+// Settle reads the topic to its end and compares the records with the committed events. duplicates is the
+// maximum number of duplicates.
 func (r *Rig) Settle(t *testing.T, duplicates int) {
 	t.Helper()
 	r.catchUp(t)

@@ -106,8 +106,8 @@ func (l *Ledger) complete(committed map[string]int) bool {
 	return true
 }
 
-// Check fails the test if the records differ from the committed events, or if there are more than
-// duplicates duplicates. committed is the number of committed events per key.
+// Check fails the test if the records differ from the committed events. committed is the number of
+// committed events per key, duplicates the maximum number of duplicates.
 func (l *Ledger) Check(t *testing.T, committed map[string]int, duplicates int) {
 	t.Helper()
 	if found := l.Finish(delivery.UpTo(committed), duplicates); found.All > 0 {
