@@ -87,26 +87,49 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,
 // it retries, and the session holds the slot, for at most releaseAfter.
 func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.Stream, use func(context.Context) error) error {
-	longest := storeTimeout
+	interval := storeTimeout
 	if t := stream.SenderTimeout(); t > 0 {
-		longest = min(longest, t/5) // the fence closes after half of it
+		interval = min(interval, t/5) // the fence closes after half of it
 	}
-	limit := min(firstStoreTimeout, longest)
-	for began := time.Now(); ; limit = longest {
+	check := func(ctx context.Context) error {
+		_, _, err := r.checkSlot(ctx, s, stream)
+		return err
+	}
+	limit := firstStoreTimeout
+	for began := time.Now(); ; limit = storeTimeout {
 		asked := time.Now()
-		err := tryStore(ctx, limit, use)
+		err := checkMeanwhile(ctx, interval, check, func(ctx context.Context) error { return tryStore(ctx, limit, use) })
 		if !errors.Is(err, errNoStore) || time.Since(began) >= releaseAfter {
 			return err
 		}
 		r.phase.setState(Waiting, err)
 		r.waits.announce(ctx, err)
-		if _, _, err := r.checkSlot(ctx, s, stream); err != nil {
+		if err := check(ctx); err != nil {
 			return err
 		}
 		if err := pause(ctx, time.Until(asked.Add(firstStoreTimeout))); err != nil {
 			return err
 		}
 	}
+}
+
+// checkMeanwhile calls do, and calls check after each interval until do has returned. If check fails,
+// do's context ends, and checkMeanwhile returns the error of check.
+func checkMeanwhile(ctx context.Context, interval time.Duration, check, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	checked := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(checked)
+		for pause(ctx, interval) == nil {
+			if err := check(ctx); err != nil {
+				cancel(err)
+			}
+		}
+	}()
+	err := do(ctx)
+	cancel(nil)
+	<-checked
+	return err
 }
 
 // tryStore calls use once. It returns errNoStore if the store does not respond within limit.

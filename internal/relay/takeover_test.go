@@ -74,3 +74,23 @@ func TestAnswer(t *testing.T) {
 		}
 	})
 }
+
+// While the store takes its time, the relay checks that it holds the slot, so that the fence stays open and the attempt
+// may take longer than Postgres keeps a silent session. If the slot is lost, the attempt ends.
+func TestSlotIsCheckedWhileTheStoreIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		checks := 0
+		hold := func(context.Context) error { checks++; return nil }
+		slow := func(ctx context.Context) error {
+			return tryStore(ctx, storeTimeout, func(ctx context.Context) error { return pause(ctx, 4*time.Second) })
+		}
+		if err := checkMeanwhile(t.Context(), 1600*time.Millisecond, hold, slow); err != nil || checks != 2 {
+			t.Errorf("%v after %d checks", err, checks)
+		}
+		taken := func(context.Context) error { return errSlotTaken }
+		began := time.Now()
+		if err := checkMeanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, errSlotTaken) || time.Since(began) != time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
