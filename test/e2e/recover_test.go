@@ -88,7 +88,6 @@ func refilled(t *testing.T, r *rig.Rig) (ids []string) {
 // settleRefill demands that everything has arrived, in order, and that the relay continues without a gap.
 func settleRefill(t *testing.T, r *rig.Rig, duplicates int) {
 	t.Helper()
-	r.Confirmed(t, 30*time.Second)
 	if n := len(refilled(t, r)); n == 0 {
 		t.Error("no record is refilled")
 	}
@@ -124,6 +123,7 @@ func TestRecoverDroppedSlot(t *testing.T) {
 			r.Progress(t)
 		})
 		r.Arrived(t, 30*time.Second)
+		r.Confirmed(t, 30*time.Second)
 		settleRefill(t, r, refillDuplicates(t, r, lost))
 		process.Terminate(t)
 	})
@@ -358,6 +358,7 @@ func TestRecoverPrunedRows(t *testing.T) {
 	runRecover(t, r, relay.ExitOK, []string{"--assume-unpruned"}, "Refilled: ")
 	process = r.Run(t)
 	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
 	settleRefill(t, r, 0)
 	if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != 0 || pgtest.QueryRow[int](t, r.DB, rows) != 0 {
 		t.Errorf("prune after the refill: exit code %d\n%s", code, out)
@@ -454,6 +455,7 @@ func TestRefillOnSlotLoss(t *testing.T) {
 		duplicates += refillDuplicates(t, r, lost)
 	})
 	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
 	settleRefill(t, r, duplicates)
 	process.Terminate(t)
 	r.GoesOn(t)
@@ -492,6 +494,7 @@ func TestRefillOnSlotLossInterrupted(t *testing.T) {
 		r.Progress(t)
 	})
 	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
 	settleRefill(t, r, 4*rig.Unconfirmed) // of three kills and one loss
 	process.Terminate(t)
 }
