@@ -131,10 +131,7 @@ func (i *Inspector) Topics(ctx context.Context, names ...string) ([]*Topic, erro
 	}
 	topics := make(map[string]*Topic, len(names))
 	err := i.client.control.do(ctx, func(l *link) error {
-		req := sarama.NewMetadataRequest(protocol(), names)
-		req.AllowAutoTopicCreation = false
-		req.IncludeTopicAuthorizedOperations = true
-		res, err := l.GetMetadata(req)
+		res, err := fetchMetadata(l, names)
 		if err != nil {
 			return err
 		}
