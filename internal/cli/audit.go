@@ -88,16 +88,8 @@ user needs Read and Describe on the topics.`,
 }
 
 func (r *auditing) run(ctx context.Context) error {
-	cfg, err := r.settings.Load(r.environ)
+	cfg, sending, err := r.loadBothSides(r.settings)
 	if err != nil {
-		return command.Failed(err)
-	}
-	sending, err := cfg.Sending()
-	if err != nil {
-		return command.Failed(err)
-	}
-	if sending.Source.Conn == nil {
-		_, err := cfg.Postgres() // says what is missing
 		return command.Failed(err)
 	}
 	if len(sending.Tables) == 0 {
@@ -120,7 +112,7 @@ func (r *auditing) run(ctx context.Context) error {
 	}
 	if report.Rows == 0 {
 		return &command.ExitError{
-			Err: errors.New("no row is selected, so nothing was compared"), Exit: relay.ExitUsage, Where: r.servers(),
+			Err: errors.New("no row is selected, so nothing was compared"), Exit: relay.ExitUsage, Where: bothSides(&r.cfg.Relay),
 			Next: "look with the same conditions in the table",
 		}
 	}
@@ -170,7 +162,7 @@ func (r *auditing) verdict(report *audit.Report) error {
 	}
 	return &command.ExitError{
 		Err: errors.New("the topics differ from the tables: " + strings.Join(found, ", ")), Exit: relay.ExitUnexpected,
-		Where: r.servers(), What: "audit failed", Next: "look up each kind in docs/audit.md#what-to-do",
+		Where: bothSides(&r.cfg.Relay), What: "audit failed", Next: "look up each kind in docs/audit.md#what-to-do",
 	}
 }
 
@@ -228,12 +220,6 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 	case errors.Is(err, replication.ErrAccess):
 		f.Next = "let the role read the table, or give the owner's --dsn"
 	}
-	f.Where = r.servers()
+	f.Where = bothSides(&r.cfg.Relay)
 	return f
-}
-
-// servers are the servers at work.
-func (r *auditing) servers() []string {
-	sending := &r.cfg.Relay
-	return []string{"source: " + command.Address(sending.Source.Conn), "sink: " + sending.Sink.String()}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,18 +101,16 @@ func (r *recovery) explain(l *relay.Loss) {
 
 // preview prints how many records would go where.
 func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
-	topics := make(map[string]int)
+	counts := make(topicCounts)
 	rejected := 0
 	err := l.Preview(ctx, func(rec *sink.Record, reason error) {
 		if reason != nil {
 			rejected++
 			return
 		}
-		topics[strings.Clone(rec.Topic)]++
+		counts.add(rec)
 	})
-	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		fmt.Fprintf(r.stdout, "%d would be sent to %s\n", topics[topic], topic)
-	}
+	counts.print(r.stdout)
 	if rejected > 0 {
 		fmt.Fprintf(r.stdout, "%d cannot become records: see on_bad_record\n", rejected)
 	}

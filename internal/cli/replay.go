@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // askAbove is the number of rows above which replay asks for confirmation on a terminal.
@@ -96,17 +94,11 @@ column. The commit time, and the headers of headers.position, exist only in the 
 }
 
 func (r *replaying) run(ctx context.Context) error {
-	cfg, err := r.settings.Load(r.environ)
+	cfg, sending, err := r.loadBothSides(r.settings)
 	if err != nil {
 		return command.Failed(err)
 	}
-	if r.sending, err = cfg.Sending(); err != nil {
-		return command.Failed(err)
-	}
-	if r.sending.Source.Conn == nil {
-		_, err := cfg.Postgres() // its error names the missing key
-		return command.Failed(err)
-	}
+	r.sending = sending
 	selection, err := r.selection(cfg)
 	if err != nil {
 		return mistake(err)
@@ -170,21 +162,6 @@ func (r *replaying) selection(cfg *config.Config) (catalog.Selection, error) {
 	return sel, err
 }
 
-// rowSelection selects all rows, by id, in the order of insertion: that of column orderBy, if it is not empty.
-func rowSelection(cfg *config.Config, orderBy string) catalog.Selection {
-	sel := catalog.Selection{ID: cfg.Outbox.Columns.ID}
-	for _, column := range []string{cfg.Outbox.Columns.Timestamp, "created_at"} {
-		if column != "" {
-			sel.Time = append(sel.Time, column)
-		}
-	}
-	sel.Order = append([]string{"position"}, sel.Time...)
-	if orderBy != "" {
-		sel.Order = []string{orderBy}
-	}
-	return sel
-}
-
 // readIDs returns the ids of --ids.
 func (r *replaying) readIDs() ([]string, error) {
 	list := r.ids
@@ -214,11 +191,9 @@ func (r *replaying) agreed(rows int64, table string) bool {
 
 // preview prints the number of records per topic.
 func (r *replaying) preview(ctx context.Context, rows *replay.Replay) error {
-	topics := make(map[string]int)
-	err := rows.Preview(ctx, func(rec *sink.Record) { topics[strings.Clone(rec.Topic)]++ })
-	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		fmt.Fprintf(r.stdout, "%d records would be sent to %s\n", topics[topic], topic)
-	}
+	counts := make(topicCounts)
+	err := rows.Preview(ctx, counts.add)
+	counts.print(r.stdout)
 	if err != nil {
 		return r.failed(ctx, err)
 	}
@@ -252,7 +227,7 @@ func shellQuoted(s string) string { return "'" + strings.ReplaceAll(oneLine(s), 
 // failed returns the error of an incomplete replay.
 func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
-	f.Where = []string{"source: " + command.Address(r.sending.Source.Conn), "sink: " + r.sending.Sink.String()}
+	f.Where = bothSides(&r.sending)
 	_, row := errors.AsType[*replay.RowError](err)
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
