@@ -34,7 +34,7 @@ type tableCopy struct {
 	log      *slog.Logger
 }
 
-// planCopy returns the copy that the session must send first, nil if there is none.
+// planCopy returns the copy that the session must send before the stream, or nil.
 func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog.Slot) (*tableCopy, error) {
 	if refill := r.positions.next.Refill; refill != nil {
 		return r.planRefill(refill, s)
@@ -52,8 +52,8 @@ func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog
 	return &tableCopy{point: slot.ConfirmedFlushLSN, open: all, markDone: r.positions.markCopied, log: r.log}, nil
 }
 
-// openCopy returns the copy of the slot that this start has created, the first time, and after that a
-// copy of what is in the tables now, or of what is missing.
+// openCopy returns, the first time, the copy from the snapshot of the slot that this start has created.
+// After that, it returns a copy of the current rows, or of the missing ones.
 func (r *Relay) openCopy(ctx context.Context, missing *catalog.Missing) (*catalog.Copy, error) {
 	if made := r.copy; made != nil {
 		r.copy = nil

@@ -200,11 +200,12 @@ func (l *Loss) count(ctx context.Context) error {
 // Preview calls fn with the record of each missing row, or with the reason why the row cannot become one.
 // It sends none. The record is valid until fn returns.
 func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected error)) error {
-	router, err := newRefillRouter(l.cfg.Route)
+	cfg := l.cfg
+	cfg.Route = refillRoute(cfg.Route)
+	router, err := NewRouter(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	router.SetDescribe((&Relay{cfg: l.cfg}).newDescribe(ctx))
 	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.missing)
 	if err != nil {
 		return err
@@ -229,10 +230,10 @@ func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected e
 	return nil
 }
 
-// newRefillRouter returns a router of refilled rows.
-func newRefillRouter(cfg encode.Config) (*encode.Router, error) {
+// refillRoute returns cfg for refilled rows.
+func refillRoute(cfg encode.Config) encode.Config {
 	cfg.Static = append(slices.Clone(cfg.Static), encode.StaticHeader{Name: refillHeader, Value: "true"})
-	return encode.New(cfg)
+	return cfg
 }
 
 // Recover refills the gap that a lost slot has left. It creates a new slot, or continues an interrupted
@@ -335,7 +336,7 @@ func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tab
 	if reason != "" { // the server was promoted since
 		return nil, fmt.Errorf("%w: %s", catalog.ErrRefill, reason)
 	}
-	router, err := newRefillRouter(r.cfg.Route)
+	router, err := encode.New(refillRoute(r.cfg.Route))
 	if err != nil {
 		return nil, err
 	}
