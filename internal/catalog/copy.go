@@ -24,7 +24,7 @@ type Copy struct {
 	Point  pglogrepl.LSN
 	Tables []Table // of the publication
 
-	// Snapshot sees what is in the Copy if it has not been deleted since: pg_current_snapshot().
+	// Snapshot is pg_current_snapshot() of the Copy.
 	Snapshot string
 
 	conn     *pgconn.PgConn
@@ -49,11 +49,11 @@ func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) (
 	return steps, c, err
 }
 
-// OpenCopy returns a Copy of the rows that the publication's tables have now, or of those that are
-// missing, for a slot that exists already: unless missing says otherwise, rows committed since the slot
-// was made are in both. It makes a temporary slot for a moment, and waits as that does for every
-// transaction in progress: a plain look at the tables may lack a transaction that is in the log before
-// the slot.
+// OpenCopy returns a Copy of the current rows of the publication's tables, or of the missing ones, for a
+// slot that already exists. Unless missing.Until excludes them, rows committed since the slot was created
+// are in the Copy and in the stream. OpenCopy creates a temporary slot for its snapshot, and so waits for
+// every transaction in progress. A snapshot without a slot could miss a transaction whose commit record is
+// before the slot's position.
 func OpenCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Copy, error) {
 	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot})
 	if err != nil {
@@ -69,7 +69,7 @@ func OpenCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*C
 	return s.openCopy(ctx, cfg, made, missing)
 }
 
-// openCopy opens the Copy of a new slot's snapshot.
+// openCopy opens a Copy with the snapshot of a new slot.
 func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newSlot, missing *Missing) (*Copy, error) {
 	c, err := newCopy(ctx, cfg, missing)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newS
 	return c, nil
 }
 
-// newCopy connects for a Copy.
+// newCopy connects to the server. The Copy is not usable before begin.
 func newCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Copy, error) {
 	cfg = cfg.WithDefaults()
 	conn, err := replication.Connect(ctx, lasting(cfg.Conn, "copy"))
@@ -93,8 +93,8 @@ func newCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Co
 	return &Copy{conn: conn, missing: missing, maxBytes: cfg.MaxMessageBytes}, nil
 }
 
-// begin starts the transaction, in the exported snapshot if there is one, and reads what there is to
-// copy.
+// begin starts a transaction, with the exported snapshot unless that is empty, and reads the tables of the
+// publication.
 func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 	if err := beginReading(ctx, c.conn); err != nil {
 		return err
@@ -118,10 +118,10 @@ func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 	return err
 }
 
-// Rows calls fn with each row of a table of Tables, in the order in which they lie there, or missing rows
-// in the order of their insertion: the texts of the table's Columns, nil for NULL, valid until fn returns.
-// It needs SELECT on the table and memory for one row. A row beyond [replication.Config.MaxMessageBytes] ends it with ErrRow; an
-// error of fn ends it and is returned. After an error the Copy can only be closed.
+// Rows calls fn with each row of a table of Tables, in physical order, or with missing rows in insertion
+// order. values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
+// Rows needs SELECT on the table, and memory for one row. It returns the error of fn, or an error that wraps
+// ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
 	results := c.conn.Exec(ctx, c.selectRows(*t))
 	for results.NextResult() {

@@ -33,8 +33,8 @@ type Assumptions struct {
 
 // The columns that a table needs to be refilled.
 const (
-	refillXID   = "xid"      // of the transaction that wrote the row
-	refillOrder = "position" // order of insertion
+	xidColumn   = "xid"      // of the transaction that wrote the row
+	orderColumn = "position" // order of insertion
 )
 
 // OpenMissing returns a Copy of the rows that are missing now. It checks that the tables have all of
@@ -140,7 +140,7 @@ func (c *Copy) checkAssumptions(ctx context.Context) error {
 		// A row that was written here has the id of its transaction as xmin, and so has no other row that does
 		// not name the same transaction. The rows that one COPY has restored name different ones.
 		written, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(t), fmt.Sprintf(`SELECT EXISTS (SELECT FROM %s GROUP BY xmin::text
-			HAVING pg_catalog.count(DISTINCT %s::text) = 1 AND pg_catalog.min(%[2]s::text::numeric) %% 4294967296 = xmin::text::numeric)`, t.from(), refillXID))
+			HAVING pg_catalog.count(DISTINCT %s::text) = 1 AND pg_catalog.min(%[2]s::text::numeric) %% 4294967296 = xmin::text::numeric)`, t.from(), xidColumn))
 		switch {
 		case err != nil:
 			return needSelect(c.doing(t), t, err)
@@ -163,7 +163,7 @@ func (c *Copy) isWhole(ctx context.Context, t Table) (bool, error) {
 		return *found, nil
 	}
 	if whole, err := sees(fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE pg_catalog.pg_visible_in_snapshot(%s, $1::pg_catalog.pg_snapshot))",
-		t.from(), refillXID), c.missing.Delivered); whole || err != nil {
+		t.from(), xidColumn), c.missing.Delivered); whole || err != nil {
 		return whole, err
 	}
 	return sees(fmt.Sprintf(`
@@ -173,14 +173,14 @@ func (c *Copy) isWhole(ctx context.Context, t Table) (bool, error) {
 		LEFT JOIN (SELECT seqrelid, seqstart, CASE WHEN pg_catalog.has_sequence_privilege(seqrelid, 'USAGE, SELECT')
 				THEN pg_catalog.pg_sequence_last_value(seqrelid) END AS last FROM pg_catalog.pg_sequence
 			WHERE seqrelid = pg_catalog.pg_get_serial_sequence($1, $2)::regclass) sequence ON true`,
-		refillOrder, t.from()), t.SQLName(), refillOrder)
+		orderColumn, t.from()), t.SQLName(), orderColumn)
 }
 
 // clauses selects the missing rows, in their order, of a table of which filter, if it is not empty, is
 // the condition for a published row.
 func (m *Missing) clauses(filter string) string {
 	sees := func(snapshot string) string {
-		return fmt.Sprintf("pg_catalog.pg_visible_in_snapshot(%s, %s::pg_catalog.pg_snapshot)", refillXID, replication.QuoteLiteral(snapshot))
+		return fmt.Sprintf("pg_catalog.pg_visible_in_snapshot(%s, %s::pg_catalog.pg_snapshot)", xidColumn, replication.QuoteLiteral(snapshot))
 	}
 	conditions := []string{"NOT " + sees(m.Delivered)}
 	if m.Until != "" {
@@ -189,7 +189,7 @@ func (m *Missing) clauses(filter string) string {
 	if filter != "" {
 		conditions = append(conditions, "("+filter+")")
 	}
-	return " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY " + refillOrder
+	return " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY " + orderColumn
 }
 
 // Count returns how many rows of a table of Tables the Copy has.
@@ -216,12 +216,12 @@ func refillAlter(ctx context.Context, conn executor, t Table) (string, error) {
 			CASE WHEN a.attidentity <> '' THEN 'identity' ELSE COALESCE(pg_catalog.pg_get_expr(d.adbin, d.adrelid), '') END
 		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 		WHERE a.attrelid = $1::text::oid AND a.attname = ANY (ARRAY[$2, $3]) AND NOT a.attisdropped`,
-		fmt.Sprint(t.OID), refillXID, refillOrder)
+		fmt.Sprint(t.OID), xidColumn, orderColumn)
 	if err != nil {
 		return "", err
 	}
 	var alter []string
-	xid, exists := columns[refillXID]
+	xid, exists := columns[xidColumn]
 	switch {
 	case !exists:
 		alter = append(alter, "ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
@@ -230,7 +230,7 @@ func refillAlter(ctx context.Context, conn executor, t Table) (string, error) {
 	case xid.null != "" || strings.TrimPrefix(xid.byDefault, "pg_catalog.") != "pg_current_xact_id()":
 		alter = append(alter, "ALTER COLUMN xid SET DEFAULT pg_current_xact_id(), ALTER COLUMN xid SET NOT NULL")
 	}
-	order, exists := columns[refillOrder]
+	order, exists := columns[orderColumn]
 	switch {
 	case !exists:
 		alter = append(alter, "ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")

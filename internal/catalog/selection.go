@@ -193,9 +193,8 @@ const (
 
 // undelivered selects the rows of transactions that are not visible in the snapshot of d.
 func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
-	const column = "xid"
-	if r.columns[column].TypeName != "xid8" {
-		return r.refuse("it has no column %q of type xid8 with the transaction of each row; select rows by time or by id", column)
+	if r.columns[xidColumn].TypeName != "xid8" {
+		return r.refuse("it has no column %q of type xid8 with the transaction of each row; select rows by time or by id", xidColumn)
 	}
 	here, err := r.ask(ctx, "identify the server", "SELECT pg_catalog.concat_ws(' ', s.system_identifier, "+timelineSQL+")"+identityFrom)
 	if err != nil {
@@ -211,7 +210,7 @@ func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 	if len(held) > 0 {
 		return r.refuse("a relay streams from slot %q, so its newest snapshot may be later than the undelivered rows; select rows by time or by id", d.Slot)
 	}
-	r.where = append(r.where, "NOT pg_catalog.pg_visible_in_snapshot("+column+", "+r.param(d.Snapshot)+"::pg_catalog.pg_snapshot)")
+	r.where = append(r.where, "NOT pg_catalog.pg_visible_in_snapshot("+xidColumn+", "+r.param(d.Snapshot)+"::pg_catalog.pg_snapshot)")
 	return nil
 }
 
