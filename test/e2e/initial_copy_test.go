@@ -181,9 +181,8 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
 		t.Fatal("no sender to terminate")
 	}
-	rig.WaitFor(t, time.Minute, "the stream to be lost", func() bool {
-		return !rig.Ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
-	})
+	// The stream is full of keepalives and is not read. A status update, once a second, then shows the loss.
+	process.Logged(t, "session ended")
 	proxy.Accept()
 	process.LoggedTimes(t, "msg=streaming", 2)
 	process.Logged(t, "initial copy finished")
