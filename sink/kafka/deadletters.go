@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -67,11 +66,11 @@ func (d *deadLetters) span(ctx context.Context, partition int32) (sink.Span, err
 		return sink.Span{}, err
 	}
 	defer func() { _ = l.Close() }()
-	begin, err := offsetAt(l, d.topic, partition, sarama.OffsetOldest)
+	begin, err := offsetAt(l, d.topic, partition, sarama.OffsetOldest, sarama.ReadCommitted)
 	if err != nil {
 		return sink.Span{}, err
 	}
-	end, err := offsetAt(l, d.topic, partition, sarama.OffsetNewest)
+	end, err := offsetAt(l, d.topic, partition, sarama.OffsetNewest, sarama.ReadCommitted)
 	return sink.Span{Partition: partition, Begin: begin, End: end}, err
 }
 
@@ -84,13 +83,13 @@ func (d *deadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.St
 			return err
 		}
 		defer func() { _ = l.Close() }()
-		begin, err := offsetAt(l, d.topic, span.Partition, sarama.OffsetOldest)
+		begin, err := offsetAt(l, d.topic, span.Partition, sarama.OffsetOldest, sarama.ReadCommitted)
 		if err != nil {
 			return err
 		}
 		span.Begin = max(span.Begin, begin)
-		span.Begin, err = fetchRecords(l, d.topic, span, func(offset int64, at time.Time, rec *sarama.Record) error {
-			fnErr = fn(d.stored(span.Partition, offset, at, rec))
+		span.Begin, err = fetchRecords(l, d.topic, span, sarama.ReadCommitted, func(r fetchedRecord) error {
+			fnErr = fn(d.stored(span.Partition, &r))
 			return fnErr
 		})
 		if fnErr != nil {
@@ -107,9 +106,9 @@ func (d *deadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.St
 	return nil
 }
 
-func (d *deadLetters) stored(partition int32, offset int64, at time.Time, rec *sarama.Record) *sink.StoredRecord {
-	s := &sink.StoredRecord{Offset: offset, Record: sink.Record{
-		Topic: d.topic, Partition: partition, Key: rec.Key, Value: rec.Value, Timestamp: at,
+func (d *deadLetters) stored(partition int32, rec *fetchedRecord) *sink.StoredRecord {
+	s := &sink.StoredRecord{Offset: rec.offset(), Record: sink.Record{
+		Topic: d.topic, Partition: partition, Key: rec.Key, Value: rec.Value, Timestamp: rec.timestamp(),
 	}}
 	for _, h := range rec.Headers {
 		s.Headers = append(s.Headers, sink.Header{Key: string(h.Key), Value: h.Value})

@@ -1,7 +1,10 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -37,9 +40,11 @@ func (i topicInfo) leaderError(partition int32) error {
 	return nil
 }
 
-// offsetAt returns the oldest or newest offset of a partition.
-func offsetAt(l *link, topic string, partition int32, at int64) (int64, error) {
+// offsetAt returns the oldest or newest offset of a partition. With sarama.ReadCommitted, the newest is the first offset
+// of the oldest open transaction, if there is one.
+func offsetAt(l *link, topic string, partition int32, at int64, isolation sarama.IsolationLevel) (int64, error) {
 	req := sarama.NewOffsetRequest(protocol())
+	req.IsolationLevel = isolation
 	req.AddBlock(topic, partition, at, 1)
 	res, err := l.GetAvailableOffsets(req)
 	if err != nil {
@@ -55,11 +60,31 @@ func offsetAt(l *link, topic string, partition int32, at int64) (int64, error) {
 	return block.Offset, nil
 }
 
-// fetchRecords calls fn with each record of span. It returns the offset after the last record for which fn
-// returned nil.
-func fetchRecords(l *link, topic string, span sink.Span, fn func(offset int64, at time.Time, rec *sarama.Record) error) (next int64, err error) {
+// A fetchedRecord is a record of a partition, or a control record, which ends a transaction.
+type fetchedRecord struct {
+	*sarama.Record
+
+	batch *sarama.RecordBatch
+}
+
+func (r *fetchedRecord) offset() int64 { return r.batch.FirstOffset + r.OffsetDelta }
+
+func (r *fetchedRecord) timestamp() time.Time { return r.batch.FirstTimestamp.Add(r.TimestampDelta) }
+
+// commits reports whether a control record commits the transaction. Otherwise it aborts it.
+func (r *fetchedRecord) commits() bool {
+	const version, commit = 2, 1 // the key is: version 2 | type 2
+	return len(r.Key) >= version+2 && binary.BigEndian.Uint16(r.Key[version:]) == commit
+}
+
+// fetchRecords calls fn with each record of span. With sarama.ReadCommitted, these are the records that consumers see.
+// With sarama.ReadUncommitted, they include the records of open and aborted transactions, and control records.
+// fetchRecords returns the offset after the last record for which fn returned nil.
+func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.IsolationLevel, fn func(r fetchedRecord) error) (next int64, err error) {
 	for next = span.Begin; next < span.End; {
-		req := &sarama.FetchRequest{Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1}
+		req := &sarama.FetchRequest{
+			Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1, Isolation: isolation,
+		}
 		req.AddBlock(topic, span.Partition, next, fetchBytes, -1)
 		res, err := l.Fetch(req)
 		if err != nil {
@@ -73,17 +98,20 @@ func fetchRecords(l *link, topic string, span sink.Span, fn func(offset int64, a
 			return next, errorOf(block.Err)
 		}
 		began := next
+		hidden := abortedBatches(block)
 		for _, set := range block.RecordsSet {
 			b := set.RecordBatch
 			if b == nil || b.PartialTrailingRecord || b.LastOffset() < next {
 				continue
 			}
+			skip := isolation == sarama.ReadCommitted && (b.Control || hidden[b])
 			for _, rec := range b.Records {
-				offset := b.FirstOffset + rec.OffsetDelta
-				if offset < next || offset >= span.End || b.Control {
+				r := fetchedRecord{rec, b}
+				offset := r.offset()
+				if offset < next || offset >= span.End || skip {
 					continue
 				}
-				if err := fn(offset, b.FirstTimestamp.Add(rec.TimestampDelta), rec); err != nil {
+				if err := fn(r); err != nil {
 					return next, err
 				}
 				next = offset + 1
@@ -95,4 +123,32 @@ func fetchRecords(l *link, topic string, span sink.Span, fn func(offset int64, a
 		}
 	}
 	return next, nil
+}
+
+// abortedBatches returns the batches of a response whose transactions were aborted. The response names the producer of
+// such a transaction and its first offset; its abort marker is the next control batch of that producer.
+func abortedBatches(block *sarama.FetchResponseBlock) map[*sarama.RecordBatch]bool {
+	if len(block.AbortedTransactions) == 0 {
+		return nil
+	}
+	left := slices.Clone(block.AbortedTransactions)
+	slices.SortFunc(left, func(a, b *sarama.AbortedTransaction) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+	aborting, aborted := make(map[int64]bool), make(map[*sarama.RecordBatch]bool)
+	for _, set := range block.RecordsSet {
+		b := set.RecordBatch
+		if b == nil {
+			continue
+		}
+		for len(left) > 0 && left[0].FirstOffset <= b.LastOffset() {
+			aborting[left[0].ProducerID] = true
+			left = left[1:]
+		}
+		switch {
+		case b.Control:
+			delete(aborting, b.ProducerID)
+		case b.IsTransactional && aborting[b.ProducerID]:
+			aborted[b] = true
+		}
+	}
+	return aborted
 }

@@ -68,7 +68,7 @@ func (c *client) openPositions(ctx context.Context, topic, name string) (*positi
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &positionStore{
 		client: own, topic: topic, name: name, producer: own.newProducer(sink.WriterConfig{}),
-		reading: make(chan struct{}, 1), reader: positionReader{topic: topic, name: name, log: c.log, next: fromTheBeginning},
+		reading: make(chan struct{}, 1), reader: positionReader{topic: topic, name: name, log: c.log, next: fromTheBeginning, open: make(map[int64][]openValue)},
 		cancel: cancel, producerDone: make(chan struct{}), changed: make(chan struct{}, 1),
 	}
 	go func() { // close waits for s.ran

@@ -39,6 +39,17 @@ type positionReader struct {
 	topicID  sarama.Uuid // of the topic that was read; zero: the brokers are too old
 	next     int64       // next offset to read
 	values   []sink.StoredValue
+
+	// open has the values of transactions that are neither committed nor aborted, by producer id. The reader does not
+	// wait for them: their producer may have crashed.
+	open map[int64][]openValue
+}
+
+// An openValue is a value of an open transaction.
+type openValue struct {
+	writer string
+	offset int64
+	value  []byte
 }
 
 // readNew reads up to the current end of the topic. After a long pause it reads the whole topic again, because
@@ -94,7 +105,9 @@ func (r *positionReader) hangUp() {
 }
 
 // forget makes the next read start at the beginning of the topic.
-func (r *positionReader) forget() { r.next, r.values = fromTheBeginning, nil }
+func (r *positionReader) forget() {
+	r.next, r.values, r.open = fromTheBeginning, nil, make(map[int64][]openValue)
+}
 
 // readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
 // its beginning. Brokers before 2.8 send no id; there, a re-created topic is detected only if it is shorter.
@@ -120,7 +133,7 @@ func (r *positionReader) readTopic(l *link) error {
 }
 
 func (r *positionReader) readTo(l *link) error {
-	end, err := offsetAt(l, r.topic, 0, sarama.OffsetNewest)
+	end, err := offsetAt(l, r.topic, 0, sarama.OffsetNewest, sarama.ReadUncommitted)
 	if err != nil {
 		return err
 	}
@@ -128,23 +141,43 @@ func (r *positionReader) readTo(l *link) error {
 		r.forget()
 	}
 	if r.next == fromTheBeginning {
-		if r.next, err = offsetAt(l, r.topic, 0, sarama.OffsetOldest); err != nil {
+		if r.next, err = offsetAt(l, r.topic, 0, sarama.OffsetOldest, sarama.ReadUncommitted); err != nil {
 			r.next = fromTheBeginning
 			return err
 		}
 	}
-	r.next, err = fetchRecords(l, r.topic, sink.Span{Begin: r.next, End: end}, func(offset int64, _ time.Time, rec *sarama.Record) error {
+	span := sink.Span{Begin: r.next, End: end}
+	r.next, err = fetchRecords(l, r.topic, span, sarama.ReadUncommitted, func(rec fetchedRecord) error {
+		if rec.batch.Control {
+			r.endTransaction(&rec)
+			return nil
+		}
 		writer, ok := r.writerOf(rec.Key)
 		switch {
 		case !ok:
-		case isRouted(rec):
-			r.warnRouted(offset)
+		case isRouted(rec.Record):
+			r.warnRouted(rec.offset())
+		case rec.batch.IsTransactional:
+			id := rec.batch.ProducerID
+			r.open[id] = append(r.open[id], openValue{writer, rec.offset(), rec.Value})
 		default:
-			r.take(writer, offset, rec.Value)
+			r.take(writer, rec.offset(), rec.Value)
 		}
 		return nil
 	})
 	return err
+}
+
+// endTransaction takes the values of the transaction that a control record commits, or drops those of one that it
+// aborts.
+func (r *positionReader) endTransaction(end *fetchedRecord) {
+	id := end.batch.ProducerID
+	if end.commits() {
+		for _, v := range r.open[id] {
+			r.take(v.writer, v.offset, v.value)
+		}
+	}
+	delete(r.open, id)
 }
 
 // isRouted reports whether a record is not a value, but was made from a row or written by another program. Records

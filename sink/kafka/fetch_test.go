@@ -1,0 +1,94 @@
+package kafka
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// A foreignTransaction is a transaction of another producer.
+type foreignTransaction struct {
+	*testing.T
+	client *kgo.Client
+}
+
+func beginTransaction(t *testing.T, k *kafkatest.Cluster, id string) *foreignTransaction {
+	t.Helper()
+	cl := k.Client(t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionTimeout(time.Minute))
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	return &foreignTransaction{t, cl}
+}
+
+func (f *foreignTransaction) write(topic, key, value string) {
+	f.Helper()
+	if err := f.client.ProduceSync(f.Context(), &kgo.Record{Topic: topic, Key: []byte(key), Value: []byte(value)}).FirstErr(); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *foreignTransaction) end(how kgo.TransactionEndTry) {
+	f.Helper()
+	if err := f.client.EndTransaction(f.Context(), how); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// TestReadingAroundTransactions: the value of a transaction counts from its commit on, and never if it is aborted. An
+// open transaction delays nobody else's value. Dead letters are those that a consumer with read_committed sees.
+func TestReadingAroundTransactions(t *testing.T) {
+	t.Parallel()
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		topic := k.Topic(t, 1, nil)
+		s, j := openPositions(t, k, topic, "key")
+		letters, err := (Config{Brokers: k.Addrs}).OpenDeadLetters(sinktest.Context(t), topic, j.Logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer letters.Close()
+		wantLetters := func(want ...string) {
+			t.Helper()
+			spans, err := letters.Spans(sinktest.Context(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			err = letters.Read(sinktest.Context(t), spans[0], func(r *sink.StoredRecord) error {
+				got = append(got, string(r.Value))
+				return nil
+			})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("dead letters %q, %v; want %q", got, err, want)
+			}
+		}
+		own, other := "key/"+testWriter, "key/"+secondWriter
+		aborted := beginTransaction(t, k, topic+"-aborted")
+		aborted.write(topic, own, "aborted")
+		committed := beginTransaction(t, k, topic+"-committed")
+		committed.write(topic, own, "committed")
+		wantValues(t, s)
+		wantLetters()
+		writeAs(t, s, secondWriter, []byte("plain"))
+		wantValues(t, s, "plain")
+		wantLetters()
+		committed.end(kgo.TryCommit)
+		wantValues(t, s, "plain", "committed")
+		wantLetters() // the other transaction is older and still open
+		aborted.end(kgo.TryAbort)
+		open := beginTransaction(t, k, topic+"-open")
+		open.write(topic, other, "open")
+		wantValues(t, s, "plain", "committed")
+		wantLetters("committed", "plain")
+		again, _ := openPositions(t, k, topic, "key")
+		wantValues(t, again, "plain", "committed")
+		open.end(kgo.TryAbort)
+	})
+}
