@@ -10,7 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// deadLetters is the [sink.DeadLetters] for a topic. The user needs Describe and Read on the topic.
+// deadLetters is the [sink.DeadLetters] for a topic. It reads what a consumer with isolation.level=read_committed
+// reads. The user needs Describe and Read on the topic.
 type deadLetters struct {
 	client *client
 	topic  string

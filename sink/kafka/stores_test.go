@@ -263,6 +263,89 @@ func TestDeadLettersAreReadAsSent(t *testing.T) {
 	}
 }
 
+// Records of aborted and open transactions are not read, whatever stands between them.
+func TestDeadLettersReadCommittedRecords(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		topic := k.Topic(t, 1, nil)
+		ctx := sinktest.Context(t)
+		transactional := func() *kgo.Client {
+			return k.Client(t, kgo.TransactionalID(kafkatest.UniqueName(t)), kgo.DefaultProduceTopic(topic))
+		}
+		one, other, plain := transactional(), transactional(), k.Client(t, kgo.DefaultProduceTopic(topic))
+		begin := func(c *kgo.Client) {
+			if err := c.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send := func(c *kgo.Client, value string) {
+			if err := c.ProduceSync(ctx, kgo.StringRecord(value)).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end := func(c *kgo.Client, how kgo.TransactionEndTry) {
+			if err := c.EndTransaction(ctx, how); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin(one)
+		begin(other)
+		send(one, "aborted 1")
+		send(plain, "1")
+		send(other, "2")
+		send(one, "aborted 2")
+		end(one, kgo.TryAbort)
+		begin(one)
+		send(one, "3")
+		send(other, "4")
+		end(one, kgo.TryCommit)
+		end(other, kgo.TryCommit)
+		begin(other)
+		send(other, "aborted 3")
+		end(other, kgo.TryAbort)
+		send(plain, "5")
+		begin(one)
+		send(one, "open")
+		send(plain, "after an open transaction")
+
+		const stable = 12 // eight records, four markers, which brokers write after the response
+		spans, records := readAll(t, k, topic)
+		for spans[0].End < stable {
+			time.Sleep(time.Millisecond)
+			spans, records = readAll(t, k, topic)
+		}
+		var got []string
+		for _, rec := range records {
+			got = append(got, string(rec.Value))
+		}
+		if diff := cmp.Diff([]string{"1", "2", "3", "4", "5"}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if spans[0].End != stable {
+			t.Errorf("the topic ends at %d, want %d", spans[0].End, stable)
+		}
+		// A reader that starts within an aborted transaction leaves out the rest of it.
+		r, err := Config{Brokers: k.Addrs}.OpenDeadLetters(ctx, topic, sinktest.NewJournal().Logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		for begin := range spans[0].End {
+			want := 0
+			for _, rec := range records {
+				if rec.Offset >= begin {
+					want++
+				}
+			}
+			n := 0
+			if err := r.Read(ctx, sink.Span{Begin: begin, End: spans[0].End}, func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != want {
+				t.Errorf("from offset %d: %d records, want %d: %v", begin, n, want, err)
+			}
+		}
+		end(one, kgo.TryCommit)
+	})
+}
+
 // Reading goes on over many fetches, and ends where its span does or its caller wants.
 func TestDeadLettersReadManyFetches(t *testing.T) {
 	k := kafkatest.Fake(t)
