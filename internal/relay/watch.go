@@ -85,26 +85,28 @@ func recogniseServer(systemID string, pid int32, inRecovery bool) func(*catalog.
 // run watches until ctx ends. It returns nil then, or an error that ends the session.
 func (w *watcher) run(ctx context.Context) error {
 	defer w.observer.Close(ctx)
-	pause := w.interval
-	if w.emitSnapshots {
-		pause = min(pause, snapshotInterval)
-	}
-	for look := time.Now().Add(w.interval); ; {
-		waiting, cancel := context.WithTimeout(ctx, min(pause, time.Until(look)))
+	look, emit := time.Now().Add(w.interval), time.Now().Add(snapshotInterval)
+	for {
+		next := look
+		if w.emitSnapshots && emit.Before(look) {
+			next = emit
+		}
+		waiting, cancel := context.WithDeadline(ctx, next)
 		err := w.observer.Wait(waiting)
 		cancel()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case err != nil:
-			return err
-		case time.Now().Before(look):
-			w.emitSnapshot(ctx)
-			continue
 		}
-		look = time.Now().Add(w.interval)
-		if err := w.watchOnce(ctx); err != nil {
+		if err == nil && !time.Now().Before(look) {
+			look = time.Now().Add(w.interval)
+			err = w.watchOnce(ctx)
+		}
+		if err != nil {
 			return err
+		}
+		if w.emitSnapshots && !time.Now().Before(emit) {
+			w.emitSnapshot(ctx)
+			emit = time.Now().Add(snapshotInterval)
 		}
 	}
 }

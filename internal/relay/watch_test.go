@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -276,6 +277,28 @@ func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// A short lease makes looks frequent. The snapshots stay a second apart.
+func TestWatcherWritesSnapshotsBetweenFrequentLooks(t *testing.T) {
+	for _, interval := range []time.Duration{400 * time.Millisecond, 1600 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWatch(t, step{catalog: outboxCatalog()})
+			w.emitSnapshots, w.interval = true, interval
+			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+			defer cancel()
+			rows := w.rowsSent
+			w.rowsSent = func() uint64 { w.rows.Add(1); return rows() } // rows flow all the time
+			if err := w.run(ctx); err != nil {
+				t.Error(err)
+			}
+			asked := slices.DeleteFunc(w.observer.asked, func(a string) bool { return !strings.Contains(a, "snapshot") })
+			want := []string{"1s snapshot of orders", "2s snapshot of orders", "3s snapshot of orders", "4s snapshot of orders", "5s snapshot of orders"}
+			if diff := cmp.Diff(want, asked); diff != "" {
+				t.Errorf("looks every %v: asked (-want +got):\n%s", interval, diff)
+			}
+		})
+	}
 }
 
 // If the watcher cannot write a snapshot, it retries after the next look. It logs the problem once. It does not log
