@@ -39,20 +39,10 @@ func runRecover(t *testing.T, r *rig.Rig, code int, flags []string, says ...stri
 	return out
 }
 
-// dropSlot drops the rig's slot, whoever streams from it.
+// dropSlot drops the rig's slot, also while a relay streams from it.
 func dropSlot(t *testing.T, r *rig.Rig) {
 	t.Helper()
-	r.DB.Exec(t, `DO $$ BEGIN
-		FOR attempt IN 1..1000 LOOP
-			BEGIN
-				PERFORM pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '`+r.Slot+`' AND active;
-				PERFORM pg_drop_replication_slot('`+r.Slot+`');
-				RETURN;
-			EXCEPTION WHEN object_in_use THEN PERFORM pg_sleep(0.001);
-			END;
-		END LOOP;
-		RAISE 'the slot is always in use';
-	END $$`)
+	r.DB.Exec(t, rig.DropSlot(r.Slot))
 }
 
 // now is the server's time.

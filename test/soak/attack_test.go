@@ -18,13 +18,7 @@ import (
 // strike carries out one and returns when everything runs again. An error is the test's
 // own; what the relay does wrong is noted.
 func (s *soak) strike(ctx context.Context, strike Strike) error {
-	var explain func() int
-	forgets := strike.Has(RelayKill) || strike.Has(RelayTerminate) && len(strike.Attacks) > 1
-	if forgets || len(s.relays) > 1 { // another relay knows only the position record, and resends what comes after it; nothing else may be a duplicate
-		before := s.confirms.Again()
-		explain = func() int { return s.confirms.Again() - before }
-	}
-	s.checker.Fault(strike.Name(), time.Now(), explain)
+	s.explain(strike)
 	if strike.Has(BrokerKill) || strike.Has(BrokerShutdown) || strike.Has(BrokerPause) {
 		over := s.confirms.Outage()
 		defer func() { over(time.Now()) }()
@@ -41,6 +35,21 @@ func (s *soak) strike(ctx context.Context, strike Strike) error {
 		})
 	}
 	return g.Wait()
+}
+
+// explain tells the checker of a strike and of the duplicates that it explains.
+func (s *soak) explain(strike Strike) {
+	began, before := time.Now(), s.confirms.Again()
+	forgets := strike.Has(RelayKill) || strike.Has(RelayTerminate) && len(strike.Attacks) > 1
+	refilled := s.delivered.disturb(began, strike.Has(SlotDrop, SlotRecreate))
+	var explain func() int
+	switch { // nothing else may be a duplicate
+	case refilled != nil:
+		explain = func() int { return refilled() + s.confirms.Again() - before }
+	case forgets || len(s.relays) > 1: // another relay knows only the position record, and resends what comes after it
+		explain = func() int { return s.confirms.Again() - before }
+	}
+	s.checker.Fault(strike.Name(), began, explain)
 }
 
 // target returns the relay that the strike attacks: the one that holds the slot, or another one.
@@ -98,6 +107,10 @@ func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone boo
 		return blackHole(step, relay.toKafka)
 	case HoleHost:
 		return blackHole(step, relay.toPostgres, relay.toKafka)
+	case SlotDrop:
+		return s.dropSlot(ctx, "", alone)
+	case SlotRecreate:
+		return s.dropSlot(ctx, `; SELECT pg_create_logical_replication_slot('`+soakSlot+`', 'pgoutput')`, alone)
 	case PublicationDrop:
 		return s.ask(ctx, func(conn *pgx.Conn) error {
 			return pause(step.Hold,

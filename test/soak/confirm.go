@@ -33,7 +33,8 @@ type Confirms struct {
 	queue     []*walTx                   // commit LSN not before claimed, ordered by commit LSN
 	rows      map[rowKey]*walTx          // streamed, not stored
 	claimed   pglogrepl.LSN              // highest position that the relay has confirmed or started from
-	slot      pglogrepl.LSN              // confirmed_flush_lsn of the first sample
+	slot      pglogrepl.LSN              // the slot's position when it was created, or at the first sample
+	lost      bool                       // the slot was dropped, and the relay has not created it again
 	updates   int
 	again     int       // rows that the server has streamed more than once
 	away      int       // current outages of the broker
@@ -182,16 +183,36 @@ func (c *Confirms) Stored(e Event, where delivery.Coordinates, since time.Time) 
 
 // Slot records a confirmed_flush_lsn of the slot. The slot must not advance beyond
 // the position that the relay has confirmed. The first call sets the initial
-// position.
+// position. While the slot is lost, another program may have created one of its name.
 func (c *Confirms) Slot(at time.Time, confirmed pglogrepl.LSN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.slot == 0 {
 		c.slot = confirmed
 	}
-	if confirmed > max(c.slot, c.claimed) {
+	if !c.lost && confirmed > max(c.slot, c.claimed) {
 		c.found.add(atPosition(Moved, at, confirmed, fmt.Sprintf("the relay has confirmed no more than %s", c.claimed)))
 	}
+}
+
+// SlotLost records that the slot is dropped.
+func (c *Confirms) SlotLost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = true
+}
+
+// SlotCreated records that the relay has created the slot again, which delivers from position. Postgres
+// sends none of the earlier transactions again. So the rows of a transaction that the lost slot had begun to
+// stream must be stored when the relay confirms position, as if all of it had been streamed.
+func (c *Confirms) SlotCreated(position pglogrepl.LSN) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tx := range c.queue {
+		tx.complete = true
+	}
+	c.lost, c.slot = false, position
+	c.positions[position] = struct{}{}
 }
 
 // Finish checks that the broker has stored all rows of every confirmed

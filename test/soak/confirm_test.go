@@ -25,6 +25,7 @@ func (w *wire) tick() time.Time {
 }
 
 func (w *wire) start(from pglogrepl.LSN)   { w.s = w.Start(w.tick(), from) }
+func (w *wire) slot(at pglogrepl.LSN)      { w.Slot(w.tick(), at) }
 func (w *wire) status(flush pglogrepl.LSN) { w.s.Status(w.tick(), flush) }
 
 func (w *wire) stored(seqs ...int64) {
@@ -101,6 +102,30 @@ func TestConfirms(t *testing.T) {
 			w.stored(2)
 			w.status(130)
 		}},
+		"a lost slot, whose rows are refilled": {play: func(w *wire) {
+			w.slot(90)
+			w.rows(100, 1)
+			w.SlotLost()
+			w.slot(150) // another program's
+			w.SlotCreated(200)
+			w.start(0)
+			w.stored(1)
+			w.slot(200)
+			w.status(200)
+		}},
+		"a lost slot, one row of which is never refilled": {play: func(w *wire) {
+			w.rows(100, 1, 2)
+			w.SlotLost()
+			w.SlotCreated(200)
+			w.start(0)
+			w.stored(1)
+			w.status(200)
+		}, want: []delivery.Kind{Never}},
+		"a new slot, which has advanced": {play: func(w *wire) {
+			w.SlotLost()
+			w.SlotCreated(200)
+			w.slot(210)
+		}, want: []delivery.Kind{Moved}},
 		"resumed in the middle of a transaction": {play: func(w *wire) {
 			w.transaction(100, 110, 1)
 			w.rows(120, 2)

@@ -7,6 +7,8 @@
 //     them. OUTBOX_TEST_JOURNAL is the path of a file that lists what the writers did.
 //   - OUTBOX_TEST_TAKEOVERS is the number of strikes of the soak with two relays. A long run
 //     has 300. OUTBOX_TEST_SOURCE_LOSSES is that of the soak with a missing topic.
+//   - OUTBOX_TEST_SLOT_LOSSES is the number of strikes of each soak with slot losses, with one relay
+//     and with two, and OUTBOX_TEST_SLOT_LOSS_POSTGRES the major version of Postgres for them.
 //   - OUTBOX_TEST_TAKEOVER_RUNS is how often each takeover is timed, and
 //     OUTBOX_TEST_TAKEOVER_POSTGRES the major version of Postgres for it.
 //   - OUTBOX_TEST_MUTATION_CYCLES is the number of strikes within which the oracle must find
@@ -52,6 +54,14 @@
 // continues the producer id with a higher epoch. After that epoch has written to a
 // partition, the broker rejects every lower epoch there. So no record of an older
 // writer may follow the first record of a newer one.
+//
+// # Lost slots
+//
+// In the soaks with slot losses, a relay refills what a dropped slot had not delivered. Its refilled records
+// must continue each aggregate like those of the stream. The relay may only confirm the new slot's position
+// after the broker has stored every row that the lost slot had streamed. A refill may duplicate the rows that
+// were delivered in the last three seconds before the loss. That is counted from the last strike before which
+// the relay was undisturbed for so long, because a relay that is disturbed may write no snapshot.
 //
 // # Progress
 //

@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -28,6 +29,7 @@ type mutation struct {
 	before  func(context.Context, *pgx.Conn) error // called before the relay is restarted
 	major   int                                    // of Postgres; 0: the default
 	missing bool                                   // one topic is missing: see soakConfig
+	refill  bool                                   // the relay refills what a lost slot has not delivered: see soakConfig
 	breaks  map[Attack]int                         // nil: fakeWeights
 	want    []delivery.Kind                        // one of these must be found
 	sender  time.Duration                          // wal_sender_timeout; 0: as in a soak
@@ -39,7 +41,7 @@ func mutations() map[string]mutation {
 	// What is left out comes after all when the relay is killed in time.
 	// The relay itself finds it when it was sent and not yet confirmed before.
 	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, BrokenRun, delivery.OutOfOrder, Never, Caught}
-	return map[string]mutation{
+	all := map[string]mutation{
 		"none": {},
 		"none, and requests come late": {
 			fake:   late,
@@ -115,6 +117,8 @@ func mutations() map[string]mutation {
 			want:   []delivery.Kind{delivery.Gap, delivery.Lost, delivery.Torn, Moved},
 		},
 	}
+	maps.Copy(all, refillMutations(missing))
+	return all
 }
 
 // The oracle finds each mutation, and nothing where there is none. OUTBOX_TEST_MUTATION_CYCLES
@@ -148,11 +152,11 @@ func strikesOfNone() int {
 }
 
 func (m mutation) config() soakConfig {
-	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, sender: m.sender}
+	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, refill: m.refill, sender: m.sender}
 	if m.fake != nil {
 		cfg.fake = m.fake
 	}
-	if m.want != nil {
+	if m.want != nil && !m.refill { // a refill needs the topic
 		cfg.settings = `position_topic: ""` // with it, the relay itself notices most of them
 	}
 	if m.tamper != nil {

@@ -14,6 +14,10 @@ import (
 // SenderTimeout is the server's wal_sender_timeout, after which it releases the slot of a silent relay.
 const SenderTimeout = 3 * time.Second
 
+// calmAfter is how long an undisturbed relay takes at most until a snapshot in its position record sees the
+// rows from the beginning of this time: two seconds, and one more on a busy machine.
+const calmAfter = 3 * time.Second
+
 // An Attack is a kind of fault.
 type Attack string
 
@@ -37,6 +41,9 @@ const (
 	HoleKafka    Attack = "black hole kafka"    // the network drops all data between one relay and the broker
 	HoleHost     Attack = "black hole host"     // both
 
+	SlotDrop     Attack = "slot drop"      // terminates the WAL sender, and drops the slot
+	SlotRecreate Attack = "slot re-create" // the same, and another program creates the slot again
+
 	// PublicationDrop drops the publication and creates it again. A correct relay
 	// stops then, so only relays with a planted bug get this attack.
 	PublicationDrop Attack = "publication drop"
@@ -50,7 +57,7 @@ func (a Attack) Target() string {
 		return "relay"
 	case BrokerKill, BrokerShutdown, BrokerPause, CutKafka, HoleKafka:
 		return "kafka"
-	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, HolePostgres, PublicationDrop:
+	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, HolePostgres, SlotDrop, SlotRecreate, PublicationDrop:
 		return "postgres"
 	}
 	panic("no attack: " + string(a))
@@ -76,6 +83,12 @@ func TakeoverWeights() map[Attack]int {
 		BrokerKill: 10, BrokerShutdown: 10, BrokerPause: 50,
 		CutPostgres: 40, CutKafka: 30, HolePostgres: 90, HoleKafka: 60, HoleHost: 120,
 	}
+}
+
+// WithSlotLosses adds slot losses to weights: about one attack in three.
+func WithSlotLosses(weights map[Attack]int) map[Attack]int {
+	weights[SlotDrop], weights[SlotRecreate] = 400, 150
+	return weights
 }
 
 // pairs is the percentage of strikes with two attacks.
@@ -137,10 +150,14 @@ func (s Strike) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Name returns the name of the attack, or "pair". The report groups strikes by it.
+// Name returns the name of the attack, or "pair", and whether the relay was calm before a slot loss. The report
+// groups strikes by it.
 func (s Strike) Name() string {
 	if len(s.Attacks) > 1 {
 		return "pair"
+	}
+	if s.Load >= calmAfter {
+		return string(s.Attacks[0].Attack) + ", calm"
 	}
 	return string(s.Attacks[0].Attack)
 }
@@ -163,6 +180,9 @@ func NewNemesis(seed uint64, weights map[Attack]int) *Nemesis {
 func (n *Nemesis) Next() Strike {
 	s := Strike{
 		Load: n.between(100*time.Millisecond, 300*time.Millisecond), Attacks: []Step{n.step(n.draw(n.attacks))}, Standby: n.rng.IntN(5) == 0,
+	}
+	if s.Has(SlotDrop, SlotRecreate) && n.rng.IntN(2) == 0 { // otherwise the newest snapshot may be from before several faults
+		s.Load = n.between(calmAfter, calmAfter+time.Second)
 	}
 	if n.rng.IntN(100) >= pairs {
 		return s

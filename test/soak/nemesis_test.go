@@ -8,7 +8,7 @@ import (
 
 // Equal seeds break the same things, and everything that may be drawn is drawn.
 func TestNemesis(t *testing.T) {
-	weights := TakeoverWeights()
+	weights := WithSlotLosses(TakeoverWeights())
 	weights[BrokerKill] = 0
 	a, b := NewNemesis(7, weights), NewNemesis(7, weights)
 	drawn := map[Attack]int{}

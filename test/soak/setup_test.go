@@ -50,6 +50,7 @@ type soak struct {
 	seed   uint64
 	srv    *pgserver.Server
 	broker *kafkatest.Server // nil: kfake, which is not broken
+	kafka  *kafkatest.Cluster
 	db     *pgtest.DB
 
 	halfOpen time.Time // until when a relay may wait for a response on a dead connection to the broker
@@ -73,6 +74,7 @@ type soak struct {
 	holding    holding
 	samples    int
 	strikes    []struck
+	delivered  delivered
 }
 
 // An instance is one relay, in one process after the other.
@@ -88,6 +90,7 @@ type soakConfig struct {
 	major      int           // of Postgres; 0: the default
 	relays     int           // 0: one
 	missing    bool          // one of the topics is missing until the last strike
+	refill     bool          // the slot may be lost, and the relays refill the gap
 	heldWithin time.Duration // for how long the slot may be free; 0: no limit
 	settings   string        // lines of the relay's configuration
 	twins      int           // see [Writers]; 0: soakTwins
@@ -117,26 +120,29 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	s.journal = NewJournal(journalFile(t))
 	s.checker = NewChecker(soakRun, s.journal)
 	s.confirms = NewConfirms(s.journal)
-	wal := walproxy.Start(t, walproxy.Config{Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun)})
+	wal := walproxy.Start(t, walproxy.Config{
+		Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun),
+		Slot: soakSlot, SlotLost: s.confirms.SlotLost, SlotCreated: s.confirms.SlotCreated,
+	})
 	for i := range max(1, cfg.relays) {
 		s.relays = append(s.relays, &instance{
 			name: fmt.Sprintf("relay-%d", i), toPostgres: faultproxy.Start(t, wal.Addr()), toKafka: faultproxy.Start(t, ""),
 		})
 	}
-	cluster := s.kafka(t)
-	topic := s.createTopics(t, cluster)
+	s.kafka = s.startKafka(t)
+	topic := s.createTopics(t, s.kafka)
 	collected := s.topics
 	if cfg.missing {
 		collected = append(slices.Clone(s.topics), topicPrefix+missingRoute)
 	}
-	s.collector = cluster.Collect(t, s.record, collected...)
+	s.collector = s.kafka.Collect(t, s.record, collected...)
 	for _, r := range s.relays {
 		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + r.name
 		r.config = rig.WriteConfig(t, dsn, r.toKafka.Addr(), soakSlot, topic, cfg.settings)
 	}
 	s.writers = &Writers{
 		DSN: s.db.DSN, Run: soakRun, Seed: s.seed, Writers: soakWriters, Aggregates: soakAggregates,
-		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
+		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Keep: cfg.refill, Journal: s.journal,
 	}
 	s.writers.SetPace(soakPace)
 	if cfg.missing { // each source loss has the relay read all of it again
@@ -147,8 +153,8 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	return s
 }
 
-// kafka starts what the relay writes to.
-func (s *soak) kafka(t *testing.T) *kafkatest.Cluster {
+// startKafka starts what the relay writes to.
+func (s *soak) startKafka(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
 	if s.cfg.fake == nil {
 		var proxies []*faultproxy.Proxy
@@ -195,7 +201,11 @@ func (s *soak) endRelays(t *testing.T) {
 
 // launch starts a relay. The previous one must have ended.
 func (s *soak) launch(i *instance) error {
-	r, err := rig.Launch(s.binary, "run", "-c", i.config)
+	args := []string{"run", "-c", i.config}
+	if s.cfg.refill {
+		args = append(args, "--set", "source.on_slot_loss=refill")
+	}
+	r, err := rig.Launch(s.binary, args...)
 	if err == nil {
 		i.process.Store(r)
 	}
@@ -215,6 +225,9 @@ func (s *soak) record(rec *kgo.Record) {
 	}
 	for i, h := range rec.Headers {
 		r.Headers[i] = delivery.Header{Key: h.Key, Value: string(h.Value)}
+	}
+	if s.cfg.refill {
+		s.delivered.take(r)
 	}
 	if e, ok := s.checker.Record(r); ok {
 		s.confirms.Stored(e, r.Coordinates, rec.Timestamp)
@@ -289,6 +302,7 @@ func (s *soak) sampled(now Sample) {
 	if now.Confirmed != 0 {
 		s.confirms.Slot(now.At, now.Confirmed)
 	}
+	s.delivered.sample(now.At, s.checker.Progress().Rows)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples++
@@ -301,8 +315,12 @@ func (s *soak) sampled(now Sample) {
 	s.peak.Resident = max(s.peak.Resident, now.Resident)
 }
 
-// housekeeping makes checkpoints, at which slots are saved, and deletes old rows.
+// housekeeping makes checkpoints, at which slots are saved, and deletes old rows, of which all are delivered.
 func (s *soak) housekeeping(ctx context.Context) {
+	retention := "5 s"
+	if s.cfg.refill {
+		retention = "90 s"
+	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -315,7 +333,7 @@ func (s *soak) housekeeping(ctx context.Context) {
 			if _, err := conn.Exec(ctx, `CHECKPOINT`); err != nil {
 				return err
 			}
-			_, err := conn.Exec(ctx, `DELETE FROM outbox WHERE created_at < now() - interval '5 seconds'`)
+			_, err := conn.Exec(ctx, `DELETE FROM outbox WHERE created_at < now() - $1::interval`, retention)
 			return err
 		})
 	}

@@ -72,6 +72,9 @@ func (s *soak) complain(t *testing.T) {
 func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 	t.Helper()
 	s.underLoad(t, func() {
+		if s.cfg.refill {
+			s.awaitSnapshot(t)
+		}
 		nemesis := NewNemesis(s.seed, weights)
 		for i := 0; i < cycles && len(s.found()) == 0 && !t.Failed(); i++ {
 			strike := nemesis.Next()
@@ -82,6 +85,7 @@ func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 			}
 			restored := time.Now()
 			alive := s.alive(restored, strike)
+			s.delivered.recovered(time.Now())
 			s.strikes = append(s.strikes, struck{Strike: strike, at: began, outage: restored.Sub(began), recovery: time.Since(restored)})
 			if !alive {
 				break
@@ -233,6 +237,9 @@ func (s *soak) report(t *testing.T) {
 	progress := s.checker.Progress()
 	t.Logf("%d strikes, %d transactions of %d rows, %d records by %d producers, %d repeated; %d positions confirmed, %d samples",
 		len(s.strikes), transactions, rows, progress.Records, progress.Producers, progress.Records-progress.Rows, s.confirms.Updates(), s.samples)
+	if s.cfg.refill {
+		t.Logf("%d records were refilled", s.delivered.refills())
+	}
 	t.Logf("resident memory up to %.1f MB, WAL held up to %.1f MB, slot free for %v at most",
 		float64(s.peak.Resident)/(1<<20), float64(s.peak.Retained)/(1<<20), round(s.holding.longest))
 

@@ -26,6 +26,7 @@ type Writers struct {
 	Aggregates int    // at most the number given to CreateSchema
 	MaxPayload int    // bytes; one payload in thousands is up to 32 times as large
 	Twins      int    // percentage of pairs of transactions whose commits are adjacent in the WAL
+	Keep       bool   // leave all rows in the table: a deleted row cannot be refilled
 	Journal    *Journal
 	// Route returns the aggregatetype of an aggregate. If it is nil, all aggregates have the same.
 	Route func(aggregate string) string

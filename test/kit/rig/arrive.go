@@ -125,3 +125,19 @@ func (r *Rig) SettleOnce(t *testing.T, records []*kgo.Record, cfg delivery.Confi
 	}
 	r.settle(t, l, 0)
 }
+
+// DropSlot returns the statement that drops a slot, also while a relay streams from it. It does nothing if the
+// slot does not exist.
+func DropSlot(slot string) string {
+	return `DO $$ BEGIN
+		FOR attempt IN 1..1000 LOOP
+			BEGIN
+				PERFORM pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '` + slot + `' AND active;
+				PERFORM pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '` + slot + `';
+				RETURN;
+			EXCEPTION WHEN object_in_use THEN PERFORM pg_sleep(0.001);
+			END;
+		END LOOP;
+		RAISE 'the slot is always in use';
+	END $$`
+}

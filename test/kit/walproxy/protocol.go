@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // This file parses parts of
@@ -75,6 +76,23 @@ func parseStart(body []byte) (from pglogrepl.LSN, ok bool) {
 	text, _, _ := bytes.Cut(rest, []byte(" "))
 	from, err := pglogrepl.ParseLSN(string(bytes.TrimRight(text, "\x00")))
 	return from, ok && err == nil
+}
+
+// createsSlot reports whether body, of a Query message, is a command that creates slot.
+func createsSlot(body []byte, slot string) bool {
+	return bytes.HasPrefix(body, []byte(`CREATE_REPLICATION_SLOT "`+slot+`" `))
+}
+
+// parseCreatedSlot returns the position from which a new slot delivers. body is the body of a DataRow
+// message. ok is false if it is not the response to the command that creates slot.
+func parseCreatedSlot(body []byte, slot string) (position pglogrepl.LSN, ok bool) {
+	var row pgproto3.DataRow
+	const name, point, plugin, columns = 0, 1, 3, 4
+	if row.Decode(body) != nil || len(row.Values) != columns || string(row.Values[name]) != slot || string(row.Values[plugin]) != "pgoutput" {
+		return 0, false
+	}
+	position, err := pglogrepl.ParseLSN(string(row.Values[point]))
+	return position, err == nil
 }
 
 func lsn(b []byte) pglogrepl.LSN { return pglogrepl.LSN(binary.BigEndian.Uint64(b)) }

@@ -41,6 +41,13 @@ type Config struct {
 	Tamper Tamper
 	// The proxy calls Watch when the relay sends START_REPLICATION. It may be nil.
 	Watch func(at time.Time, from pglogrepl.LSN) Watcher
+
+	// Slot is the slot whose creation is reported: to SlotLost when the relay sends the command, because
+	// there is no other slot of that name then, and to SlotCreated before the relay receives the position
+	// from which the new slot delivers. Empty: none.
+	Slot        string
+	SlotLost    func()
+	SlotCreated func(position pglogrepl.LSN)
 }
 
 // A Proxy forwards connections to Postgres. The connections must not use TLS.
@@ -232,6 +239,9 @@ func (t *tap) judge(kind byte, body []byte) {
 			t.watcher = w
 			t.mu.Unlock()
 		}
+		if slot := t.proxy.cfg.Slot; slot != "" && createsSlot(body, slot) {
+			t.proxy.cfg.SlotLost()
+		}
 	case 'd':
 		if flush, ok := ParseStatus(body); ok && t.get() != nil {
 			t.get().Status(now, flush)
@@ -243,6 +253,11 @@ func (t *tap) judge(kind byte, body []byte) {
 func (t *tap) fromServer(kind byte, body []byte, pass func([]byte)) {
 	if w := t.get(); w != nil && kind == 'd' {
 		observe(w, body)
+	}
+	if slot := t.proxy.cfg.Slot; slot != "" && kind == 'D' {
+		if position, ok := parseCreatedSlot(body, slot); ok {
+			t.proxy.cfg.SlotCreated(position)
+		}
 	}
 	if f := t.proxy.cfg.Tamper.FromServer; f != nil {
 		f(kind, body, pass)
