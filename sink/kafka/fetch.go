@@ -101,8 +101,8 @@ func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.Isolat
 		hidden := abortedBatches(block)
 		for _, set := range block.RecordsSet {
 			b := set.RecordBatch
-			if b == nil || b.PartialTrailingRecord || b.LastOffset() < next {
-				continue
+			if b == nil || b.PartialTrailingRecord || b.LastOffset() < next || b.FirstOffset >= span.End {
+				continue // those after the span were stored since its end was read
 			}
 			skip := isolation == sarama.ReadCommitted && (b.Control || hidden[b])
 			for _, rec := range b.Records {
@@ -116,7 +116,7 @@ func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.Isolat
 				}
 				next = offset + 1
 			}
-			next = b.LastOffset() + 1
+			next = min(b.LastOffset()+1, span.End)
 		}
 		if next == began { // compaction has removed all records up to the end
 			return span.End, nil

@@ -487,3 +487,18 @@ func TestIdlePositionReader(t *testing.T) {
 		}
 	})
 }
+
+// TestPositionStoredDuringARead: a value that is stored between the look at the end of the topic and the fetch is
+// returned by the next Read.
+func TestPositionStoredDuringARead(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	cl := k.Client(t)
+	produceKeyed(t, cl, "key/"+testWriter, "1")
+	k.Control.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		k.Control.SleepControl(func() { produceKeyed(t, cl, "key/"+secondWriter, "2") })
+		return nil, nil, false
+	})
+	wantValues(t, s, "1")
+	wantValues(t, s, "1", "2")
+}
