@@ -18,7 +18,7 @@ import (
 var otherCodes = map[string][]int16{
 	"of consumer groups":                 {12, 22, 23, 24, 25, 26, 27, 28, 30, 68, 69, 79, 81, 82, 86, 88, 110, 111, 112, 113, 128, 134},
 	"of share groups and streams groups": {121, 122, 123, 124, 130, 131, 132, 133, 135},
-	"of transactions":                    {50, 51, 52, 105, 120},
+	"of transactions":                    {52, 105},
 	"of brokers among themselves":        {11, 77, 94, 95, 97, 98, 99, 101, 102, 104, 107, 108, 109, 116, 119, 125, 126, 127, 136},
 	"of administration":                  {36, 39, 55, 57, 60, 80, 84, 85, 91, 92, 93, 96, 114, 115},
 	"of delegation tokens":               {61, 62, 63, 64, 65, 66, 67},
@@ -75,13 +75,13 @@ func finalCodes() map[int16]error {
 	final := make(map[int16]error)
 	for class, codes := range map[error][]*kerr.Error{
 		sink.ErrAccess: {
-			kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
+			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
 			kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.SecurityDisabled,
 		},
 		sink.ErrFatal: {
 			kerr.InvalidTopicException, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType,
-			kerr.PolicyViolation, kerr.InvalidRequiredAcks, kerr.InvalidRequest, kerr.InvalidTxnState, kerr.InvalidPartitions,
-			kerr.InvalidConfig, kerr.TopicDeletionDisabled, kerr.ProducerFenced, kerr.InvalidProducerIDMapping, kerr.TransactionalIDAuthorizationFailed,
+			kerr.PolicyViolation, kerr.InvalidRequiredAcks, kerr.InvalidRequest, kerr.InvalidTxnState, kerr.TransactionAbortable, kerr.InvalidTransactionTimeout, kerr.InvalidPartitions,
+			kerr.InvalidConfig, kerr.TopicDeletionDisabled, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
 		},
 	} {
 		for _, e := range codes {

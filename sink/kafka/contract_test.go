@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -69,8 +71,12 @@ func (s *subject) Store(t *testing.T) string {
 
 func (s *subject) Read(t *testing.T, topic string) []sink.StoredRecord {
 	t.Helper()
+	return storedRecords(s.ReadAll(t, topic))
+}
+
+func storedRecords(records []*kgo.Record) []sink.StoredRecord {
 	var all []sink.StoredRecord
-	for _, rec := range s.ReadAll(t, topic) {
+	for _, rec := range records {
 		stored := sink.StoredRecord{Offset: rec.Offset, Record: sink.Record{
 			Topic: rec.Topic, Partition: rec.Partition, Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp,
 		}}
@@ -224,4 +230,39 @@ func (c *faultyConn) Read(b []byte) (int, error) {
 func (c *faultyConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
+}
+
+// TestTransactions runs the suite of transactional writers, and that of all sinks beside it.
+func TestTransactions(t *testing.T) {
+	t.Parallel()
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		sinktest.RunTransactions(t, &transactionalSubject{&subject{Cluster: k}})
+	})
+}
+
+// TestTransactionsWithBrokerFaults runs the suite with faults that only an in-process broker can inject.
+func TestTransactionsWithBrokerFaults(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t)
+	sinktest.RunTransactions(t, &transactionalSubject{&subject{Cluster: k.Cluster, control: k.Control}})
+}
+
+// A transactionalSubject is a Kafka cluster that is used with transactions.
+type transactionalSubject struct{ *subject }
+
+func (s *transactionalSubject) Broker(window int) sink.Broker {
+	cfg := s.subject.Broker(window).(Config)
+	cfg.ExactlyOnce = true
+	return cfg
+}
+
+// Faults leaves out the one that aborts a transaction, for TestAbortedTransaction.
+func (s *transactionalSubject) Faults() []sinktest.Fault {
+	return slices.DeleteFunc(s.subject.Faults(), func(f sinktest.Fault) bool { return f.Name == "the broker forgets the producer" })
+}
+
+func (s *transactionalSubject) Read(t *testing.T, topic string) []sink.StoredRecord {
+	t.Helper()
+	return storedRecords(s.ReadCommitted(t, topic))
 }

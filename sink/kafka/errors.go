@@ -74,6 +74,7 @@ const (
 	producerLost               // the broker does not know this producer's sequence: get a new identity
 	invalidRecord              // the broker rejects a record of the batch: find it
 	fenced                     // another producer has our identity
+	aborted                    // the transaction cannot be committed; nothing more can be sent
 	fatal                      // nothing more can be sent
 	unexpected                 // no valid response to this request: the record may be lost, so nothing more is sent
 	unsent                     // the fence closed before the request was complete: resend the batch when it opens
@@ -108,6 +109,7 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrOffsetsLoadInProgress, "COORDINATOR_LOAD_IN_PROGRESS", "the coordinator is starting"},
 			{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", "the coordinator is not available"},
 			{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", "another broker is the coordinator"},
+			{sarama.ErrConcurrentTransactions, "CONCURRENT_TRANSACTIONS", "the coordinator is completing the last transaction, and needs a leader of each of its partitions for that"},
 			{sarama.ErrNotController, "NOT_CONTROLLER", "another broker is the controller"},
 			{sarama.ErrOffsetOutOfRange, "OFFSET_OUT_OF_RANGE", "the topic was emptied or re-created while it was read"},
 			{sarama.ErrOffsetNotAvailable, "OFFSET_NOT_AVAILABLE", "the new leader does not know the topic's end yet"},
@@ -119,6 +121,7 @@ func classTable() [unsent + 1][]codeError {
 		},
 		accessDenied: {
 			{sarama.ErrTopicAuthorizationFailed, "TOPIC_AUTHORIZATION_FAILED", "the user may not write to the topic"},
+			{sarama.ErrTransactionalIDAuthorizationFailed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user needs Write and Describe on the transactional id"},
 			{sarama.ErrClusterAuthorizationFailed, "CLUSTER_AUTHORIZATION_FAILED", "the user needs IdempotentWrite on the cluster, or Write on a topic"},
 			{sarama.ErrSASLAuthenticationFailed, "SASL_AUTHENTICATION_FAILED", "user name and password, or the token, are wrong"},
 			{sarama.ErrUnsupportedSASLMechanism, "UNSUPPORTED_SASL_MECHANISM", "the listener does not offer this SASL mechanism"},
@@ -145,7 +148,10 @@ func classTable() [unsent + 1][]codeError {
 		fenced: {
 			{sarama.ErrProducerFenced, "PRODUCER_FENCED", "another producer has our transactional id"},
 			{sarama.ErrInvalidProducerIDMapping, "INVALID_PRODUCER_ID_MAPPING", "another producer has our transactional id"},
-			{sarama.ErrTransactionalIDAuthorizationFailed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user may not use the transactional id"},
+		},
+		aborted: {
+			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the partition or the coordinator has the transaction in another state"},
+			{sarama.KError(120), "TRANSACTION_ABORTABLE", "the transaction can only be aborted"},
 		},
 		fatal: {
 			{sarama.ErrUnsupportedVersion, "UNSUPPORTED_VERSION", "the broker is too old: the oldest supported version is 0.11"},
@@ -154,7 +160,7 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrPolicyViolation, "POLICY_VIOLATION", "a policy of the cluster forbids it"},
 			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not accept acks=all"},
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
-			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
+			{sarama.ErrInvalidTransactionTimeout, "INVALID_TRANSACTION_TIMEOUT", "sink.kafka.transaction_timeout is longer than transaction.max.timeout.ms of the brokers"},
 			// Responses to creating or deleting a topic.
 			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster rejects this number of partitions"},
 			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster rejects these topic settings"},
@@ -204,7 +210,7 @@ func classifyRead(k sarama.KError) class {
 	switch c := classify(k); c {
 	case accepted, accessDenied, fatal:
 		return c
-	case fenced:
+	case fenced, aborted:
 		return fatal
 	case invalidRecord:
 		if k == sarama.ErrInvalidTopic {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -183,8 +184,10 @@ func (p *producer) assignSender(ctx context.Context, part *partition, node int32
 	if part.attempts == 0 {
 		delete(p.retrying, part)
 	}
-	part.state = ready
-	part.sender.queue.push(part)
+	p.makeReady(part)
+	if part.state == gated {
+		signal(p.txn.wake)
+	}
 	signal(part.sender.wake)
 }
 
@@ -218,7 +221,7 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	t.retryState, t.missing, t.errorLogged, t.metadataStale = retryState{}, missingState{}, false, false
 	t.setLimit(info, p.compresses())
 	if t.parts == nil {
-		t.counters = p.client.counters.topic(t.name)
+		t.counters = p.countersOf(t.name)
 		t.addPartitions(len(info.leaders))
 		t.id = info.id
 		t.stickyPartition = rand.Int32N(int32(len(t.parts)))
@@ -251,7 +254,7 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 			continue
 		}
 		switch part.state {
-		case idle:
+		case idle, gated:
 			part.sender = s
 		case ready, awaitingLeader: // the old sender skips it
 			p.assignSender(ctx, part, info.leaders[i].node)
@@ -274,8 +277,9 @@ func (p *producer) assignRecords(t *topic) {
 			case f.seq > p.lastSeq:
 				p.releaseWindow(1, s.payloadSize())
 			case t.acceptsRecord(&s, f.partition, p.compresses()):
-				part := p.choosePartition(t, f.key, f.partition, &s, f.ms)
-				copy(p.reserveRecord(part, &s, f.ms), f.raw)
+				g := p.groupOf(f.seq)
+				part := p.choosePartition(t, g, f.key, f.partition, &s, f.ms)
+				copy(p.reserveRecord(part, g, &s, f.ms), f.raw)
 			default:
 				p.releaseWindow(1, s.payloadSize())
 				p.rejectRecord(t, f.partition, &f, t.rejectReason(&s))
@@ -342,6 +346,10 @@ func (p *producer) resizeTopic(t *topic) {
 	t.resizeTo = 0
 	if n > len(t.parts) {
 		t.addPartitions(n)
+		return
+	}
+	if p.txn != nil { // they may belong to the open transaction
+		p.stopSending(fmt.Errorf("%w: topic %s was re-created with fewer partitions", errAborted, t.name))
 		return
 	}
 	gone := slices.Clone(t.parts[n:])

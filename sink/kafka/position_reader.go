@@ -171,13 +171,13 @@ func (r *positionReader) readTo(l *link) error {
 // endTransaction takes the values of the transaction that a control record commits, or drops those of one that it
 // aborts.
 func (r *positionReader) endTransaction(end *fetchedRecord) {
-	id := end.batch.ProducerID
+	ended := r.open[end.batch.ProducerID]
+	delete(r.open, end.batch.ProducerID)
 	if end.commits() {
-		for _, v := range r.open[id] {
+		for _, v := range ended {
 			r.take(v.writer, v.offset, v.value)
 		}
 	}
-	delete(r.open, id)
 }
 
 // isRouted reports whether a record is not a value, but was made from a row or written by another program. Records
@@ -214,8 +214,12 @@ func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
 	return string(rest[1:]), true
 }
 
-// take sets the value of a writer. A nil value removes it.
+// take sets the value of a writer. A nil value removes it. It also replaces earlier values of open transactions, whatever
+// their outcome will be.
 func (r *positionReader) take(writer string, offset int64, value []byte) {
+	for id, values := range r.open {
+		r.open[id] = slices.DeleteFunc(values, func(v openValue) bool { return v.writer == writer && v.offset < offset })
+	}
 	if writer != "" || value == nil {
 		r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == writer })
 	} else if n := len(r.values); n >= unnamedValues && r.values[n-unnamedValues].Writer == "" {

@@ -24,6 +24,7 @@ var errEnded = errors.New("producer has ended")
 // A producer is the [sink.Writer] of a cluster.
 type producer struct {
 	client      *client
+	txn         *transactions // nil: it has none
 	cfg         sink.WriterConfig
 	log         *slog.Logger
 	wakeControl chan struct{} // cap 1; wakes runControl
@@ -112,7 +113,7 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 		if p.fitsWindow(&s) {
 			break
 		}
-		p.wakeSenders()
+		p.wakeForWindow()
 		p.mu.Unlock()
 		select {
 		case <-p.windowFreed:
@@ -122,9 +123,20 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 		}
 		p.mu.Lock()
 	}
+	if p.txn != nil {
+		p.txn.noteSeq(r.Seq)
+	}
 	p.bufferRecord(r, &s)
 	p.mu.Unlock()
 	return nil
+}
+
+// wakeForWindow makes the records that fill the window leave. p.mu is held.
+func (p *producer) wakeForWindow() {
+	if p.txn != nil {
+		p.txn.pressed = true
+	}
+	p.wakeSenders()
 }
 
 // sendError returns why Send accepts no more records, or nil. p.mu is held.
@@ -167,8 +179,9 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 		p.memory += t.unassigned.capacity - before
 		return
 	}
-	part := p.choosePartition(t, r.Key, r.Partition, s, ms)
-	putFrame(p.reserveRecord(part, s, ms), r, ms)
+	g := p.groupOf(r.Seq)
+	part := p.choosePartition(t, g, r.Key, r.Partition, s, ms)
+	putFrame(p.reserveRecord(part, g, s, ms), r, ms)
 }
 
 // addTopic adds a topic, whose partitions the goroutine of Run then looks up. p.mu is held.
@@ -199,7 +212,7 @@ func (p *producer) compresses() bool { return p.client.codec != 0 }
 
 // choosePartition returns the partition of a record. A record without key goes to the partition with an open batch,
 // otherwise to the next partition without failed attempts. p.mu is held.
-func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
+func (p *producer) choosePartition(t *topic, g *group, key []byte, partition int32, s *shape, ms int64) *partition {
 	if partition != sink.AnyPartition {
 		return t.parts[partition]
 	}
@@ -207,7 +220,7 @@ func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *sha
 	if key != nil {
 		return t.parts[p.client.partitioner(key, n)]
 	}
-	if part := t.parts[t.stickyPartition]; part.attempts == 0 && part.openBatch(s, ms) != nil {
+	if part := t.parts[t.stickyPartition]; part.attempts == 0 && part.openBatch(g, s, ms) != nil {
 		return part
 	}
 	for range n {
@@ -219,13 +232,13 @@ func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *sha
 	return t.parts[t.stickyPartition]
 }
 
-// reserveRecord adds a record to the end of part's queue and returns the memory for its frame.
+// reserveRecord adds a record of group g to part's queue and returns the memory for its frame.
 // p.mu is held.
-func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
-	b := part.openBatch(s, ms)
+func (p *producer) reserveRecord(part *partition, g *group, s *shape, ms int64) []byte {
+	b := part.openBatch(g, s, ms)
 	if b == nil {
-		b = p.newBatch()
-		part.queue = append(part.queue, b)
+		b = p.newBatch(part, g)
+		part.insertBatch(b)
 	}
 	before := b.capacity
 	dst := b.reserveRecord(p.client.pool, s, ms)
@@ -246,6 +259,10 @@ func (p *producer) makeReady(part *partition) {
 	if part.sender == nil {
 		part.retryAt = time.Time{}
 		p.findLeader(part)
+		return
+	}
+	if !p.maySend(part) {
+		part.state = gated
 		return
 	}
 	part.state = ready
@@ -275,8 +292,11 @@ func (p *producer) checkFence() error {
 	return p.cfg.Fence()
 }
 
-// wakeSenders wakes every sender that has records and no request in flight. p.mu is held.
+// wakeSenders wakes every sender that has records and no request in flight, and runTransactions. p.mu is held.
 func (p *producer) wakeSenders() {
+	if p.txn != nil {
+		signal(p.txn.wake)
+	}
 	for _, s := range p.senders {
 		if !s.busy && !s.queue.empty() {
 			signal(s.wake)
@@ -299,12 +319,26 @@ func (p *producer) stopRunIfDone() {
 		return
 	}
 	switch {
-	case p.inFlightRecords == 0 && (p.sendClosed || p.failure != nil), p.requestsInFlight == 0 && p.halted:
+	case p.requestsInFlight == 0 && p.halted:
 		p.stopRun(errFinished)
-	case p.requestsInFlight == 0 && p.sendClosed:
-		if err := p.checkFence(); err != nil {
-			p.stopRun(err)
-		}
+	case p.txn != nil && len(p.txn.groups) > 1: // an ended transaction is not committed
+		p.stopIfFenced()
+	case p.inFlightRecords == 0 && p.uncommitted() == 0 && (p.sendClosed || p.failure != nil):
+		p.stopRun(errFinished)
+	case p.txn != nil && p.sendClosed && p.requestsInFlight == 0:
+		p.stopRun(errUncommitted)
+	default:
+		p.stopIfFenced()
+	}
+}
+
+// stopIfFenced ends Run after CloseSend if the fence is closed and nothing is in flight. p.mu is held.
+func (p *producer) stopIfFenced() {
+	if p.requestsInFlight > 0 || !p.sendClosed {
+		return
+	}
+	if err := p.checkFence(); err != nil {
+		p.stopRun(err)
 	}
 }
 

@@ -32,7 +32,7 @@ func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason erro
 	if t.limitGuessed {
 		e.Limit = 0
 	}
-	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq {
+	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq && !isValue(f.seq) {
 		if instead := p.cfg.Substitute(&r, e); instead != nil {
 			instead.Seq = f.seq
 			s := shapeOf(instead)
@@ -40,8 +40,16 @@ func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason erro
 			return true
 		}
 	}
+	if isValue(f.seq) {
+		p.stopSending(fmt.Errorf("%w: topic %s: %w", errFatal, t.name, reason)) // not e, because it is not a row
+		return false
+	}
 	p.rejected = append(p.rejected, e)
 	if p.halted || f.seq >= p.lastSeq {
+		return false
+	}
+	if p.txn != nil { // the others of its transaction cannot be committed without it
+		p.stopSending(e)
 		return false
 	}
 	p.failure, p.lastSeq = e, f.seq
@@ -224,7 +232,7 @@ func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 				pieces[len(pieces)-1].sealed = true
 				at = at[1:]
 			}
-			pieces = append(pieces, p.newBatch())
+			pieces = append(pieces, p.newBatch(part, b.group))
 		}
 		piece := pieces[len(pieces)-1]
 		s := f.shape()
@@ -238,21 +246,34 @@ func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 	part.queue = slices.Insert(part.queue, 0, pieces...)
 }
 
-func (p *producer) newBatch() *batch {
+// newBatch returns a batch for group g, which the caller adds to the queue of part. p.mu is held.
+func (p *producer) newBatch(part *partition, g *group) *batch {
+	if g != nil {
+		g.joinGroup(part)
+	}
 	if n := len(p.freeBatches); n > 0 {
 		b := p.freeBatches[n-1]
 		p.freeBatches = p.freeBatches[:n-1]
+		b.group = g
 		return b
 	}
-	return new(batch)
+	return &batch{group: g}
+}
+
+// freeBatch releases the memory of b. p.mu is held.
+func (p *producer) freeBatch(b *batch) {
+	if b.group != nil {
+		b.group.batches--
+	}
+	b.reset(p.client.pool)
+	p.freeBatches = append(p.freeBatches, b)
 }
 
 // removeFirstBatch removes the first batch of part's queue and releases its memory. p.mu is held.
 func (p *producer) removeFirstBatch(part *partition) {
 	b := part.queue[0]
 	p.memory -= b.capacity
-	b.reset(p.client.pool)
-	p.freeBatches = append(p.freeBatches, b)
+	p.freeBatch(b)
 	part.removeBatch()
 }
 
@@ -269,7 +290,7 @@ func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 	}
 	now := time.Now()
 	accused := namedRecords(b.records, sh.block)
-	stamped := p.newBatch()
+	stamped := p.newBatch(part, b.group)
 	n := 0
 	for f := range b.all {
 		r, ms := f.record(), f.ms
@@ -282,8 +303,7 @@ func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 		putFrame(stamped.reserveRecord(p.client.pool, &s, ms), &r, ms)
 	}
 	if n == 0 {
-		stamped.reset(p.client.pool)
-		p.freeBatches = append(p.freeBatches, stamped)
+		p.freeBatch(stamped)
 		return false
 	}
 	stamped.sealed = true

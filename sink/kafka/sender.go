@@ -58,7 +58,7 @@ func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *
 	if s == nil {
 		s = &sender{
 			producer: p, node: node,
-			request: request{codec: p.client.codec},
+			request: request{codec: p.client.codec, transactionalID: p.transactionalID()},
 			wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 		}
 		s.onAnswer = s.handleAnswer

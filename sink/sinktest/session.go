@@ -74,8 +74,14 @@ type Session struct {
 // StartSession starts a Writer of a Sink that logs to j, and stops the Writer when the test ends.
 func StartSession(tb testing.TB, on sink.Sink, j *Journal, cfg sink.WriterConfig) *Session {
 	tb.Helper()
+	return StartWriter(tb, on, on.NewWriter(cfg), j)
+}
+
+// StartWriter is like StartSession, with a Writer of the Sink that has not run.
+func StartWriter(tb testing.TB, on sink.Sink, w sink.Writer, j *Journal) *Session {
+	tb.Helper()
 	s := &Session{
-		Sink: on, Writer: on.NewWriter(cfg), Journal: j, tb: tb, ended: make(chan struct{}),
+		Sink: on, Writer: w, Journal: j, tb: tb, ended: make(chan struct{}),
 		acked: make(map[uint64]bool), failed: make(map[uint64]error), changed: make(chan struct{}, 1),
 	}
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(tb.Context()))

@@ -42,7 +42,7 @@ type partition struct {
 // Collector waits for topics that do not exist yet.
 func (c *Cluster) Collect(tb testing.TB, f func(*kgo.Record), topics ...string) *Collector {
 	tb.Helper()
-	collector := c.collect(tb, f, topics)
+	collector := c.collect(tb, dataOnly(f), topics)
 	tb.Cleanup(func() {
 		collector.Stop()
 		if collector.err != nil {
@@ -74,6 +74,16 @@ func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string, o
 	return collector
 }
 
+// dataOnly returns a function that calls f with each record that is not a control record.
+func dataOnly(f func(*kgo.Record)) func(*kgo.Record) {
+	return func(r *kgo.Record) {
+		if !r.Attrs.IsControl() {
+			f(r)
+		}
+	}
+}
+
+// read calls f with every record, including control records.
 func (c *Collector) read(ctx context.Context, f func(*kgo.Record)) {
 	defer close(c.done)
 	defer c.client.Close()
@@ -82,11 +92,7 @@ func (c *Collector) read(ctx context.Context, f func(*kgo.Record)) {
 		if ctx.Err() != nil {
 			return
 		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				f(r)
-			}
-		})
+		fetches.EachRecord(f)
 		if err := c.advance(fetches); err != nil {
 			return
 		}
