@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -322,8 +323,10 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	return r.positions.beginRefill(ctx, l.begins, l.server, c)
 }
 
-// beginRefill writes the record of a refill to which c has the rows.
+// beginRefill writes the record of a refill to which c has the rows. It has a key of its own and no claim, so
+// that it replaces no claim: the next one must rank above all that records were sent under.
 func (w *positionWriter) beginRefill(ctx context.Context, record checkpoint.Position, s checkpoint.Server, c *catalog.Copy) error {
+	w.writer = uuid.NewString()
 	return w.storeRecord(ctx, record.BeginRefill(s, c.Point, c.Snapshot))
 }
 
