@@ -206,7 +206,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			err = nil // the session ended during the stop
 		}
 		if ctx.Err() == nil && r.refills(err) {
-			if err = r.refillLost(ctx, err); err == nil {
+			if err = unlessStopped(ctx, r.refillLost(ctx, err)); err == nil {
 				continue
 			}
 		}

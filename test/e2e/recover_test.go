@@ -64,6 +64,15 @@ func awaitSnapshot(t *testing.T, r *rig.Rig) {
 	rig.WaitFor(t, 20*time.Second, "a snapshot in the position record", func() bool { return len(r.Recorded(t).Snapshots) > 0 })
 }
 
+// deliverAndStop runs the relay, with args, until it has delivered events and recorded a snapshot, and stops it.
+func deliverAndStop(t *testing.T, r *rig.Rig, events int, args ...string) {
+	t.Helper()
+	process := r.Run(t, args...)
+	r.Deliver(t, events)
+	awaitSnapshot(t, r)
+	process.Terminate(t)
+}
+
 // refilled returns the ids of the refilled records, in the order of the topic's partitions.
 func refilled(t *testing.T, r *rig.Rig) (ids []string) {
 	t.Helper()
@@ -123,10 +132,7 @@ func TestRecoverDroppedSlot(t *testing.T) {
 func TestRecoverRecreatedSlot(t *testing.T) {
 	t.Parallel()
 	r, _ := rig.NewOwn(t)
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	process.Terminate(t)
+	deliverAndStop(t, r, 500)
 	lost := now(t, r)
 	dropSlot(t, r)
 	r.Load.Run(t.Context(), t, 500)
@@ -147,10 +153,7 @@ func TestRecoverInterrupted(t *testing.T) {
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := rig.NewOwn(t)
-			process := r.Run(t)
-			r.Deliver(t, 500)
-			awaitSnapshot(t, r)
-			process.Terminate(t)
+			deliverAndStop(t, r, 500)
 			lost := now(t, r)
 			dropSlot(t, r)
 			r.Load.Giant(t.Context(), t, 200_000)
@@ -198,10 +201,7 @@ func TestRecoverInvalidatedSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachServer(t, map[string]string{tc.setting: tc.value}, func(t *testing.T, srv *pgserver.Server) {
 				r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
-				process := r.Run(t)
-				r.Deliver(t, 500)
-				awaitSnapshot(t, r)
-				process.Terminate(t)
+				deliverAndStop(t, r, 500)
 				lost := now(t, r)
 				r.Load.Run(t.Context(), t, 500)
 				rig.WaitFor(t, 60*time.Second, "the slot to be invalidated", func() bool {
@@ -237,14 +237,20 @@ func TestRecoverRowsInFlight(t *testing.T) {
 		process.Fails(t, relay.ExitSlotLost, r.Slot)
 		fault.Remove()
 		recovering = rig.Start(t, "recover", "-c", r.Config)
-		rig.WaitFor(t, 8*time.Second, "the creation of the slot to wait for the transaction", func() bool {
-			return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock')`)
-		})
+		awaitBlockedCreation(t, r)
 		return put(100)
 	})
 	recovering.Fails(t, relay.ExitOK, "Refilled: ")
 	r.GoesOn(t)
 	settleRefill(t, r, 500)
+}
+
+// awaitBlockedCreation waits until the creation of a slot waits for an open transaction.
+func awaitBlockedCreation(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	rig.WaitFor(t, 8*time.Second, "the creation of the slot to wait for the transaction", func() bool {
+		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock')`)
+	})
 }
 
 // A partitioned table is read through its root: the rows of a key keep their order across partitions.
@@ -257,10 +263,7 @@ func TestRecoverPartitionedTable(t *testing.T) {
 		}
 	}
 	r.DB.Exec(t, `ALTER TABLE outbox ALTER created_at SET DEFAULT now() - (random() * 3)::int * interval '1 day'`)
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	process.Terminate(t)
+	deliverAndStop(t, r, 500)
 	dropSlot(t, r)
 	r.Load.Run(t.Context(), t, 2000)
 	if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(DISTINCT tableoid)::int FROM outbox`); n < 2 {
@@ -362,10 +365,7 @@ func TestRecoverRefuses(t *testing.T) {
 	t.Parallel()
 	r, _ := rig.NewOwn(t)
 	runRecover(t, r, relay.ExitContinuity, nil, "has no position record")
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	process.Terminate(t)
+	deliverAndStop(t, r, 500)
 	dropSlot(t, r)
 	r.DB.Exec(t, `CREATE ROLE reader LOGIN REPLICATION`)
 	reader := strings.Replace(r.DB.DSN, "//postgres@", "//reader@", 1)
@@ -457,13 +457,11 @@ func TestRefillOnSlotLoss(t *testing.T) {
 func TestRefillOnSlotLossInterrupted(t *testing.T) {
 	t.Parallel()
 	r, _ := rig.NewOwn(t)
-	process := r.Run(t, refillOnLoss...)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	process.Terminate(t)
+	deliverAndStop(t, r, 500, refillOnLoss...)
 	dropSlot(t, r)
 	const rows = 200_000
 	r.Load.Giant(t.Context(), t, rows)
+	var process *rig.Process
 	rig.UnderLoad(t, r, func() {
 		for _, again := range []bool{false, true, false} {
 			process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
@@ -486,6 +484,27 @@ func TestRefillOnSlotLossInterrupted(t *testing.T) {
 	r.Arrived(t, 30*time.Second)
 	r.Confirmed(t, 30*time.Second)
 	settleRefill(t, r, 4*rig.Unconfirmed) // of three kills and one loss
+	process.Terminate(t)
+}
+
+// A relay that is stopped while it prepares a refill ends with exit code 0. The next start refills.
+func TestRefillOnSlotLossStopped(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewOwn(t)
+	process := r.Run(t, refillOnLoss...)
+	r.Deliver(t, 500)
+	awaitSnapshot(t, r)
+	r.Load.Transaction(t.Context(), t, []string{"k"}, func(_ pgx.Tx, put func(n int) error) error {
+		rig.Must(t, put(1))
+		dropSlot(t, r)
+		awaitBlockedCreation(t, r)
+		process.Terminate(t)
+		return put(1)
+	})
+	process = r.Run(t, refillOnLoss...)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+	settleRefill(t, r, 500)
 	process.Terminate(t)
 }
 
@@ -517,10 +536,7 @@ func TestRecoverRestoredDump(t *testing.T) {
 	db := pgtest.DatabaseOn(t, old)
 	through := &pgtest.DB{Name: db.Name, Server: old, DSN: fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", front.Addr(), db.Name)}
 	r := rig.NewOn(t, through, kafkatest.Broker(t))
-	process := r.Run(t)
-	r.Deliver(t, 3000)
-	awaitSnapshot(t, r)
-	process.Terminate(t)
+	deliverAndStop(t, r, 3000)
 	r.Load.Run(t.Context(), t, 500)
 	var dump bytes.Buffer
 	_, err := db.Conn(t).PgConn().CopyTo(t.Context(), &dump, `COPY outbox TO STDOUT`)
@@ -555,10 +571,7 @@ func TestRecoverRestoredDump(t *testing.T) {
 func TestRecoverUpgradedServer(t *testing.T) {
 	t.Parallel()
 	r, _ := rig.NewOwn(t)
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	process.Terminate(t)
+	deliverAndStop(t, r, 500)
 	lost := now(t, r)
 	dropSlot(t, r)
 	r.Load.Run(t.Context(), t, 500)
