@@ -93,6 +93,14 @@ func newCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Co
 	return &Copy{conn: conn, missing: missing, maxBytes: cfg.MaxMessageBytes}, nil
 }
 
+// currentSnapshot reads pg_current_snapshot(). If transactions rolled back while a slot was created, the xmax of
+// the exported snapshot can be below its xmin (snapbuild.c advances xmax at commits only). Postgres does not accept
+// that as a pg_snapshot, although it means the same as with xmax = xmin.
+const currentSnapshot = `
+	SELECT CASE WHEN pg_catalog.pg_snapshot_xmax(s) < pg_catalog.pg_snapshot_xmin(s)
+		THEN pg_catalog.concat(pg_catalog.pg_snapshot_xmin(s), ':', pg_catalog.pg_snapshot_xmin(s), ':') ELSE s::text END
+	FROM pg_catalog.pg_current_snapshot() AS s`
+
 // begin starts a transaction, with the exported snapshot unless that is empty, and reads the tables of the
 // publication.
 func (c *Copy) begin(ctx context.Context, publication, exported string) error {
@@ -108,7 +116,7 @@ func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 	if err != nil {
 		return err
 	}
-	snapshot, err := queryOne(ctx, c.conn, pgx.RowTo[string], "read the snapshot", "SELECT pg_catalog.pg_current_snapshot()::text")
+	snapshot, err := queryOne(ctx, c.conn, pgx.RowTo[string], "read the snapshot", currentSnapshot)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func rowsOf(t *testing.T, c *Copy) []string {
 // Every row is in the Copy or in the stream, even if rows are inserted while the slot is created.
 func TestSetupCopyLosesNothing(t *testing.T) {
 	t.Parallel()
-	pgtest.OldestAndNewest(t, func(t *testing.T, _ *pgserver.Server) {
-		srv := pgtest.Start(t, pgserver.Config{}) // creating the slot waits for every transaction of the server
+	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir}) // creating the slot waits for every transaction of the server
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, "CREATE TABLE outbox (id bigserial PRIMARY KEY, payload text)")
 		s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
@@ -84,6 +84,50 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 		if copied == 0 || copied == total || copied+streamed != total+1 {
 			t.Errorf("%d rows copied and %d streamed of %d", copied, streamed, total+1)
 		}
+	})
+}
+
+// While a slot is created, some transaction is always open, and all of them roll back. The xmax of the exported
+// snapshot is then below its xmin, which Postgres does not accept as a pg_snapshot. That of the Copy is valid.
+func TestSnapshotOfACopyAfterRollbacks(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir}))
+		db.Exec(t, "CREATE TABLE outbox (id bigserial PRIMARY KEY, payload text)")
+		s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
+		begin := func() (xid string, rollback func()) {
+			conn := db.Conn(t)
+			tx, err := conn.Begin(t.Context())
+			if err == nil {
+				err = tx.QueryRow(t.Context(), "SELECT pg_current_xact_id()::text").Scan(&xid)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return xid, func() { _ = conn.Close(t.Context()) }
+		}
+		xid, rollback := begin()
+		created := make(chan error, 1)
+		go func() {
+			_, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
+			if err == nil {
+				defer c.Close(t.Context())
+				_, err = db.Conn(t).Exec(t.Context(), "SELECT $1::text::pg_snapshot", c.Snapshot)
+			}
+			created <- err
+		}()
+		for range 2 { // Postgres waits twice for the open transactions
+			pgtest.Eventually(t, "the creation waits for transaction "+xid, func() bool {
+				return pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND transactionid::text = $1)`, xid)
+			})
+			next, rollbackNext := begin()
+			rollback()
+			xid, rollback = next, rollbackNext
+		}
+		if err := <-created; err != nil {
+			t.Error(err)
+		}
+		rollback()
 	})
 }
 
