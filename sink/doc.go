@@ -4,6 +4,7 @@
 //
 //	Broker ──Open──▶ Sink ──NewWriter──▶ Writer          writes records
 //	   │              └─OpenPositions──▶ PositionStore   stores the relay's position
+//	   ├─OpenReader──▶ Reader                            reads destinations
 //	   └─OpenDeadLetters──▶ DeadLetters                  reads dead letters
 //
 // A [Broker] is a configuration. [Broker.Open] contacts the broker for the first time and

@@ -25,14 +25,12 @@ func (a *auditor) readRecorded(ctx context.Context) (*recordedSnapshot, error) {
 	if topic == "" {
 		return nil, nil //nolint:nilnil // there is no record without a place for it
 	}
-	reader, err := a.openTopic(ctx, topic)
-	if errors.Is(err, sink.ErrMissing) {
-		return nil, nil //nolint:nilnil // the same
-	}
+	reader, err := a.cfg.Relay.Sink.OpenReader(a.log)
 	if err != nil {
 		return nil, err
 	}
-	if err := reader.Close(); err != nil {
+	spans, err := a.spans(ctx, reader, topic)
+	if err = errors.Join(err, reader.Close()); err != nil || spans[topic] == nil {
 		return nil, err
 	}
 	p, err := relay.Recorded(ctx, a.cfg.Relay, a.log)

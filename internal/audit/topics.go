@@ -2,8 +2,8 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,55 +13,49 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
-// readTopics reads the topics that rows belong to, and the dead-letter topic.
+// readTopics reads the topics that rows belong to, and the dead-letter topic, each up to where it ends at the
+// beginning.
 func (a *auditor) readTopics(ctx context.Context) error {
-	dead := a.cfg.Relay.DeadLetterTopic
-	total, done := 0, 0
-	var readers []*topicReader
-	defer func() {
-		for _, r := range readers {
-			_ = r.Close()
-		}
-	}()
-	names := make([]string, 0, len(a.ledger.topics)+1)
-	for _, t := range a.ledger.topics {
-		names = append(names, t.Name)
-	}
-	if !slices.Contains(names, dead) {
-		names = append(names, dead)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if name == "" {
-			continue
-		}
-		r, err := a.openTopic(ctx, name)
-		if errors.Is(err, sink.ErrMissing) {
-			if name != dead {
-				a.notes = append(a.notes, fmt.Sprintf("topic %s does not exist", name))
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		readers = append(readers, r)
-		total += r.records()
-	}
-	if err := a.findCompacted(ctx, readers); err != nil {
+	reader, err := a.cfg.Relay.Sink.OpenReader(a.log)
+	if err != nil {
 		return err
 	}
-	for _, r := range readers {
+	defer func() { _ = reader.Close() }()
+	dead := a.cfg.Relay.DeadLetterTopic
+	wanted := make(map[string]bool, len(a.ledger.topics)+1)
+	for _, t := range a.ledger.topics {
+		wanted[t.Name] = true
+	}
+	wanted[dead] = true
+	delete(wanted, "")
+	names := slices.Sorted(maps.Keys(wanted))
+	spans, err := a.spans(ctx, reader, names...)
+	if err != nil {
+		return err
+	}
+	total, done := 0, 0
+	for _, name := range names {
+		if spans[name] == nil && name != dead {
+			a.notes = append(a.notes, fmt.Sprintf("topic %s does not exist", name))
+		}
+		for _, span := range spans[name] {
+			total += int(span.End - span.Begin)
+		}
+	}
+	if err := a.findCompacted(ctx, slices.Sorted(maps.Keys(spans))); err != nil {
+		return err
+	}
+	for _, name := range names {
 		read := a.ledger.addRecord
-		if r.name == dead {
+		if name == dead {
 			read = a.addDeadLetter
 		}
-		for _, span := range r.spans {
-			part := a.ledger.addPartition(r.name, span)
+		for _, span := range spans[name] {
+			part := a.ledger.addPartition(name, span)
 			if a.ledger.tooMany != nil {
 				return a.ledger.tooMany
 			}
-			err := r.Read(ctx, span, func(stored *sink.StoredRecord) error {
+			err := reader.Read(ctx, name, span, func(stored *sink.StoredRecord) error {
 				read(part, stored)
 				a.show("records", done+int(stored.Offset-span.Begin)+1, total)
 				return nil
@@ -75,15 +69,18 @@ func (a *auditor) readTopics(ctx context.Context) error {
 	return nil
 }
 
+// spans returns the partitions of the topics that exist.
+func (a *auditor) spans(ctx context.Context, reader sink.Reader, topics ...string) (map[string][]sink.Span, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Relay.StartupTimeout)
+	defer cancel()
+	return reader.Spans(ctx, topics...)
+}
+
 // findCompacted finds out which topics are compacted, as far as the user may describe them.
-func (a *auditor) findCompacted(ctx context.Context, readers []*topicReader) error {
+func (a *auditor) findCompacted(ctx context.Context, names []string) error {
 	cfg, ok := a.cfg.Relay.Sink.(kafka.Config)
 	if !ok {
 		return nil
-	}
-	names := make([]string, len(readers))
-	for i, r := range readers {
-		names[i] = r.name
 	}
 	inspector, err := kafka.NewInspector(cfg)
 	if err != nil {
@@ -98,35 +95,6 @@ func (a *auditor) findCompacted(ctx context.Context, readers []*topicReader) err
 		a.ledger.topics[a.ledger.topic(names[i])].compacted = slices.Contains(strings.Split(t.Settings["cleanup.policy"], ","), "compact")
 	}
 	return nil
-}
-
-// A topicReader reads a topic up to where it ended when it was opened.
-type topicReader struct {
-	sink.DeadLetters
-	name  string
-	spans []sink.Span
-}
-
-func (a *auditor) openTopic(ctx context.Context, name string) (*topicReader, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Relay.StartupTimeout)
-	defer cancel()
-	reader, err := a.cfg.Relay.Sink.OpenDeadLetters(ctx, name, a.log)
-	if err != nil {
-		return nil, err
-	}
-	spans, err := reader.Spans(ctx)
-	if err != nil {
-		return nil, errors.Join(err, reader.Close())
-	}
-	return &topicReader{reader, name, spans}, nil
-}
-
-// records is about how many records there are.
-func (r *topicReader) records() (n int) {
-	for _, s := range r.spans {
-		n += int(s.End - s.Begin)
-	}
-	return n
 }
 
 // addDeadLetter adds a record of the dead-letter topic.

@@ -40,24 +40,39 @@ func (i topicInfo) leaderError(partition int32) error {
 	return nil
 }
 
-// offsetAt returns the oldest or newest offset of a partition. With sarama.ReadCommitted, the newest is the first offset
-// of the oldest open transaction, if there is one.
-func offsetAt(l *link, topic string, partition int32, at int64, isolation sarama.IsolationLevel) (int64, error) {
+// offsetsAt returns the oldest or newest offsets of partitions with the same leader. With sarama.ReadCommitted, the
+// newest is the first offset of the oldest open transaction, if there is one.
+func offsetsAt(l *link, parts []topicPartition, at int64, isolation sarama.IsolationLevel) ([]int64, error) {
 	req := sarama.NewOffsetRequest(protocol())
 	req.IsolationLevel = isolation
-	req.AddBlock(topic, partition, at, 1)
+	for _, p := range parts {
+		req.AddBlock(p.topic, p.id, at, 1)
+	}
 	res, err := l.GetAvailableOffsets(req)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(parts))
+	for i, p := range parts {
+		block := res.GetBlock(p.topic, p.id)
+		switch {
+		case block == nil:
+			return nil, sarama.ErrIncompleteResponse
+		case block.Err != sarama.ErrNoError:
+			return nil, errorOf(block.Err)
+		}
+		offsets[i] = block.Offset
+	}
+	return offsets, nil
+}
+
+// offsetAt is offsetsAt for one partition.
+func offsetAt(l *link, topic string, partition int32, at int64, isolation sarama.IsolationLevel) (int64, error) {
+	offsets, err := offsetsAt(l, []topicPartition{{topic, partition}}, at, isolation)
 	if err != nil {
 		return 0, err
 	}
-	block := res.GetBlock(topic, partition)
-	switch {
-	case block == nil:
-		return 0, sarama.ErrIncompleteResponse
-	case block.Err != sarama.ErrNoError:
-		return 0, errorOf(block.Err)
-	}
-	return block.Offset, nil
+	return offsets[0], nil
 }
 
 // A fetchedRecord is a record of a partition, or a control record, which ends a transaction.

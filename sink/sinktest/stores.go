@@ -204,6 +204,16 @@ func testMissing(t *testing.T, s Subject) {
 		t.Errorf("a missing destination: %v", err)
 	}
 	if _, err := s.Broker(window).OpenDeadLetters(Context(t), missing, j.Logger()); !errors.Is(err, sink.ErrMissing) {
-		t.Errorf("dead deadLetters of a missing destination: %v", err)
+		t.Errorf("dead letters of a missing destination: %v", err)
+	}
+	reader, err := s.Broker(window).OpenReader(j.Logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	other := s.Destination(t)
+	spans, err := reader.Spans(Context(t), destination, missing, other)
+	if err != nil || len(spans) != 2 || len(spans[destination]) == 0 || len(spans[other]) == 0 {
+		t.Errorf("Spans of two destinations and a missing one: %v, %v", spans, err)
 	}
 }

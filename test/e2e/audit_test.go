@@ -195,6 +195,34 @@ func TestAuditInLittleMemory(t *testing.T) {
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT gen_random_uuid(), 'order', 'key ' || n % 100000, 'T', jsonb_build_object('n', n, 'pad', repeat('x', 170)) FROM generate_series(1, $1) n`, n)
 	r.Confirmed(t, 5*time.Minute)
+	measureAudit(t, r)
+	process.Terminate(t)
+}
+
+// An audit reads OUTBOX_TEST_TOPICS topics of 12 partitions in little time and memory.
+func TestAuditOfManyTopics(t *testing.T) {
+	r := rig.New(t)
+	n := rig.EnvInt(t, "OUTBOX_TEST_TOPICS", 20)
+	topics := make([]string, n)
+	for i := range topics {
+		topics[i] = fmt.Sprint(r.Topic, ".", i)
+	}
+	r.Kafka.DeleteTopics(t, topics...)
+	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic+".${route}", "sink.kafka.create_topics.partitions: 12\n")
+	process := r.Run(t)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT gen_random_uuid(), n % $1, 'key ' || n, 'T', jsonb_build_object('n', n) FROM generate_series(1, 100 * $1) n`, n)
+	r.Confirmed(t, 5*time.Minute)
+	out := measureAudit(t, r)
+	process.Terminate(t)
+	if listed := strings.Count(out, r.Topic+"."); listed != n {
+		t.Errorf("%d of %d topics are in the report\n%s", listed, n, out)
+	}
+}
+
+// measureAudit runs an audit that must find nothing, logs what it took, and checks its memory.
+func measureAudit(t *testing.T, r *rig.Rig) (out string) {
+	t.Helper()
 	began := time.Now()
 	audit := rig.Start(t, "audit", "-c", r.Config)
 	peak := 0
@@ -204,16 +232,17 @@ func TestAuditInLittleMemory(t *testing.T) {
 		}
 		return audit.Ended()
 	})
-	if code := audit.Exit(t, time.Second); code != 0 || !strings.Contains(audit.Stderr.String(), "confirmed by: slot") {
-		t.Errorf("exit code %d\n%s", code, audit.Stderr)
+	out = audit.Stderr.String()
+	if code := audit.Exit(t, time.Second); code != 0 || !strings.Contains(out, "confirmed by: slot") {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
-	process.Terminate(t)
-	t.Logf("%d rows: %.1f s, %d MB, %.1f s of CPU", n, time.Since(began).Seconds(), peak,
+	t.Logf("%.1f s, %d MB, %.1f s of CPU", time.Since(began).Seconds(), peak,
 		(audit.Cmd.ProcessState.UserTime() + audit.Cmd.ProcessState.SystemTime()).Seconds())
 	if peak > auditResident {
 		t.Errorf("peak resident memory was %d MB, it may be %d MB", peak, auditResident)
 	}
+	return out
 }
 
-// auditResident is the limit for the resident memory of an audit of a million rows, in MB.
+// auditResident is the limit for the resident memory of an audit of a million rows, or of a thousand topics, in MB.
 const auditResident = 100

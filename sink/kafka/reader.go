@@ -1,0 +1,210 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A reader is the [sink.Reader] of a cluster. It reads what a consumer with isolation.level=read_committed reads. The
+// user needs Describe and Read on the topics.
+type reader struct {
+	client *client
+	links  map[int32]*link // to leaders, by broker id
+}
+
+// OpenReader implements [sink.Broker].
+func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) { return c.openReader(log) }
+
+func (c Config) openReader(log *slog.Logger) (*reader, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.CreateTopics = nil // do not create topics
+	client, err := newClient(c.withDefaults(), log, c.dial())
+	if err != nil {
+		return nil, err
+	}
+	return &reader{client: client, links: make(map[int32]*link)}, nil
+}
+
+// Close implements [sink.Reader].
+func (r *reader) Close() error {
+	for _, l := range r.links {
+		_ = l.Close() // nothing was written
+	}
+	return r.client.Close()
+}
+
+// lookUp requests the metadata of topics. An error of a topic is in its topicInfo.
+func (r *reader) lookUp(ctx context.Context, topics ...string) error {
+	return r.client.retryTransient(ctx, func() error { return r.client.cluster.refresh(ctx, topics) })
+}
+
+// check returns an error if a topic is missing or may not be read.
+func (r *reader) check(ctx context.Context, topics ...string) error {
+	return r.client.checkTopics(ctx, func(info topicInfo) sarama.KError { return info.err }, topics...)
+}
+
+// Spans implements [sink.Reader].
+func (r *reader) Spans(ctx context.Context, topics ...string) (map[string][]sink.Span, error) {
+	if err := r.lookUp(ctx, topics...); err != nil {
+		return nil, err
+	}
+	existing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
+		return r.client.cluster.topic(name).err == sarama.ErrUnknownTopicOrPartition
+	})
+	if err := r.check(ctx, existing...); err != nil {
+		return nil, err
+	}
+	spans := make(map[string][]sink.Span, len(existing))
+	err := r.client.retryTransient(ctx, func() error {
+		led, err := r.byLeader(ctx, existing)
+		for node, parts := range led {
+			if err := r.onBroker(ctx, node, func(l *link) error { return readSpans(l, parts, spans) }); err != nil {
+				return err
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up the offsets of topics: %w", err)
+	}
+	for _, ofTopic := range spans {
+		slices.SortFunc(ofTopic, func(a, b sink.Span) int { return int(a.Partition) - int(b.Partition) })
+	}
+	return spans, nil
+}
+
+// byLeader requests the leaders of topics and returns the partitions of each.
+func (r *reader) byLeader(ctx context.Context, topics []string) (map[int32][]topicPartition, error) {
+	c := r.client.cluster
+	if err := c.refresh(ctx, topics); err != nil {
+		return nil, err
+	}
+	led := make(map[int32][]topicPartition)
+	for _, name := range topics {
+		info := c.topic(name)
+		if info.err != sarama.ErrNoError {
+			return nil, errorOf(info.err)
+		}
+		for i, leader := range info.leaders {
+			if err := info.leaderError(int32(i)); err != nil {
+				return nil, err
+			}
+			led[leader.node] = append(led[leader.node], topicPartition{name, int32(i)})
+		}
+	}
+	return led, nil
+}
+
+// readSpans adds the spans of partitions of one leader.
+func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) error {
+	begin, err := offsetsAt(l, parts, sarama.OffsetOldest, sarama.ReadCommitted)
+	if err != nil {
+		return err
+	}
+	end, err := offsetsAt(l, parts, sarama.OffsetNewest, sarama.ReadCommitted)
+	if err != nil {
+		return err
+	}
+	for i, p := range parts {
+		spans[p.topic] = append(spans[p.topic], sink.Span{Partition: p.id, Begin: begin[i], End: end[i]})
+	}
+	return nil
+}
+
+// Read implements [sink.Reader].
+func (r *reader) Read(ctx context.Context, topic string, span sink.Span, fn func(*sink.StoredRecord) error) error {
+	if span.Begin >= span.End {
+		return nil
+	}
+	var fnErr error
+	again := false
+	err := r.client.retryTransient(ctx, func() error {
+		return r.onLeader(ctx, topic, span.Partition, func(l *link) (err error) {
+			if again { // the first records may have expired
+				begin, err := offsetAt(l, topic, span.Partition, sarama.OffsetOldest, sarama.ReadCommitted)
+				if err != nil {
+					return err
+				}
+				span.Begin = max(span.Begin, begin)
+			}
+			again = true
+			span.Begin, err = fetchRecords(l, topic, span, sarama.ReadCommitted, func(rec fetchedRecord) error {
+				fnErr = fn(rec.stored(topic, span.Partition))
+				return fnErr
+			})
+			if fnErr == nil {
+				return err
+			}
+			return nil // no reason to retry
+		})
+	})
+	switch {
+	case fnErr != nil:
+		return fnErr
+	case err != nil:
+		return fmt.Errorf("read topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// onLeader calls request with a connection to the leader of a partition. It requests the leader only if it is not
+// known, or was another one at the last request.
+func (r *reader) onLeader(ctx context.Context, topic string, partition int32, request func(l *link) error) error {
+	c := r.client.cluster
+	if len(c.topic(topic).leaders) == 0 {
+		if err := c.refresh(ctx, []string{topic}); err != nil {
+			return err
+		}
+	}
+	info := c.topic(topic)
+	err := info.leaderError(partition)
+	if err == nil {
+		err = r.onBroker(ctx, info.leaders[partition].node, request)
+	}
+	if err != nil {
+		c.forget(topic)
+	}
+	return err
+}
+
+// onBroker calls request with the connection to a broker, which it closes after an error.
+func (r *reader) onBroker(ctx context.Context, node int32, request func(l *link) error) error {
+	l := r.links[node]
+	if l == nil {
+		var err error
+		if l, err = r.client.connector.connect(ctx, r.client.cluster.address(node), controlTimeout); err != nil {
+			return err
+		}
+		r.links[node] = l
+	}
+	l.conn.closeWith(ctx)
+	err := l.check()
+	if err == nil {
+		err = request(l)
+	}
+	l.conn.detach()
+	if err != nil {
+		_ = l.Close() // broken as it is
+		delete(r.links, node)
+	}
+	return err
+}
+
+// stored returns the record as it was sent.
+func (r *fetchedRecord) stored(topic string, partition int32) *sink.StoredRecord {
+	s := &sink.StoredRecord{Offset: r.offset(), Record: sink.Record{
+		Topic: topic, Partition: partition, Key: r.Key, Value: r.Value, Timestamp: r.timestamp(),
+	}}
+	for _, h := range r.Headers {
+		s.Headers = append(s.Headers, sink.Header{Key: string(h.Key), Value: h.Value})
+	}
+	return s
+}
