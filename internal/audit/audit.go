@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -76,7 +76,7 @@ type auditor struct {
 // A table is one that is read.
 type table struct {
 	rows   *catalog.Rows
-	router *encode.Router
+	router *relay.TableRouter
 	xid    int // index of its column; -1: there is none
 }
 
@@ -95,7 +95,11 @@ func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables
 		if cfg.Route.Columns.Timestamp == "" {
 			cfg.Route.Columns.Timestamp = rows.Time
 		}
-		if t.router, err = relay.NewRouter(ctx, cfg); err != nil {
+		router, err := relay.NewRouter(ctx, cfg)
+		if err != nil {
+			return tables, err
+		}
+		if t.router, err = relay.NewTableRouter(router, rows.Table); err != nil {
 			return tables, err
 		}
 	}
@@ -111,14 +115,8 @@ func closeTables(ctx context.Context, tables []*table) {
 // each calls fn with the record of each row, in the order of the table, and with why it is none. The record is
 // valid until fn returns. Its timestamp is the time of the row, zero if it is not known.
 func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, rejected error)) error {
-	row := decoder.Insert{Relation: relay.Relation(t.rows.Table)}
-	if err := t.router.Check(row.Relation); err != nil {
-		return err
-	}
-	var rec sink.Record
 	return t.rows.Each(ctx, func(values [][]byte) error {
-		relay.SetRow(&row, values)
-		err := t.router.Route(encode.Tx{}, 0, &row, &rec)
+		rec, err := t.router.Route(encode.Tx{}, 0, values)
 		if err != nil && !relay.IsRefusal(err) {
 			return err
 		}
@@ -126,9 +124,18 @@ func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, 
 		if t.xid >= 0 {
 			xid = parseXID(values[t.xid])
 		}
-		fn(&rec, xid, err)
+		fn(rec, xid, err)
 		return nil
 	})
+}
+
+// parseXID returns 0 for what is no transaction id.
+func parseXID(text []byte) uint64 {
+	id, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return id
 }
 
 // readTables reads the selected rows. What the slot must have confirmed is asked for when their snapshots are taken.
@@ -209,7 +216,7 @@ func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) err
 	for _, f := range a.findings {
 		wanted[f.id] = ""
 	}
-	err := a.readAgain(ctx, sel, func(rec *sink.Record, _ uint64) {
+	err := a.readAgain(ctx, sel, func(rec *sink.Record) {
 		id := headerID(rec)
 		hash := a.ledger.hasher.ID(id)
 		if _, ok := wanted[hash]; ok && id != nil {
@@ -226,8 +233,8 @@ func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) err
 	return nil
 }
 
-// readAgain calls fn with the record of each selected row and its transaction.
-func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(rec *sink.Record, xid uint64)) error {
+// readAgain calls fn with the record of each selected row.
+func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(rec *sink.Record)) error {
 	tables, err := a.openTables(ctx, sel)
 	defer func() { closeTables(ctx, tables) }()
 	if err != nil {
@@ -238,8 +245,8 @@ func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(
 		total += int(t.rows.Count)
 	}
 	for _, t := range tables {
-		err := t.each(ctx, func(rec *sink.Record, xid uint64, _ error) {
-			fn(rec, xid)
+		err := t.each(ctx, func(rec *sink.Record, _ uint64, _ error) {
+			fn(rec)
 			done++
 			a.show("rows again", done, total)
 		})

@@ -3,8 +3,6 @@ package audit
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -12,51 +10,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A recordedSnapshot is the newest snapshot of the position record: every transaction that it sees was delivered.
-type recordedSnapshot struct {
-	xmin, xmax uint64
-	running    map[uint64]bool
-}
-
-// readRecorded reads the position record, nil if there is none of the server and the timeline that were read. It does
-// not create the topic.
-func (a *auditor) readRecorded(ctx context.Context) (*recordedSnapshot, error) {
+// deliveredSnapshot returns the newest snapshot of the position record: every transaction that it sees was delivered.
+// It returns "" if there is no record of the server and the timeline that were read. It does not create the topic.
+func (a *auditor) deliveredSnapshot(ctx context.Context) (string, error) {
 	topic := a.cfg.Relay.PositionTopic
 	if topic == "" {
-		return nil, nil //nolint:nilnil // there is no record without a place for it
+		return "", nil
 	}
 	reader, err := a.cfg.Relay.Sink.OpenReader(a.log)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	spans, err := a.spans(ctx, reader, topic)
 	if err = errors.Join(err, reader.Close()); err != nil || spans[topic] == nil {
-		return nil, err
+		return "", err
 	}
 	p, err := relay.Recorded(ctx, a.cfg.Relay, a.log)
 	if err != nil || p == nil || len(p.Snapshots) == 0 || p.Slot != a.cfg.Slot || p.SystemID != a.read.SystemID || p.Timeline != a.read.Timeline {
-		return nil, err
+		return "", err
 	}
-	bounds := strings.SplitN(p.Snapshots[0].Text, ":", 3) // as checkpoint.ValidSnapshot demands
-	s := &recordedSnapshot{xmin: parseXID([]byte(bounds[0])), xmax: parseXID([]byte(bounds[1])), running: make(map[uint64]bool)}
-	for id := range strings.SplitSeq(bounds[2], ",") {
-		s.running[parseXID([]byte(id))] = true
-	}
-	return s, nil
-}
-
-// sees reports whether a transaction is visible in the snapshot, so that its rows were delivered.
-func (s *recordedSnapshot) sees(xid uint64) bool {
-	return xid != 0 && (xid < s.xmin || xid < s.xmax && !s.running[xid])
-}
-
-// parseXID returns 0 for what is no transaction id.
-func parseXID(text []byte) uint64 {
-	id, err := strconv.ParseUint(string(text), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return id
+	return p.Snapshots[0].Text, nil
 }
 
 // pollInterval is how often the slot is asked what it has confirmed.
@@ -107,8 +80,7 @@ func (a *auditor) allDue(by Confirmed) {
 	}
 }
 
-// someDue notes which rows the position record shows as delivered, if it can. It reads the rows again, for their
-// transactions.
+// someDue notes which rows the position record shows as delivered, if it can. It reads these rows again.
 func (a *auditor) someDue(ctx context.Context) error {
 	a.confirmed = Unknown
 	behind := "the slot had not confirmed " + a.read.WALEnd.String() + ", where the WAL ended when the tables were read"
@@ -116,15 +88,13 @@ func (a *auditor) someDue(ctx context.Context) error {
 		behind = "slot " + a.cfg.Slot + " does not exist"
 	}
 	a.notes = append(a.notes, behind)
-	snapshot, err := a.readRecorded(ctx)
-	if err != nil || snapshot == nil || !a.transactions {
+	sel := a.cfg.Selection
+	var err error
+	if sel.VisibleIn, err = a.deliveredSnapshot(ctx); err != nil || sel.VisibleIn == "" || !a.transactions {
 		return err
 	}
 	a.confirmed = ByRecord
-	return a.readAgain(ctx, a.cfg.Selection, func(rec *sink.Record, xid uint64) {
-		if !snapshot.sees(xid) {
-			return
-		}
+	return a.readAgain(ctx, sel, func(rec *sink.Record) {
 		if n, ok := a.ledger.find(a.ledger.hasher.ID(headerID(rec))); ok {
 			a.ledger.flags[n] |= due
 		}

@@ -37,6 +37,7 @@ type Selection struct {
 	After string    // id of an existing row: rows after it, in the order above
 
 	Undelivered *Delivered // rows that are not delivered according to it
+	VisibleIn   string     // rows of transactions that are visible in this snapshot (xmin:xmax:xip_list)
 
 	Limit int // maximum number of rows; 0: no limit
 
@@ -178,6 +179,9 @@ func (r *Rows) narrow(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.sel.VisibleIn != "" {
+		r.where = append(r.where, r.visibleIn(r.sel.VisibleIn))
+	}
 	if r.sel.After != "" {
 		return r.after(ctx)
 	}
@@ -210,8 +214,13 @@ func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 	if len(held) > 0 {
 		return r.refuse("a relay streams from slot %q, so its newest snapshot may be later than the undelivered rows; select rows by time or by id", d.Slot)
 	}
-	r.where = append(r.where, "NOT pg_catalog.pg_visible_in_snapshot("+xidColumn+", "+r.param(d.Snapshot)+"::pg_catalog.pg_snapshot)")
+	r.where = append(r.where, "NOT "+r.visibleIn(d.Snapshot))
 	return nil
+}
+
+// visibleIn returns the condition that the transaction of a row is visible in a snapshot.
+func (r *Rows) visibleIn(snapshot string) string {
+	return "pg_catalog.pg_visible_in_snapshot(" + xidColumn + ", " + r.param(snapshot) + "::pg_catalog.pg_snapshot)"
 }
 
 // limitTime selects the rows whose time compares so with a moment, unless that is zero.

@@ -149,7 +149,7 @@ func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.C
 		} else if stopped || isClosed(stop) || ctx.Err() != nil {
 			return errCopyStopped
 		}
-		SetRow(&row, values)
+		setRow(&row, values)
 		raw = raw[:0]
 		for _, v := range values {
 			raw = append(append(raw, v...), 0)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -45,16 +44,13 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 	if err != nil {
 		return err
 	}
-	rel := Relation(*t)
-	if err := router.Check(rel); err != nil {
+	ofTable, err := NewTableRouter(router, *t)
+	if err != nil {
 		return err
 	}
 	now := time.Now()
-	var rec sink.Record
-	row := &decoder.Insert{Relation: rel}
 	for i, values := range rows {
-		SetRow(row, values)
-		if err := router.Route(encode.Tx{CommitTime: now, Timestamp: now}, i, row, &rec); !visit(&rec, err) {
+		if !visit(ofTable.Route(encode.Tx{CommitTime: now, Timestamp: now}, i, values)) {
 			return nil
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -213,15 +212,13 @@ func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected e
 	}
 	defer c.Close(ctx)
 	now := time.Now()
-	var rec sink.Record
 	for i := range c.Tables {
-		row := decoder.Insert{Relation: Relation(c.Tables[i])}
-		if err := router.Check(row.Relation); err != nil {
+		ofTable, err := NewTableRouter(router, c.Tables[i])
+		if err != nil {
 			return err
 		}
-		err := c.Rows(ctx, &c.Tables[i], func(values [][]byte) error {
-			SetRow(&row, values)
-			fn(&rec, router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, &row, &rec))
+		err = c.Rows(ctx, &c.Tables[i], func(values [][]byte) error {
+			fn(ofTable.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, values))
 			return nil
 		})
 		if err != nil {

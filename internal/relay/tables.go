@@ -8,6 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // newDescribe returns a function that reads the definition of a relation from the source's catalog. Each
@@ -75,9 +76,30 @@ func Relation(t catalog.Table) *decoder.Relation {
 	return rel
 }
 
-// SetRow sets the values of row as the stream would, from values in text format, nil for NULL. The row
+// A TableRouter makes the records of rows that are read from a table. One goroutine uses it.
+type TableRouter struct {
+	router *encode.Router
+	row    decoder.Insert
+	rec    sink.Record
+}
+
+// NewTableRouter returns a TableRouter for the rows of t. The error is an [*encode.ColumnError] if no row of t can
+// become a record.
+func NewTableRouter(router *encode.Router, t catalog.Table) (*TableRouter, error) {
+	r := &TableRouter{router: router, row: decoder.Insert{Relation: Relation(t)}}
+	return r, router.Check(r.row.Relation)
+}
+
+// Route returns the record of a row, which is valid until the next call, or the reason why the row cannot become
+// one. values have the text of each column, nil for NULL; tx and index say what a stream would say of the row.
+func (r *TableRouter) Route(tx encode.Tx, index int, values [][]byte) (*sink.Record, error) {
+	setRow(&r.row, values)
+	return &r.rec, r.router.Route(tx, index, &r.row, &r.rec)
+}
+
+// setRow sets the values of row as the stream would, from values in text format, nil for NULL. The row
 // aliases values.
-func SetRow(row *decoder.Insert, values [][]byte) {
+func setRow(row *decoder.Insert, values [][]byte) {
 	row.Row = row.Row[:0]
 	for _, v := range values {
 		kind := decoder.Text

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -48,10 +47,8 @@ type Replay struct {
 
 	cfg    relay.Config
 	log    *slog.Logger
-	router *encode.Router
-	row    decoder.Insert
+	router *relay.TableRouter
 	id     int // the index of the id's column
-	rec    sink.Record
 }
 
 // Open selects the rows. It uses Source.Conn, Route, Sink, StartupTimeout and DrainTimeout of cfg.
@@ -66,9 +63,10 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 	}
 	cfg.Route.PositionHeaders = false
 	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: header, Value: "true"})
-	r := &Replay{Rows: rows, cfg: cfg, log: log, row: decoder.Insert{Relation: relay.Relation(rows.Table)}}
-	if r.router, err = relay.NewRouter(ctx, cfg); err == nil {
-		err = r.router.Check(r.row.Relation)
+	r := &Replay{Rows: rows, cfg: cfg, log: log}
+	router, err := relay.NewRouter(ctx, cfg)
+	if err == nil {
+		r.router, err = relay.NewTableRouter(router, rows.Table)
 	}
 	if err != nil {
 		rows.Close(ctx)
@@ -82,25 +80,24 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 
 // routeRow returns the record of a row, or a *[RowError] if the row cannot become one.
-func (r *Replay) routeRow(values [][]byte) error {
-	relay.SetRow(&r.row, values)
+func (r *Replay) routeRow(values [][]byte) (*sink.Record, error) {
 	now := time.Now()
-	err := r.router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, &r.row, &r.rec)
+	rec, err := r.router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, values)
 	if relay.IsRefusal(err) {
-		return &RowError{id: string(values[r.id]), reason: err}
+		err = &RowError{id: string(values[r.id]), reason: err}
 	}
-	return err
+	return rec, err
 }
 
 // Preview calls fn with the record of each row, without sending it. The record is valid until fn
 // returns.
 func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
 	return r.Rows.Each(ctx, func(values [][]byte) error {
-		if err := r.routeRow(values); err != nil {
-			return err
+		rec, err := r.routeRow(values)
+		if err == nil {
+			fn(rec)
 		}
-		fn(&r.rec)
-		return nil
+		return err
 	})
 }
 
@@ -195,15 +192,16 @@ func (s *session) sendRows(ctx context.Context, rate int) error {
 		if err := s.awaitAcks(ctx); err != nil {
 			return err
 		}
-		if err := s.routeRow(values); err != nil {
+		rec, err := s.routeRow(values)
+		if err != nil {
 			return err
 		}
 		seq, err := s.tracker.Next(nil)
 		if err != nil {
 			return err
 		}
-		s.rec.Seq = uint64(seq)
-		if err := s.writer.Send(ctx, &s.rec); err != nil {
+		rec.Seq = uint64(seq)
+		if err := s.writer.Send(ctx, rec); err != nil {
 			return err
 		}
 		s.ids = append(s.ids, string(values[s.id]))
