@@ -67,6 +67,13 @@ type WriterConfig struct {
 	// substitute.
 	Substitute Substitute
 
+	// Divert returns the record to write in place of r, or nil if r is written as it is. The Writer asks
+	// for each record at Send and, after Substitute was called, again for each later record of the same
+	// destination that it has not sent yet, in the order of Send. So a substitute can take later records
+	// with it: none of them overtakes it. Divert may change r and return it, as Substitute may; it must
+	// not divert its own results. Nil: no record is diverted.
+	Divert func(r *Record) *Record
+
 	// GiveUp is asked, each time the broker says that a destination does not exist or may not be
 	// written, whether the records that wait for it are to be rejected. It is not asked about a
 	// destination that was writable since Open. Nil: records wait until it is there.

@@ -266,7 +266,7 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 
 // assignRecords moves the unassigned records of t to their partitions. p.mu is held.
 func (p *producer) assignRecords(t *topic) {
-	unassigned := t.unassigned
+	unassigned, rejected := t.unassigned, false
 	t.unassigned = frames{}
 	for _, chunk := range unassigned.chunks {
 		for rest := chunk; len(rest) > 0; {
@@ -276,6 +276,7 @@ func (p *producer) assignRecords(t *topic) {
 			switch {
 			case f.seq > p.lastSeq:
 				p.releaseWindow(1, s.payloadSize())
+			case rejected && p.divertFrame(t, &f, f.partition): // the records before it have their partitions already
 			case t.acceptsRecord(&s, f.partition, p.compresses()):
 				g := p.groupOf(f.seq)
 				part := p.choosePartition(t, g, f.key, f.partition, &s, f.ms)
@@ -283,6 +284,7 @@ func (p *producer) assignRecords(t *topic) {
 			default:
 				p.releaseWindow(1, s.payloadSize())
 				p.rejectRecord(t, f.partition, &f, t.rejectReason(&s))
+				rejected = true
 			}
 		}
 		p.memory -= cap(chunk)

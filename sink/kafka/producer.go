@@ -126,6 +126,9 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	if p.txn != nil {
 		p.txn.noteSeq(r.Seq)
 	}
+	if p.cfg.Divert != nil {
+		r, s = p.divertRecord(r, s)
+	}
 	p.bufferRecord(r, &s)
 	p.mu.Unlock()
 	return nil

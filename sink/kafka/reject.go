@@ -81,6 +81,7 @@ func (p *producer) rejectUnassigned(t *topic, reason error) {
 		}
 	}
 	unassigned.release(p.client.pool)
+	p.divertWaiting(t)
 	p.wakeSenders()
 }
 
@@ -186,6 +187,7 @@ func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 		p.removeFirstBatch(part)
 		part.retryState = retryState{}
 		delete(p.retrying, part)
+		p.divertWaiting(part.topic)
 		if len(part.queue) > 0 {
 			p.makeReady(part)
 		}

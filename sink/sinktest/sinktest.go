@@ -68,6 +68,7 @@ func Run(t *testing.T, s Subject) {
 		{"a rejected record ends the Writer", testRejected},
 		{"a rejected record has a substitute", testSubstitute},
 		{"a rejected substitute ends the Writer", testRejectedSubstitute},
+		{"records behind a rejected one are diverted", testDiverted},
 		{"deliveries are reported before outcomes", testDelivered},
 		{"positions", testPositions},
 		{"positions of several writers", testPositionWriters},

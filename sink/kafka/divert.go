@@ -1,0 +1,120 @@
+package kafka
+
+import "github.com/outbox-cdc/outbox-cdc/sink"
+
+// divertRecord returns the record to buffer in place of r, which has the shape s. p.mu is held.
+func (p *producer) divertRecord(r *sink.Record, s shape) (*sink.Record, shape) {
+	instead := p.cfg.Divert(r)
+	if instead == nil {
+		return r, s
+	}
+	instead.Seq = r.Seq
+	return instead, shapeOf(instead)
+}
+
+// divertWaiting asks Divert about the records of t that were never sent. It is called after a substitute was
+// buffered, before any other record is. A batch that was sent has at most one outcome for all its records, and
+// no later batch of its partition is sent before that. So no record after a rejected one is in the log yet.
+// p.mu is held.
+func (p *producer) divertWaiting(t *topic) {
+	if p.cfg.Divert == nil || p.failure != nil {
+		return
+	}
+	for _, part := range t.parts {
+		for i := 0; i < len(part.queue); {
+			if b := part.queue[i]; !b.sent && p.divertFrom(t, &b.frames, part.id) {
+				b.measureSize()
+				b.sealed = true
+				if b.records == 0 {
+					p.removeUnsent(part, i)
+					continue
+				}
+			}
+			i++
+		}
+	}
+	p.divertFrom(t, &t.unassigned, sink.AnyPartition)
+}
+
+// divertFrom removes the records of fs that Divert replaces, and buffers the replacements. It reports whether there
+// were any. A partition other than AnyPartition is that of fs. p.mu is held.
+func (p *producer) divertFrom(t *topic, fs *frames, partition int32) bool {
+	var kept frames
+	diverted, asked := 0, 0
+	for f := range fs.all {
+		instead := p.divertFrame(t, &f, partition)
+		if instead && diverted == 0 {
+			p.copyFrames(&kept, fs, asked)
+		}
+		asked++
+		if instead {
+			diverted++
+		} else if diverted > 0 {
+			s := f.shape()
+			copy(kept.reserve(p.client.pool, &s), f.raw)
+		}
+	}
+	if diverted == 0 {
+		return false
+	}
+	if partition != sink.AnyPartition {
+		t.unacked -= diverted
+	}
+	p.memory += kept.capacity - fs.capacity
+	fs.release(p.client.pool)
+	*fs = kept
+	return true
+}
+
+// divertFrame buffers the record that Divert returns for f, and reports true if there is one. The caller removes f.
+// A partition other than AnyPartition is that of f. p.mu is held.
+func (p *producer) divertFrame(t *topic, f *frame, partition int32) bool {
+	if p.cfg.Divert == nil {
+		return false
+	}
+	r := f.record()
+	r.Topic = t.name
+	if partition != sink.AnyPartition {
+		r.Partition = partition
+	}
+	instead := p.cfg.Divert(&r)
+	if instead == nil {
+		return false
+	}
+	s := f.shape()
+	p.releaseWindow(1, s.payloadSize())
+	instead.Seq = f.seq
+	s = shapeOf(instead)
+	p.bufferRecord(instead, &s)
+	return true
+}
+
+// copyFrames copies the first n frames of fs to dst.
+func (p *producer) copyFrames(dst, fs *frames, n int) {
+	for f := range fs.all {
+		if n == 0 {
+			return
+		}
+		n--
+		s := f.shape()
+		copy(dst.reserve(p.client.pool, &s), f.raw)
+	}
+}
+
+// removeUnsent removes the empty batch at index i of part's queue, which was never sent. p.mu is held.
+func (p *producer) removeUnsent(part *partition, i int) {
+	if i == 0 {
+		p.removeFirstBatch(part)
+	} else {
+		b := part.queue[i]
+		p.memory -= b.capacity
+		b.reset(p.client.pool)
+		p.freeBatches = append(p.freeBatches, b)
+		part.queue = append(part.queue[:i], part.queue[i+1:]...)
+	}
+	if len(part.queue) == 0 {
+		part.state = idle
+		part.retryState = retryState{}
+		delete(p.retrying, part)
+	}
+}
