@@ -261,6 +261,20 @@ func (t *Tracker) Outstanding() int {
 	return t.outstanding
 }
 
+// Newest returns the newest record, or 0 if there was none.
+func (t *Tracker) Newest() Seq {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+// AckedUpTo reports whether every record up to seq is acknowledged.
+func (t *Tracker) AckedUpTo(seq Seq) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return seq <= t.base
+}
+
 // Span returns the number of records from the oldest unacknowledged one to the newest,
 // including acknowledged ones in between. It is 0 if none is outstanding. While one
 // record stays unacknowledged, the span grows with every record that is read, and with

@@ -235,3 +235,30 @@ func TestSpanBytes(t *testing.T) {
 		}
 	}
 }
+
+// AckedUpTo is true for a record as soon as it and every earlier one are acknowledged.
+func TestAckedUpTo(t *testing.T) {
+	tr := New(0, nil)
+	if tr.Newest() != 0 || !tr.AckedUpTo(0) {
+		t.Errorf("without records: newest %d", tr.Newest())
+	}
+	if err := tr.Begin(10, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := tr.Next([]byte("row")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		ack  Seq
+		upTo Seq
+	}{{2, 0}, {1, 2}, {3, 3}} {
+		if err := tr.Ack(step.ack); err != nil {
+			t.Fatal(err)
+		}
+		if tr.Newest() != 3 || !tr.AckedUpTo(step.upTo) || tr.AckedUpTo(step.upTo+1) {
+			t.Errorf("after record %d, records up to %d are not all that are acknowledged", step.ack, step.upTo)
+		}
+	}
+}
