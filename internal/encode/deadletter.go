@@ -33,6 +33,10 @@ const (
 	// become a record, in text format. NULL is a null value.
 	DeadLetterColumn = deadLetterPrefix + "column_"
 
+	// DeadLetterParked says that the key of the record is parked. It has the parking and the place in it:
+	// see [Parked].
+	DeadLetterParked = deadLetterPrefix + "parked"
+
 	// DeadLetterTruncated is the last header of a dead letter that was too large for its topic. It has
 	// the sizes of the parts that were left out.
 	DeadLetterTruncated = deadLetterPrefix + "truncated"

@@ -30,6 +30,9 @@ type DeadLetter struct {
 	Table   string        // of a row, or "message " and the prefix; empty: a record
 	Columns []sink.Header // of a row: all columns but the payload in text format, nil for NULL
 
+	// Parked is set if the key of the record was parked.
+	Parked *Parked
+
 	// Truncated has the sizes of the value, key, columns and headers that were left out because the
 	// dead letter was too large for its topic. Empty: nothing was left out.
 	Truncated string
@@ -92,6 +95,8 @@ func (l *DeadLetter) read(name, value string) bool {
 		l.Index, err = strconv.Atoi(value)
 	case DeadLetterTruncated:
 		l.Truncated = value
+	case DeadLetterParked:
+		l.Parked, err = parseParked(value)
 	case DeadLetterAt:
 		l.At, err = time.Parse(time.RFC3339Nano, value)
 	}
@@ -107,6 +112,21 @@ func (l *DeadLetter) restoreTimestamp(headers []sink.Header) []sink.Header {
 		}
 	}
 	return headers
+}
+
+// EventID returns the encoded id of the event: the header of a record, or the named column of a row. It is empty if
+// there is none.
+func (l *DeadLetter) EventID(column string) string {
+	name, fields := IDHeader, l.Record.Headers
+	if l.IsRow() {
+		name, fields = column, l.Columns
+	}
+	for _, f := range fields {
+		if f.Key == name {
+			return string(f.Value)
+		}
+	}
+	return ""
 }
 
 // IsRow reports whether the dead letter is for a table row that could not become a record.

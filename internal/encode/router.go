@@ -71,7 +71,8 @@ func (r *Router) Check(rel *decoder.Relation) error {
 
 // Route fills rec with the record for row. index is the index of the row in tx, from 0. Route does not set
 // rec.Seq. The slices in rec alias row and the Router, and are valid until the next call and until the
-// decoder's next message. The error is a *RowError or a *ColumnError, or wraps that of [Describe].
+// decoder's next message. The error is a *RowError or a *ColumnError, or wraps that of [Describe]. With a
+// *RowError, rec still has the topic and the key if the row has valid ones, and otherwise "" or nil.
 func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) error {
 	p, err := r.planFor(row.Relation)
 	if err != nil {
@@ -241,7 +242,7 @@ func (b *builder) identity() {
 
 func (b *builder) topicName() {
 	name := b.r.topic[:0]
-	column := b.r.cfg.Columns.Route
+	column, known := b.r.cfg.Columns.Route, true
 	for _, t := range b.plan.topic {
 		if t.field == nil {
 			name = append(name, t.text...)
@@ -250,6 +251,7 @@ func (b *builder) topicName() {
 		v := b.part(t.field)
 		if v == nil {
 			b.fail(t.field.name, "is NULL, and the topic's name needs it")
+			known = false
 		}
 		name, column = append(name, v...), t.field.name
 	}
@@ -257,6 +259,9 @@ func (b *builder) topicName() {
 	topic, illegal := b.r.topics.intern(name)
 	if illegal != "" {
 		b.fail(column, "the topic name "+illegal) // without the name, which may contain the key
+	}
+	if !known {
+		topic = ""
 	}
 	b.rec.Topic = topic
 }
