@@ -104,7 +104,7 @@ func (a *auditor) addDeadLetter(_ uint16, stored *sink.StoredRecord) {
 		return
 	}
 	l := deadletter.DeadLetter{DeadLetter: *letter}
-	if id := l.ID(a.cfg.Relay.Route.Columns.ID); id != "" {
+	if id := l.EventID(a.cfg.Relay.Route.Columns.ID); id != "" {
 		a.ledger.addDeadLetter([]byte(id))
 	}
 }

@@ -50,6 +50,7 @@ some are rejected again, resend sends the others and exits with 14.`,
 			return err
 		}
 		defer r.close()
+		r.filter.Resendable = true
 		if !*anySlot {
 			r.filter.Slot = r.cfg.Source.Slot
 		}
@@ -76,7 +77,7 @@ func (r *resending) run(ctx context.Context) error {
 	if r.limit > 0 {
 		selection.KeepOldest(r.limit)
 	}
-	builder, err := deadletter.NewRecordBuilder(ctx, r.sending, r.sending.DeadLetterTopic)
+	builder, err := relay.NewRecordBuilder(ctx, r.sending)
 	if err != nil {
 		return command.Failed(err)
 	}
@@ -91,7 +92,7 @@ func (r *resending) run(ctx context.Context) error {
 }
 
 // preview prints what would be resent.
-func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *deadletter.RecordBuilder) error {
+func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *relay.RecordBuilder) error {
 	return r.eachRecord(ctx, selection, builder, func(at deadletter.PartitionOffset, rec *sink.Record) error {
 		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
 		return nil
@@ -99,10 +100,14 @@ func (r *resending) preview(ctx context.Context, selection *deadletter.Selection
 }
 
 // eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record.
-func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *deadletter.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
+func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *relay.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
-		rec, err := builder.Build(ctx, dead)
-		if _, refused := errors.AsType[*deadletter.RejectedError](err); refused {
+		if dead.Waiting {
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("its key is parked, and later records wait behind it: use dead-letter release")})
+			return nil
+		}
+		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
+		if _, refused := errors.AsType[*relay.RejectedError](err); refused {
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})
 			return nil
 		}
@@ -114,7 +119,7 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 }
 
 // send resends the selected dead letters.
-func (r *resending) send(ctx context.Context, selection *deadletter.Selection, builder *deadletter.RecordBuilder) error {
+func (r *resending) send(ctx context.Context, selection *deadletter.Selection, builder *relay.RecordBuilder) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
 	reached, err := r.sending.Sink.Open(opening, r.log)
@@ -157,6 +162,9 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 	line := fmt.Sprintf("%d %s, %d rejected", r.sent, sent, r.refused)
 	if selection.AlreadyResent > 0 {
 		line += fmt.Sprintf(", %d were resent before (--again resends them)", selection.AlreadyResent)
+	}
+	if selection.Parked > 0 {
+		line += fmt.Sprintf(", %d are of parked keys (dead-letter release sends them)", selection.Parked)
 	}
 	if selection.OtherSlots > 0 {
 		line += fmt.Sprintf(", %d are of other slots than %s (--any-slot resends them)", selection.OtherSlots, r.filter.Slot)

@@ -33,15 +33,16 @@ type deadLetterObject struct {
 	Truncated string `json:"truncated,omitempty"` // sizes of the fields that were left out
 
 	ResentAt *time.Time `json:"resent_at,omitempty"`
+	Parked   bool       `json:"parked,omitempty"` // its key is parked
 }
 
 func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 	o := &deadLetterObject{
 		Partition: dead.Partition, Offset: dead.Offset, PutAsideAt: dead.At, Reason: dead.Reason,
-		Topic: dead.Record.Topic, Table: dead.Table, ID: dead.ID(l.cfg.Outbox.Columns.ID), Key: dead.Record.Key,
+		Topic: dead.Record.Topic, Table: dead.Table, ID: dead.EventID(l.cfg.Outbox.Columns.ID), Key: dead.Record.Key,
 		Slot: dead.Slot, CommitLSN: dead.LSN.String(), Row: dead.Index,
 		Timestamp: dead.Record.Timestamp.UTC(), ValueBytes: dead.Size,
-		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns),
+		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting,
 	}
 	if !dead.Resent.IsZero() {
 		o.ResentAt = &dead.Resent
@@ -52,11 +53,11 @@ func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 // printLine prints a dead letter for a list.
 func (l *deadLetters) printLine(dead *deadletter.DeadLetter) {
 	id := ""
-	if known := dead.ID(l.cfg.Outbox.Columns.ID); known != "" {
+	if known := dead.EventID(l.cfg.Outbox.Columns.ID); known != "" {
 		id = ", id " + oneLine(known)
 	}
 	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", dead.PartitionOffset, at(dead.At), oneLine(destination(dead)), visible(dead.Record.Key), id)
-	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), resent(dead), oneLine(dead.Reason))
+	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), letterState(dead), oneLine(dead.Reason))
 	if dead.Truncated != "" {
 		fmt.Fprintf(l.stdout, "    truncated: %s\n", oneLine(dead.Truncated))
 	}
@@ -71,11 +72,17 @@ func (l *deadLetters) origin(dead *deadletter.DeadLetter) string {
 	return text
 }
 
-func resent(dead *deadletter.DeadLetter) string {
-	if dead.Resent.IsZero() {
-		return ""
+// letterState returns whether the key of a dead letter is parked, or when the dead letter was resent.
+func letterState(dead *deadletter.DeadLetter) string {
+	switch {
+	case dead.Waiting:
+		return "; its key is parked"
+	case !dead.Resent.IsZero():
+		return "; resent " + at(dead.Resent)
+	case dead.Parked != nil:
+		return "; its key was parked and is not any more"
 	}
-	return "; resent " + at(dead.Resent)
+	return ""
 }
 
 // printWhole prints a dead letter with all its fields. It cuts a long value.
@@ -83,7 +90,7 @@ func (l *deadLetters) printWhole(dead *deadletter.DeadLetter) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(l.stdout, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, resent(dead))
+	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, letterState(dead))
 	line("time", "%s", at(dead.At))
 	line("reason", "%s", oneLine(dead.Reason))
 	line("from", "%s", l.origin(dead))

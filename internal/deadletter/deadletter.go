@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,8 +16,9 @@ import (
 type DeadLetter struct {
 	PartitionOffset
 	encode.DeadLetter
-	Size   int       // of the value in bytes, also if that is left out
-	Resent time.Time // when it was last resent; zero: never
+	Size    int       // of the value in bytes, also if that is left out
+	Resent  time.Time // when it was last resent; zero: never
+	Waiting bool      // its key is parked
 }
 
 // A Filter selects dead letters that match every field that is not empty.
@@ -26,7 +28,13 @@ type Filter struct {
 	Slot    string    // the slot of the relay that has written it
 	Reason  string    // part of the reason, ignoring case
 	Since   time.Time // sent to the dead-letter topic then or later
-	Resent  bool      // also those that were resent
+	Resent  bool      // also those that were resent, or whose key was parked and is not any more
+
+	// Parked returns the ids of the parked keys. It is called once, if there is a dead letter of a key that was parked.
+	Parked func(context.Context) (map[string]bool, error)
+
+	// Resendable leaves out those whose key is parked.
+	Resendable bool
 }
 
 // matches reports whether f selects l, apart from l's offset and whether it was resent.
@@ -34,20 +42,6 @@ func (f *Filter) matches(l *encode.DeadLetter) bool {
 	return (f.Topic == "" || l.Record.Topic == f.Topic) &&
 		(f.Reason == "" || strings.Contains(strings.ToLower(l.Reason), strings.ToLower(f.Reason))) &&
 		!l.At.Before(f.Since)
-}
-
-// ID returns the encoded event id: the header of a record, or the named column of a row. It is empty if there is none.
-func (l *DeadLetter) ID(column string) string {
-	name, fields := encode.IDHeader, l.Record.Headers
-	if l.IsRow() {
-		name, fields = column, l.Columns
-	}
-	for _, f := range fields {
-		if f.Key == name {
-			return string(f.Value)
-		}
-	}
-	return ""
 }
 
 func parseDeadLetter(stored *sink.StoredRecord) (*DeadLetter, bool) {

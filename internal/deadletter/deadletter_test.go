@@ -111,14 +111,14 @@ func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	builder, err := NewRecordBuilder(t.Context(), p.cfg, p.deadLetterTopic)
+	builder, err := relay.NewRecordBuilder(t.Context(), p.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	outcomes := new([]Outcome)
 	r := NewResender(client, p.deadLetterTopic, time.Second, func(o Outcome) { *outcomes = append(*outcomes, o) })
 	if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
-		rec, err := builder.Build(t.Context(), l)
+		rec, err := builder.Build(t.Context(), &l.DeadLetter, p.deadLetterTopic+"/"+l.String())
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 			t.Fatalf("%s: %d behind %d", rec.Key, at, last[string(rec.Key)])
 		}
 		last[string(rec.Key)] = rec.Timestamp.UnixMilli()
-		if h := rec.Headers[len(rec.Headers)-1]; h.Key != resentFromHeader || !strings.HasPrefix(string(h.Value), p.deadLetterTopic+"/") {
+		if h := rec.Headers[len(rec.Headers)-1]; h.Key != relay.ResentFromHeader || !strings.HasPrefix(string(h.Value), p.deadLetterTopic+"/") {
 			t.Fatalf("headers %v", rec.Headers)
 		}
 	}

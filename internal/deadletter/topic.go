@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -38,11 +39,13 @@ func (b *Topic) Close() error { return b.reader.Close() }
 type Selection struct {
 	AlreadyResent int // how many dead letters it leaves out because they were resent
 	OtherSlots    int // how many because they are of other slots than that of the filter
+	Parked        int // how many because their key is parked
 
 	filter   *Filter
 	spans    []sink.Span
 	resentAt map[PartitionOffset]time.Time
-	matches  []match // by partition and offset
+	parked   map[string]bool // ids of the parked keys; nil: not read
+	matches  []match         // by partition and offset
 }
 
 // A match is a dead letter that a filter selects.
@@ -70,10 +73,19 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 				return nil
 			}
 			l, ok := parseDeadLetter(stored)
+			if !ok || !f.matches(&l.DeadLetter) {
+				return nil
+			}
+			waiting, err := s.waits(ctx, &l.DeadLetter)
 			switch {
-			case !ok || !f.matches(&l.DeadLetter):
+			case err != nil:
+				return err
 			case f.Slot != "" && l.Slot != f.Slot:
 				s.OtherSlots++
+			case waiting && f.Resendable && len(f.Offsets) == 0:
+				s.Parked++
+			case l.Parked != nil && !waiting && !f.Resent:
+				s.AlreadyResent++
 			default:
 				s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
 			}
@@ -90,9 +102,24 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	}
 	if all := len(s.matches); !f.Resent {
 		s.matches = slices.DeleteFunc(s.matches, func(l match) bool { return !s.resentAt[l.PartitionOffset].IsZero() })
-		s.AlreadyResent = all - len(s.matches)
+		s.AlreadyResent += all - len(s.matches)
 	}
 	return s, nil
+}
+
+// waits reports whether the key of l is parked.
+func (s *Selection) waits(ctx context.Context, l *encode.DeadLetter) (bool, error) {
+	if l.Parked == nil || s.filter.Parked == nil {
+		return false, nil
+	}
+	if s.parked == nil {
+		parked, err := s.filter.Parked(ctx)
+		if err != nil {
+			return false, err
+		}
+		s.parked = parked
+	}
+	return s.parked[l.Parked.Parking], nil
 }
 
 // keepOffsets keeps the dead letters at the offsets of the filter.
@@ -161,7 +188,7 @@ func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) err
 			continue
 		}
 		span.Begin, span.End = wanted[0].Offset, wanted[len(wanted)-1].Offset+1
-		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
+		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) (err error) {
 			for len(wanted) > 0 && wanted[0].Offset < stored.Offset {
 				wanted = wanted[1:]
 			}
@@ -173,6 +200,9 @@ func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) err
 				return nil
 			}
 			l.Resent = s.resentAt[l.PartitionOffset]
+			if l.Waiting, err = s.waits(ctx, &l.DeadLetter); err != nil {
+				return err
+			}
 			return fn(l)
 		})
 		if err != nil {

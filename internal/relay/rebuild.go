@@ -1,4 +1,4 @@
-package deadletter
+package relay
 
 import (
 	"context"
@@ -8,46 +8,44 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Headers of a resent record. They come after all others.
 const (
 	resentHeader     = "resent"      // true
-	resentFromHeader = "resent_from" // the dead letter's topic, partition and offset, as in outbox.dead-letter/0:42
+	ResentFromHeader = "resent_from" // the dead letter's topic, partition and offset, as in outbox.dead-letter/0:42
 )
 
 // A RejectedError is the reason why a dead letter cannot be resent. Other dead letters are not affected.
-type RejectedError struct{ reason error }
+type RejectedError struct{ Reason error }
 
 // Error returns the reason.
-func (e *RejectedError) Error() string { return e.reason.Error() }
+func (e *RejectedError) Error() string { return e.Reason.Error() }
 
 // Unwrap returns the reason.
-func (e *RejectedError) Unwrap() error { return e.reason }
+func (e *RejectedError) Unwrap() error { return e.Reason }
 
 // A RecordBuilder builds the records of dead letters. It belongs to one goroutine.
 type RecordBuilder struct {
-	cfg    relay.Config
-	topic  string
+	cfg    Config
 	router *encode.Router
 	tables map[string]*decoder.Relation // by schema.table; nil: it does not exist
 }
 
-// NewRecordBuilder returns a RecordBuilder for the dead letters of a topic. It uses cfg.Route, and
-// for rows cfg.Source.Conn and cfg.StartupTimeout: it reads the columns of their tables from the
-// catalog.
-func NewRecordBuilder(ctx context.Context, cfg relay.Config, topic string) (*RecordBuilder, error) {
-	router, err := relay.NewRouter(ctx, cfg)
+// NewRecordBuilder returns a RecordBuilder for dead letters. It uses cfg.Route, and for rows
+// cfg.Source.Conn and cfg.StartupTimeout: it reads the columns of their tables from the catalog.
+func NewRecordBuilder(ctx context.Context, cfg Config) (*RecordBuilder, error) {
+	router, err := NewRouter(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &RecordBuilder{cfg: cfg, topic: topic, router: router, tables: make(map[string]*decoder.Relation)}, nil
+	return &RecordBuilder{cfg: cfg, router: router, tables: make(map[string]*decoder.Relation)}, nil
 }
 
-// Build returns the record of l, which aliases l. The error is a *[RejectedError] if it is about l.
-func (r *RecordBuilder) Build(ctx context.Context, l *DeadLetter) (*sink.Record, error) {
+// Build returns the record of l, which aliases l. from is the dead letter's topic, partition and offset. The
+// error is a *[RejectedError] if it is about l.
+func (r *RecordBuilder) Build(ctx context.Context, l *encode.DeadLetter, from string) (*sink.Record, error) {
 	if l.Truncated != "" {
 		return nil, &RejectedError{errors.New("it is truncated (" + l.Truncated + "): resend the row with outbox-cdc replay --ids if it is still in the table")}
 	}
@@ -62,7 +60,7 @@ func (r *RecordBuilder) Build(ctx context.Context, l *DeadLetter) (*sink.Record,
 	} else if !r.cfg.Route.PlacesPartition() {
 		rec.Partition = sink.AnyPartition // the key's, of which there may be more by now
 	}
-	for _, h := range [][2]string{{resentHeader, "true"}, {resentFromHeader, r.topic + "/" + l.String()}} {
+	for _, h := range [][2]string{{resentHeader, "true"}, {ResentFromHeader, from}} {
 		header, err := r.router.TextHeader(h[0], h[1])
 		if err != nil {
 			return nil, err
@@ -73,7 +71,7 @@ func (r *RecordBuilder) Build(ctx context.Context, l *DeadLetter) (*sink.Record,
 }
 
 // buildFromRow builds the record of a row or message.
-func (r *RecordBuilder) buildFromRow(ctx context.Context, l *DeadLetter) (sink.Record, error) {
+func (r *RecordBuilder) buildFromRow(ctx context.Context, l *encode.DeadLetter) (sink.Record, error) {
 	var rec sink.Record
 	var table *decoder.Relation
 	if l.IsRow() {
@@ -82,11 +80,11 @@ func (r *RecordBuilder) buildFromRow(ctx context.Context, l *DeadLetter) (sink.R
 			return rec, err
 		}
 	}
-	err := r.router.Revive(&l.DeadLetter, table, &rec)
-	if relay.IsRefusal(err) {
+	err := r.router.Revive(l, table, &rec)
+	if IsRefusal(err) {
 		err = &RejectedError{err}
 	}
-	return relay.Clone(rec), err
+	return Clone(rec), err
 }
 
 // lookUpTable returns the table with the name schema.table.
@@ -103,7 +101,7 @@ func (r *RecordBuilder) lookUpTable(ctx context.Context, name string) (*decoder.
 			return nil, err
 		}
 		if t != nil {
-			rel = relay.Relation(*t)
+			rel = Relation(*t)
 		}
 		r.tables[name] = rel
 	}
