@@ -1,0 +1,186 @@
+package parking
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+)
+
+func key(k string) Key { return Key{"orders", k} }
+
+// Every record of a key from the first bad one on follows it, in the order of their numbers. Records before it, and
+// those of other keys and topics, do not.
+func TestFollow(t *testing.T) {
+	s := NewSet(10)
+	s.StartTenure(3, 1, nil, checkpoint.Position{})
+	if !s.Empty() {
+		t.Error("a new set has keys")
+	}
+	letter, ok := s.Park(key("a"), "bad", 10, Row{100, 0})
+	if !ok || letter.Place != (encode.Place{Claim: 3, Seq: 10}) || s.Empty() {
+		t.Fatalf("%+v, %v", letter, ok)
+	}
+	for _, tc := range []struct {
+		topic, key string
+		seq        uint64
+		follows    bool
+	}{{"orders", "a", 9, false}, {"orders", "a", 11, true}, {"orders", "b", 11, false}, {"others", "a", 11, false}} {
+		got, first, ok := s.Follow(tc.topic, []byte(tc.key), tc.seq)
+		if ok != tc.follows || ok && (got.Parking != letter.Parking || got.Place.Seq != tc.seq || first != (Row{100, 0})) {
+			t.Errorf("%+v: %+v, %v, %v", tc, got, first, ok)
+		}
+	}
+	// Kafka rejects an earlier record of the key late.
+	if earlier, ok := s.Park(key("a"), "rejected", 7, Row{90, 1}); !ok || earlier.Parking != letter.Parking || earlier.Place.Compare(letter.Place) >= 0 {
+		t.Errorf("%+v, %v", earlier, ok)
+	}
+	if _, first, ok := s.Follow("orders", []byte("a"), 9); !ok || first != (Row{90, 1}) {
+		t.Errorf("behind the earlier one: %v, %v", first, ok)
+	}
+	if p := s.List()[0]; p.Records != 4 || p.Reason != "rejected" || s.Total() != 4 {
+		t.Errorf("%+v, total %d", p, s.Total())
+	}
+}
+
+// A set that is full parks no more keys, and still counts further records of those that it has.
+func TestFullSet(t *testing.T) {
+	s := NewSet(2)
+	for i := range 3 {
+		if _, ok := s.Park(key(fmt.Sprint(i)), "bad", uint64(i+1), Row{}); ok != (i < 2) {
+			t.Errorf("key %d: %v", i, ok)
+		}
+	}
+	if _, ok := s.Park(key("0"), "bad", 9, Row{}); !ok || !s.Refused() {
+		t.Error("a key that is parked is refused")
+	}
+	s = NewSet(MaxKeys)
+	n := 0
+	for ok := true; ok && n < MaxKeys; n++ {
+		_, ok = s.Park(key(fmt.Sprint(n, strings.Repeat("x", 10_000))), "bad", uint64(n+1), Row{})
+	}
+	rec, _ := s.Record("")
+	value, err := rec.Marshal(uuid.NewString())
+	if err != nil || len(value) > maxBytes+10_000 || n < 30 {
+		t.Errorf("%d long keys take %d bytes, %v", n, len(value), err)
+	}
+}
+
+// What is stored is read again. A value under the key of another writer is rejected.
+func TestRecord(t *testing.T) {
+	s := NewSet(10)
+	s.StartTenure(3, 1, nil, checkpoint.Position{})
+	s.Park(key("a\x00\xff"), "bad", 10, Row{100, 2})
+	s.Park(key("b"), strings.Repeat("long", 100), 11, Row{101, 0})
+	id := s.List()[0].ID
+	s.Progress(id, encode.Place{Claim: 2, Seq: 5}, 1)
+	s.Discard(id, Discarded{Row{100, 2}, "id", "request"})
+	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
+	rec, version := s.Record("")
+	writer := uuid.NewString()
+	value, err := rec.Marshal(writer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok, err := Parse(Writer(writer), value)
+	if !ok || err != nil {
+		t.Fatalf("%v, %v", ok, err)
+	}
+	if diff := cmp.Diff(rec, *got.Record, cmpopts.IgnoreUnexported(Parking{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if s.Stored(version); s.Pending(true) {
+		t.Error("the stored set is pending")
+	}
+	if _, ok, err := Parse(uuid.NewString(), value); !ok || err == nil {
+		t.Errorf("a set under another key: %v, %v", ok, err)
+	}
+	req := Request{ID: uuid.NewString(), Action: Discard, Parking: id, FiledAt: time.Now().UTC()}
+	if value, err = req.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok, err := Parse(req.ID, value); !ok || err != nil || *got.Request != req {
+		t.Errorf("%+v, %v, %v", got.Request, ok, err)
+	}
+	if _, ok, err := Parse(uuid.NewString(), value); !ok || err == nil {
+		t.Errorf("a request under another key: %v, %v", ok, err)
+	}
+	later := strings.Replace(string(value), `"version":5`, `"version":6`, 1)
+	if _, ok, err := Parse(req.ID, []byte(later)); !ok || !errors.Is(err, checkpoint.ErrLaterVersion) {
+		t.Errorf("a later version: %v, %v", ok, err)
+	}
+	// A program that knows no parked keys must not start.
+	var p checkpoint.Position
+	if err := p.UnmarshalJSON(value); !errors.Is(err, checkpoint.ErrLaterVersion) {
+		t.Errorf("as a position record: %v", err)
+	}
+	if _, ok, err := Parse(writer, []byte(`{"version":3,"slot":"\"parked_key"}`)); ok || err != nil {
+		t.Errorf("a position record: %v, %v", ok, err)
+	}
+}
+
+// A tenure keeps the keys whose first bad record it does not read again.
+func TestStartTenure(t *testing.T) {
+	s := NewSet(10)
+	s.StartTenure(3, 1, nil, checkpoint.Position{})
+	s.Park(key("before"), "bad", 1, Row{100, 0})
+	s.Park(key("open, before"), "bad", 2, Row{200, 4})
+	s.Park(key("open, after"), "bad", 3, Row{200, 5})
+	s.Park(key("after"), "bad", 4, Row{300, 0})
+	rec, _ := s.Record("")
+	at := checkpoint.Position{Term: 1, EndLSN: 150, Open: checkpoint.Prefix{CommitLSN: 200, Rows: 5}}
+	lost := checkpoint.Position{Term: 2, Refill: &checkpoint.Refill{Lost: at}}
+	for name, tc := range map[string]struct {
+		start checkpoint.Position
+		want  string
+	}{
+		"same term":    {at, "before, open, before"},
+		"refill":       {lost, "before, open, before"},
+		"another term": {checkpoint.Position{Term: 2}, "before, open, before, open, after, after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := NewSet(10)
+			next.StartTenure(4, 2, &rec, tc.start)
+			var got []string
+			for _, p := range next.List() {
+				got = append(got, p.Key.Key)
+				if _, _, ok := next.Follow(p.Topic, []byte(p.Key.Key), 1); !ok || !p.Confirmed {
+					t.Errorf("the first record of %s does not follow", p.Key.Key)
+				}
+			}
+			if text := strings.Join(got, ", "); text != tc.want {
+				t.Errorf("kept are %s, want %s", text, tc.want)
+			}
+			if !next.Pending(false) {
+				t.Error("the set is not to be stored under the new claim")
+			}
+		})
+	}
+}
+
+// A key is unparked only after the set without it is stored.
+func TestUnpark(t *testing.T) {
+	s := NewSet(10)
+	s.Park(key("a"), "bad", 1, Row{})
+	s.Park(key("b"), "bad", 2, Row{})
+	id := s.List()[0].ID
+	rec, _ := s.Record(id)
+	if len(rec.Parkings) != 1 || rec.Parkings[0].Key != key("b") || len(s.List()) != 2 {
+		t.Errorf("record %+v, set %+v", rec, s.List())
+	}
+	s.Unpark(id)
+	if _, ok := s.Find(id); ok || len(s.List()) != 1 {
+		t.Errorf("set %+v", s.List())
+	}
+	if size := s.size; size != s.keys[key("b")].size() {
+		t.Errorf("size %d", size)
+	}
+}

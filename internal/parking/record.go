@@ -1,0 +1,207 @@
+package parking
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+)
+
+// version is the version of the records that this program writes. It is higher than that of every position record
+// of a program that does not know parked keys: such a program must not start, because it would send later records
+// of a parked key.
+const version = 5
+
+// A Record is the stored form of a Set.
+type Record struct {
+	Claim    int64 // of the relay that has stored it
+	Parkings []Parking
+	Results  []Result
+}
+
+// A Request asks the relay to release a key.
+type Request struct {
+	ID      string // UUID, also the writer of the stored value
+	Action  Action
+	Parking string // id of the parking
+	FiledAt time.Time
+}
+
+// An Action is what a Request asks for.
+type Action string
+
+// The actions.
+const (
+	Release Action = "release" // send the records in order, then unpark the key
+	Discard Action = "discard" // drop the first record, then release
+)
+
+// recordMark is in every value of this package and in no position record.
+const recordMark = `"parked_key`
+
+type valueJSON struct {
+	Version int          `json:"version"`
+	Set     *setJSON     `json:"parked_keys,omitempty"`
+	Request *requestJSON `json:"parked_key_request,omitempty"`
+}
+
+type setJSON struct {
+	Claim   int64        `json:"claim"`
+	Writer  string       `json:"writer"`
+	Keys    []keyJSON    `json:"keys"`
+	Results []resultJSON `json:"results,omitempty"`
+}
+
+type keyJSON struct {
+	ID            string          `json:"id"`
+	Topic         string          `json:"topic"`
+	Key           []byte          `json:"key"`
+	Since         time.Time       `json:"since"`
+	Reason        string          `json:"reason"`
+	LSN           string          `json:"lsn"`
+	Index         int             `json:"index"`
+	BadLSN        string          `json:"bad_lsn"`
+	BadIndex      int             `json:"bad_index"`
+	Confirmed     bool            `json:"confirmed,omitempty"`
+	Term          int64           `json:"term"`
+	Records       int             `json:"records"`
+	ReleasedClaim int64           `json:"released_claim,omitempty"`
+	ReleasedSeq   uint64          `json:"released_seq,omitempty"`
+	Discarded     []discardedJSON `json:"discarded,omitempty"`
+}
+
+type discardedJSON struct {
+	LSN     string `json:"lsn"`
+	Index   int    `json:"index"`
+	ID      string `json:"id"`
+	Request string `json:"request"`
+}
+
+type resultJSON struct {
+	Request  string    `json:"request"`
+	Outcome  Outcome   `json:"outcome"`
+	Released int       `json:"released"`
+	Left     int       `json:"left"`
+	Reason   string    `json:"reason,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+type requestJSON struct {
+	ID      string    `json:"id"`
+	Action  Action    `json:"action"`
+	Parking string    `json:"parking"`
+	FiledAt time.Time `json:"filed_at"`
+}
+
+// Writer returns the writer of the stored set of a relay whose position record has the given writer.
+func Writer(position string) string {
+	id, err := uuid.Parse(position)
+	if err != nil {
+		return ""
+	}
+	return uuid.NewSHA1(id, []byte("parked keys")).String()
+}
+
+// Marshal returns the value to store under Writer(position).
+func (r Record) Marshal(position string) ([]byte, error) {
+	set := &setJSON{Claim: r.Claim, Writer: position, Keys: make([]keyJSON, 0, len(r.Parkings))}
+	for _, p := range r.Parkings {
+		k := keyJSON{
+			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
+			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index,
+			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, ReleasedClaim: p.Released.Claim, ReleasedSeq: p.Released.Seq,
+		}
+		for _, d := range p.Discarded {
+			k.Discarded = append(k.Discarded, discardedJSON{d.LSN.String(), d.Index, d.ID, d.Request})
+		}
+		set.Keys = append(set.Keys, k)
+	}
+	for _, res := range r.Results {
+		set.Results = append(set.Results, resultJSON(res))
+	}
+	return json.Marshal(valueJSON{Version: version, Set: set})
+}
+
+// Marshal returns the value to store under the ID of r.
+func (r Request) Marshal() ([]byte, error) {
+	return json.Marshal(valueJSON{Version: version, Request: new(requestJSON(r))})
+}
+
+// A Value is a parsed value: one of its fields is set.
+type Value struct {
+	Record  *Record
+	Request *Request
+}
+
+// Parse parses a value that a writer has stored. ok is false if it is no value of this package. The error wraps
+// [checkpoint.ErrLaterVersion] for a value of a later version; any other error means that neither a relay nor its
+// operator has written the value.
+func Parse(writer string, data []byte) (v Value, ok bool, err error) {
+	if !bytes.Contains(data, []byte(recordMark)) {
+		return Value{}, false, nil
+	}
+	var head struct{ Version int }
+	if json.Unmarshal(data, &head) != nil {
+		return Value{}, false, nil
+	}
+	if head.Version > version {
+		return Value{}, true, fmt.Errorf("%w: the record of parked keys has version %d, this program reads up to %d", checkpoint.ErrLaterVersion, head.Version, version)
+	}
+	var j valueJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return Value{}, true, err
+	}
+	switch {
+	case j.Set != nil && j.Request == nil:
+		v.Record, err = j.Set.parse(writer)
+	case j.Request != nil && j.Set == nil:
+		v.Request, err = j.Request.parse(writer)
+	default:
+		return Value{}, false, nil
+	}
+	return v, true, err
+}
+
+func (j *setJSON) parse(writer string) (*Record, error) {
+	if writer == "" || Writer(j.Writer) != writer || j.Claim <= 0 {
+		return nil, errors.New("a set of parked keys whose key is that of another writer")
+	}
+	r := &Record{Claim: j.Claim}
+	for _, k := range j.Keys {
+		lsn, err := pglogrepl.ParseLSN(k.LSN)
+		bad, badErr := pglogrepl.ParseLSN(k.BadLSN)
+		if err != nil || badErr != nil || uuid.Validate(k.ID) != nil {
+			return nil, fmt.Errorf("a parked key with lsn %q, id %q", k.LSN, k.ID)
+		}
+		p := Parking{
+			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Term: k.Term, Records: k.Records,
+			Released: encode.Place{Claim: k.ReleasedClaim, Seq: k.ReleasedSeq},
+		}
+		for _, d := range k.Discarded {
+			lsn, err := pglogrepl.ParseLSN(d.LSN)
+			if err != nil {
+				return nil, fmt.Errorf("a discarded record of a parked key with lsn %q", d.LSN)
+			}
+			p.Discarded = append(p.Discarded, Discarded{Row{lsn, d.Index}, d.ID, d.Request})
+		}
+		r.Parkings = append(r.Parkings, p)
+	}
+	for _, res := range j.Results {
+		r.Results = append(r.Results, Result(res))
+	}
+	return r, nil
+}
+
+func (j *requestJSON) parse(writer string) (*Request, error) {
+	if writer == "" || j.ID != writer || j.Action != Release && j.Action != Discard {
+		return nil, errors.New("a request for a parked key with an unknown action, or under another key")
+	}
+	return new(Request(*j)), nil
+}

@@ -1,0 +1,383 @@
+package parking
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+)
+
+const (
+	// MaxKeys is the highest limit of a Set. maxBytes limits the size of its record, which must fit into a
+	// message of the position topic.
+	MaxKeys  = 1000
+	maxBytes = 512 << 10
+
+	keptResults  = 8
+	maxReason    = 200 // bytes
+	maxDiscarded = 100 // per key
+
+	// entryBytes is at least the size of an entry in the record, without topic, key and reason.
+	entryBytes     = 400
+	discardedBytes = 120
+)
+
+// A Key is the key of records in a topic.
+type Key struct{ Topic, Key string }
+
+// A Row is the place of a row in the WAL.
+type Row struct {
+	LSN   pglogrepl.LSN // commit LSN of its transaction
+	Index int           // in the transaction, from 0
+}
+
+// String names the transaction and the row.
+func (r Row) String() string { return fmt.Sprintf("transaction %s, row %d", r.LSN, r.Index) }
+
+// A Parking is a parked key.
+type Parking struct {
+	ID string // UUID
+	Key
+	Since   time.Time
+	First   Row    // the first bad record
+	Bad     Row    // the record because of which the key is parked: First, or where the last release has stopped
+	Reason  string // of Bad, without its content
+	Records int    // dead letters of the key so far, as far as they were counted
+
+	// Released is the last place that a release has sent before it stopped. Discarded are rows that a release
+	// leaves out.
+	Released  encode.Place
+	Discarded []Discarded
+
+	// Confirmed says that the relay does not read First again. Otherwise Term is that of the position record when
+	// the key was parked.
+	Confirmed bool
+	Term      int64
+
+	first uint64 // sequence of First; 0: an earlier tenure has parked the key
+}
+
+// ShortID returns the first characters of the ID, which tell parked keys apart.
+func (p *Parking) ShortID() string { return p.ID[:min(8, len(p.ID))] }
+
+// A Discarded is a row that the operator has discarded.
+type Discarded struct {
+	Row
+	ID      string // of the event
+	Request string // UUID of the request
+}
+
+// A Result says how a request ended.
+type Result struct {
+	Request  string // its UUID
+	Outcome  Outcome
+	Released int    // records that were sent and acknowledged
+	Left     int    // records that stay parked, as far as they were counted
+	Reason   string // why the key stays parked
+	At       time.Time
+}
+
+// An Outcome is the kind of a Result.
+type Outcome string
+
+// The outcomes of a request.
+const (
+	Released Outcome = "released" // the key is not parked any more
+	Stopped  Outcome = "stopped"  // at a record that cannot be delivered; the key stays parked from there on
+	Failed   Outcome = "failed"   // for another reason; the key stays parked
+	NoKey    Outcome = "no key"   // the key was not parked in the way that the request names
+)
+
+// A Set is the set of parked keys of a relay. Its methods may be called from any goroutine. A nil *Set has no keys.
+type Set struct {
+	limit int
+	empty atomic.Bool
+
+	mu      sync.Mutex
+	keys    map[Key]*Parking
+	size    int // of the record
+	claim   int64
+	term    int64
+	version uint64 // grows with each change that must be stored
+	stored  uint64 // version that is stored
+	counted bool   // Records has changed since the set was stored
+	results []Result
+	total   uint64 // dead letters of parked keys since the start of the process
+	refused bool   // Park has found the set full
+}
+
+// NewSet returns an empty set of at most limit keys.
+func NewSet(limit int) *Set {
+	s := &Set{limit: limit, keys: make(map[Key]*Parking)}
+	s.empty.Store(true)
+	return s
+}
+
+// StartTenure replaces the set by the stored one, rec, for a tenure with a claim. rec may be nil. start is the
+// position record at which the tenure starts, and term the term that it begins.
+//
+// StartTenure drops keys whose first bad record is after start: the relay reads that row again and decides again,
+// also about the records before it that were in flight. So every record of a key that stays parked comes after
+// the first bad one.
+func (s *Set) StartTenure(claim, term int64, rec *Record, start checkpoint.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.keys)
+	s.size, s.claim, s.term, s.results, s.counted, s.refused = 0, claim, term, nil, false, false
+	s.stored = s.version
+	if rec != nil {
+		for _, p := range rec.Parkings {
+			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
+				p.first = 0
+				s.keys[p.Key] = &p
+				s.size += p.size()
+			}
+		}
+		s.version++ // to be stored under the new claim
+	}
+	s.empty.Store(len(s.keys) == 0)
+}
+
+// confirmedBy reports whether a relay that starts at a position does not read the first bad record again. A
+// position of another term tells nothing: then the relay must not let later records overtake.
+func (p *Parking) confirmedBy(start checkpoint.Position) bool {
+	if start.Refill != nil && start.Refill.Lost.Term == p.Term {
+		start = start.Refill.Lost
+	}
+	return p.Term != start.Term || p.First.LSN < start.EndLSN ||
+		p.First.LSN == start.Open.CommitLSN && int64(p.First.Index) < start.Open.Rows
+}
+
+// Empty reports whether no key is parked. It does not block.
+func (s *Set) Empty() bool { return s == nil || s.empty.Load() }
+
+// Park parks k because the record seq of row at is bad. If k is parked already, the record is one more of its
+// dead letters. Park returns what the dead letter must have. ok is false if the set is full.
+func (s *Set) Park(k Key, reason string, seq uint64, at Row) (letter encode.Parked, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.keys[k]
+	if p == nil {
+		p = &Parking{ID: uuid.NewString(), Key: k, Since: time.Now().UTC(), Reason: shorten(reason), First: at, Bad: at, Term: s.term, first: seq}
+		if len(s.keys) >= s.limit || s.size+p.size() > maxBytes {
+			s.refused = true
+			return encode.Parked{}, false
+		}
+		s.keys[k] = p
+		s.size += p.size()
+		s.version++
+		s.empty.Store(false)
+	} else if p.precededBy(seq) {
+		p.First, p.Bad, p.Reason, p.first = at, at, shorten(reason), seq
+		s.version++
+	}
+	return s.letter(p, seq), true
+}
+
+// Follow returns what the dead letter of a record must have, if the record must follow an earlier one of its key
+// to the dead-letter topic. It also returns the row because of which the key is parked.
+func (s *Set) Follow(topic string, key []byte, seq uint64) (letter encode.Parked, bad Row, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.keys[Key{topic, string(key)}]
+	if p == nil || p.precededBy(seq) {
+		return encode.Parked{}, Row{}, false
+	}
+	return s.letter(p, seq), p.Bad, true
+}
+
+// precededBy reports whether a record comes before the first bad one of p.
+func (p *Parking) precededBy(seq uint64) bool { return p.first != 0 && seq < p.first }
+
+// letter counts a dead letter of p. s.mu is held.
+func (s *Set) letter(p *Parking, seq uint64) encode.Parked {
+	p.Records++
+	s.total++
+	s.counted = true
+	return encode.Parked{Parking: p.ID, Place: encode.Place{Claim: s.claim, Seq: seq}}
+}
+
+// size is about the size of p in the record.
+func (p *Parking) size() int {
+	return entryBytes + len(p.Topic) + len(p.Key.Key)*4/3 + len(p.Reason) + discardedBytes*len(p.Discarded)
+}
+
+func shorten(reason string) string {
+	if len(reason) > maxReason {
+		return reason[:maxReason] + "…"
+	}
+	return reason
+}
+
+// Refused reports whether a key could not be parked because the set was full.
+func (s *Set) Refused() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
+// Total returns the number of dead letters of parked keys since the start of the process.
+func (s *Set) Total() uint64 {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+// Claim returns the claim of the tenure.
+func (s *Set) Claim() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claim
+}
+
+// List returns the parked keys, the longest parked first.
+func (s *Set) List() []Parking {
+	if s.Empty() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list()
+}
+
+// list is List. s.mu is held.
+func (s *Set) list() []Parking {
+	all := make([]Parking, 0, len(s.keys))
+	for _, p := range s.keys {
+		c := *p
+		c.Discarded = slices.Clone(p.Discarded)
+		all = append(all, c)
+	}
+	sortParkings(all)
+	return all
+}
+
+func sortParkings(all []Parking) {
+	slices.SortFunc(all, func(a, b Parking) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Key.Key, b.Key.Key))
+	})
+}
+
+// Find returns the parking with an id.
+func (s *Set) Find(id string) (Parking, bool) {
+	for _, p := range s.List() {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return Parking{}, false
+}
+
+// Results returns the results of the last requests, the newest last.
+func (s *Set) Results() []Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.results)
+}
+
+// Discard has releases leave out a row of a parking. It reports false if too many rows of it were discarded.
+func (s *Set) Discard(id string, d Discarded) bool {
+	return s.change(id, func(p *Parking) bool {
+		if len(p.Discarded) == maxDiscarded {
+			return false
+		}
+		p.Discarded = append(p.Discarded, d)
+		s.size += discardedBytes
+		return true
+	})
+}
+
+// Progress records that a release of a parking has sent n more records, up to a place.
+func (s *Set) Progress(id string, to encode.Place, n int) {
+	s.change(id, func(p *Parking) bool {
+		p.Released, p.Records = to, max(0, p.Records-n)
+		return true
+	})
+}
+
+// Stop records that a release of a parking has stopped at a row because of reason.
+func (s *Set) Stop(id string, at Row, reason string) {
+	s.change(id, func(p *Parking) bool {
+		s.size -= len(p.Reason)
+		p.Bad, p.Reason = at, shorten(reason)
+		s.size += len(p.Reason)
+		return true
+	})
+}
+
+// change calls fn with a parking, if it exists, and reports whether fn has changed it.
+func (s *Set) change(id string, fn func(*Parking) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.keys {
+		if p.ID == id && fn(p) {
+			s.version++
+			return true
+		}
+	}
+	return false
+}
+
+// Finish adds a result.
+func (s *Set) Finish(r Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.results = append(s.results, r)
+	s.results = s.results[max(0, len(s.results)-keptResults):]
+	s.version++
+}
+
+// Unpark removes a parking. The caller has stored a record without it: see [Set.Record].
+func (s *Set) Unpark(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, p := range s.keys {
+		if p.ID == id {
+			s.size -= p.size()
+			delete(s.keys, k)
+		}
+	}
+	s.refused = false
+	s.empty.Store(len(s.keys) == 0)
+}
+
+// Pending reports whether the set has changed since it was stored. If counts is set, a change of the numbers of
+// records counts too.
+func (s *Set) Pending(counts bool) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version != s.stored || counts && s.counted
+}
+
+// Record returns the record to store, without the parking with the id without. version is to be passed to Stored.
+func (s *Set) Record(without string) (rec Record, version uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
+	s.counted = false
+	return Record{Claim: s.claim, Parkings: all, Results: slices.Clone(s.results)}, s.version
+}
+
+// Stored notes that the record of a version is stored.
+func (s *Set) Stored(version uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored = max(s.stored, version)
+}
