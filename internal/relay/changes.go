@@ -21,6 +21,7 @@ func (p *pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 		return p.unexpectedChange("UPDATE", u.Relation)
 	}
 	index := p.tx.rows
+	p.forgetRecord()
 	routed, err := p.router.RouteUpdate(p.tx.Tx, index, u, &p.record)
 	if !routed && err == nil {
 		p.updates.dropUpdate(ctx, u.Relation)

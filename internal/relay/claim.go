@@ -22,6 +22,7 @@ type storeState struct {
 	others     int64                // the highest claim of other processes
 	identities [][]byte             // of the claims, in the order of addClaims
 	writers    []string             // writers with a record
+	parked     parkedState
 }
 
 func (f *storeState) highest() int64 { return max(f.own, f.others) }
@@ -49,6 +50,10 @@ func (w *positionWriter) readStore(ctx context.Context) (*storeState, error) {
 	var records, claims []checkpoint.Position
 	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {
 		records = append(records, stored)
+	}
+	values, err := w.parked.take(values, &found.parked)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errPositionRecord, err)
 	}
 	for i, v := range values {
 		p, err := parsePosition(v)
@@ -170,6 +175,7 @@ func (w *positionWriter) claim(ctx context.Context, found *storeState, s checkpo
 			}
 		}
 		w.stored = *p
+		w.parked.claim(&found.parked)
 		w.replace = slices.DeleteFunc(found.writers, func(writer string) bool { return writer == w.writer })
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -21,6 +22,7 @@ type deadLetters struct {
 	log      *slog.Logger
 	wake     chan struct{} // cap 1; dead letters to log
 
+	parked       *parking.Set  // nil: no keys are parked
 	topicTimeout time.Duration // Config.MissingTopicTimeout
 	holdUp       atomic.Bool   // unacknowledged records keep the pump from reading, or the relay from stopping
 
@@ -73,13 +75,14 @@ func (d *deadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, r
 	if rec.Topic == d.topic {
 		return d.truncate(rec, rejected)
 	}
-	if !d.accept(rejected.Error(), o) {
+	park, ok := d.park(rec, o, rec.Seq, rejected.Error())
+	if !ok || !d.accept(rejected.Error(), o) {
 		return nil
 	}
 	d.mu.Lock()
 	d.rejected++
 	d.mu.Unlock()
-	return encode.DeadRecord(d.topic, o, rec, rejected.Error())
+	return park(encode.DeadRecord(d.topic, o, rec, rejected.Error()))
 }
 
 func (d *deadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) *sink.Record {

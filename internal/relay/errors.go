@@ -93,6 +93,7 @@ var faults = []fault{
 	{is(replication.ErrConfig), ExitSource, never, ""},
 	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
+	{is(errKeysParked), ExitContinuity, never, adviseParked},
 	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy},
 	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill},
 	{is(catalog.ErrRefill), ExitContinuity, never, ""},
@@ -152,6 +153,8 @@ const (
 		"relay a name or position_topic of its own."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
+	adviseParked = "Start the relay with on_bad_record: park, and release the keys: outbox-cdc dead-letter list shows them. Later records of\n" +
+		"these keys would otherwise overtake the parked ones."
 	adviseRefill = "Continue it: outbox-cdc recover, with the same configuration. To continue without the rest of the rows, run once with --accept-gap."
 	adviseServer = "Check source.dsn, and that the server listens there."
 	adviseHeld   = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +

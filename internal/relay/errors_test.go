@@ -85,6 +85,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
 		"identity used up":      {sink.ErrIdentityUsed, 20, outage, ""},
 		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
+		"keys are parked":       {errKeysParked, 15, never, "on_bad_record: park"},
 		"refill not finished":   {errRefillUnfinished, 15, never, "outbox-cdc recover"},
 		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, never, ""},
 		"nothing lost":          {ErrNothingLost, 0, never, ""},

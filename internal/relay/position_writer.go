@@ -51,6 +51,7 @@ type positionWriter struct {
 	writer    string             // UUID of the writer of the current claim
 	acceptGap bool               // the first tenure may start after a gap
 	startOver bool               // the next tenure does not continue an interrupted refill: its rows have changed
+	parked    *parkedStore       // where the parked keys are stored
 	refilled  func()             // called when the record says that a refill is done; nil: nobody waits for it
 
 	mu     sync.Mutex // run writes state, stored and next; other goroutines read them
@@ -82,7 +83,9 @@ const (
 )
 
 func newPositionWriter(store sink.PositionStore, acceptGap bool, log *slog.Logger) *positionWriter {
-	return &positionWriter{log: log, store: store, writer: uuid.NewString(), acceptGap: acceptGap, wake: make(chan struct{}, 1)}
+	return &positionWriter{
+		log: log, store: store, writer: uuid.NewString(), acceptGap: acceptGap, wake: make(chan struct{}, 1), parked: newParkedStore(),
+	}
 }
 
 // enterState sets the state, and the position that may be confirmed in it.
@@ -197,6 +200,7 @@ func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 		}
 		signal(w.wake)
 	}
+	w.parked.startTenure(w.stored, w.next.Term)
 }
 
 // resumable returns how many rows of the transaction at commitLSN a new record would contain as
@@ -272,6 +276,9 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	p.Copying = p.Copying && !copied
 	if snapshot != nil {
 		p = p.WithSnapshot(*snapshot)
+	}
+	if err := w.storeParked(ctx, false); err != nil { // before the position that covers their bad records
+		return false, err
 	}
 	if err := w.storeRecord(ctx, p); err != nil {
 		return false, err

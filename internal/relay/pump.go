@@ -47,6 +47,8 @@ type pump struct {
 	// need the catalog.
 	describe func(context.Context) encode.Describe
 
+	turn chan struct{} // cap 1; held while rows are sent, so that a releaser can pause the pump; nil: none pauses it
+
 	nonce string // [Relay.nonce]; messages with a snapshot start with it
 
 	ackSignal chan struct{} // cap 1; records were acknowledged
@@ -83,7 +85,12 @@ func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *re
 		p.router.SetDescribe(p.describe(ctx))
 	}
 	if p.copy != nil {
-		if stopped, err := p.sendCopy(ctx, stop); stopped || err != nil {
+		if err := p.takeTurn(ctx); err != nil {
+			return err
+		}
+		stopped, err := p.sendCopy(ctx, stop)
+		p.endTurn()
+		if stopped || err != nil {
 			return err
 		}
 	}
@@ -92,12 +99,37 @@ func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *re
 		if batch == nil {
 			return err
 		}
+		if err := p.takeTurn(ctx); err != nil {
+			batch.Release()
+			return err
+		}
 		stopped, err := p.pumpBatch(ctx, stop, batch)
+		p.endTurn()
 		batch.Release()
 		if stopped || err != nil {
 			return err
 		}
 		p.flow.addCounts(&p.counts)
+	}
+}
+
+// takeTurn waits until no releaser pauses the pump.
+func (p *pump) takeTurn(ctx context.Context) error {
+	if p.turn == nil {
+		return nil
+	}
+	select {
+	case p.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// endTurn lets a releaser pause the pump.
+func (p *pump) endTurn() {
+	if p.turn != nil {
+		<-p.turn
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -73,6 +74,12 @@ type Config struct {
 	// truncates a dead letter that is too large to the position and id of the row. Empty: the first
 	// row or record that cannot be delivered stops the Relay.
 	DeadLetterTopic string
+
+	// ParkedKeys makes a bad record park its key: it and every later record of the key go to
+	// DeadLetterTopic, in order, until an operator releases the key. ParkedKeys is the maximum number of
+	// parked keys; if there are more, the Relay stops. It needs PositionTopic, where the keys are stored,
+	// and DeadLetterTopic. Zero: no key is parked.
+	ParkedKeys int
 
 	// MissingTopicTimeout is how long a row waits for a topic that it chooses and that does not exist or
 	// may not be written, before it goes to DeadLetterTopic. Rows wait less long if they would hold up
@@ -172,6 +179,9 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if cfg.InitialCopy && cfg.PositionTopic == "" {
 		return nil, errors.New("initial_copy needs position_topic, where the relay records whether the copy is finished")
 	}
+	if cfg.ParkedKeys > 0 && (cfg.PositionTopic == "" || cfg.DeadLetterTopic == "") {
+		return nil, errors.New("parked keys need position_topic, where the relay stores them, and dead_letter_topic")
+	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
 	r := &Relay{
 		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
@@ -180,6 +190,10 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
 		skip:        newSkip(cfg.SkipTo, log),
 		history:     catalog.History{LongTransaction: cfg.LongTransaction},
+	}
+	if cfg.ParkedKeys > 0 {
+		r.deadLetters.parked = parking.NewSet(cfg.ParkedKeys)
+		r.positions.parked.set = r.deadLetters.parked
 	}
 	return r, nil
 }

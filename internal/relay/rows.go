@@ -20,6 +20,7 @@ func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	index := p.tx.rows
 	p.tx.rows++
 	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) {
+		p.forgetRecord()
 		if err := p.router.Route(p.tx.Tx, index, row, &p.record); err != nil {
 			return p.deadLetterRow(index, row, err)
 		}
@@ -60,6 +61,9 @@ type sendError struct{ error }
 
 func (e *sendError) Unwrap() error { return e.error }
 
+// forgetRecord removes what deadLetter would take for topic and key of a row that cannot become a record.
+func (p *pump) forgetRecord() { p.record.Topic, p.record.Key = "", nil }
+
 // deadLetterRow returns the dead letter for a row that cannot become a record because of err.
 func (p *pump) deadLetterRow(index int, row *decoder.Insert, err error) (*sink.Record, error) {
 	return p.deadLetter(p.tx.Tx, index, err, func(topic string, o encode.Origin, rejected *encode.RowError) *sink.Record {
@@ -75,9 +79,11 @@ func (p *pump) deadLetter(tx encode.Tx, index int, err error,
 ) (*sink.Record, error) {
 	if rejected, ok := errors.AsType[*encode.RowError](err); ok {
 		o := encode.Origin{Slot: p.deadLetters.slot, Tx: tx, Index: index}
-		if p.deadLetters.accept(rejected.Error(), o) {
-			return makeDeadLetter(p.deadLetters.topic, o, rejected), nil
+		park, ok := p.deadLetters.park(&p.record, o, uint64(p.tracker.Newest()), rejected.Error())
+		if ok && p.deadLetters.accept(rejected.Error(), o) {
+			return park(makeDeadLetter(p.deadLetters.topic, o, rejected)), nil
 		}
+		err = p.deadLetters.explainFull(err)
 	} else if !as[*encode.ColumnError](err) {
 		return nil, err
 	}
@@ -140,6 +146,7 @@ func (p *pump) sendNonTransactional(ctx context.Context, m *decoder.LogicalMessa
 
 // routeMessage returns the record of a message, or its dead letter.
 func (p *pump) routeMessage(tx encode.Tx, index int, m *decoder.LogicalMessage) (*sink.Record, error) {
+	p.forgetRecord()
 	err := p.router.RouteMessage(tx, index, m, &p.record)
 	if err == nil {
 		return &p.record, nil

@@ -65,6 +65,9 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if t := r.tenure; t != nil && t.id == s.id && t.resumable() && r.positions.canContinue(found, server) {
 		return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
+	if err := r.checkParked(found); err != nil {
+		return err
+	}
 	if err := r.positions.checkGap(found, server); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type tenure struct {
 	positions    *positionWriter
 	checkOrder   func(context.Context) error
 	fence        fence
+	releaser     *releaser // nil: no keys are parked
 	drainTimeout time.Duration
 	log          *slog.Logger
 
@@ -63,6 +64,11 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
 		cfg.GiveUp = r.deadLetters.giveUpTopic
+	}
+	if r.cfg.ParkedKeys > 0 {
+		cfg.Divert = t.divertParked
+		t.releaser = newReleaser(r, t)
+		t.pump.turn = t.releaser.turn
 	}
 	if spans := t.pump.spans; spans != nil {
 		cfg.Delivered = spans.endSpans
@@ -109,7 +115,7 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew, t.checkOrder} {
+	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.run} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -270,6 +276,7 @@ func (t *tenure) abandon(cause error) {
 
 // ackRecords acknowledges records to the Tracker. It is called from one goroutine at a time.
 func (t *tenure) ackRecords(seqs []uint64) error {
+	defer t.releaser.signalAck()
 	defer t.pump.signalAck()
 	t.seqs = t.seqs[:0]
 	for _, seq := range seqs {
@@ -298,7 +305,7 @@ func (t *tenure) locateRow(seqs []uint64, err error) error {
 	if !ok {
 		return err
 	}
-	failed := &deliveryError{commitLSN: commitLSN, row: index, err: err}
+	failed := &deliveryError{commitLSN: commitLSN, row: index, err: t.pump.deadLetters.explainFull(err)}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {

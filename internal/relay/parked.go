@@ -1,0 +1,60 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// ParkedKeys reads the parked keys of a relay from the position topic, and files requests there. It belongs to one
+// goroutine.
+type ParkedKeys struct {
+	reached   sink.Sink
+	positions *positionWriter
+}
+
+// OpenParkedKeys opens the position topic of a relay. It uses Sink, Name and PositionTopic of cfg. The ParkedKeys must
+// be closed.
+func OpenParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (*ParkedKeys, error) {
+	reached, err := cfg.Sink.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	store, err := reached.OpenPositions(ctx, cfg.PositionTopic, cfg.Name)
+	if err != nil {
+		return nil, errors.Join(err, reached.Close())
+	}
+	return &ParkedKeys{reached, newPositionWriter(store, false, log)}, nil
+}
+
+// Close closes the ParkedKeys.
+func (k *ParkedKeys) Close() error { return k.reached.Close() }
+
+// Read returns the valid set of parked keys, which is empty if there is none, and the requests without a result.
+func (k *ParkedKeys) Read(ctx context.Context) (parking.Record, []parking.Request, error) {
+	found, err := k.positions.readStore(ctx)
+	if err != nil {
+		return parking.Record{}, nil, err
+	}
+	if found.parked.record == nil {
+		return parking.Record{}, found.parked.requests, nil
+	}
+	return *found.parked.record, found.parked.requests, nil
+}
+
+// File stores a request, for the relay to handle.
+func (k *ParkedKeys) File(ctx context.Context, r parking.Request) error {
+	value, err := r.Marshal()
+	if err != nil {
+		return err
+	}
+	return k.positions.store.Write(ctx, r.ID, value)
+}
+
+// Withdraw removes a request. It has no effect if the relay is already handling it.
+func (k *ParkedKeys) Withdraw(ctx context.Context, id string) error {
+	return k.positions.store.Write(ctx, id, nil)
+}

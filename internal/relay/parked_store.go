@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// errKeysParked: keys are parked, and the configuration has the relay park no keys. It would send later records
+// of these keys ahead of the parked ones.
+var errKeysParked = errors.New("keys are parked, but on_bad_record is not park")
+
+// A parkedState is what the position topic has about parked keys.
+type parkedState struct {
+	record   *parking.Record // the valid set; nil: none
+	requests []parking.Request
+	writers  []string // of sets
+}
+
+// A parkedStore stores the set of parked keys in the position topic. It belongs to a positionWriter.
+type parkedStore struct {
+	set *parking.Set // nil: the relay parks no keys
+
+	storing chan struct{}   // cap 1; a mutex for storeParked and releaseKey, with a context
+	record  *parking.Record // as last stored or read; protected by storing after the claim
+	replace []string        // writers to remove when the set is stored: sets of earlier claims, requests without a key
+
+	mu     sync.Mutex
+	parsed map[string]parsedValue // by place, so that a large set is not parsed again at each read
+}
+
+// A parsedValue is the result of [parking.Parse].
+type parsedValue struct {
+	value parking.Value
+	ok    bool
+	err   error
+}
+
+func newParkedStore() *parkedStore {
+	return &parkedStore{storing: make(chan struct{}, 1), parsed: make(map[string]parsedValue)}
+}
+
+// take moves what is about parked keys from values to found, and returns the other values. An error is about a
+// value of a later version.
+func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sink.StoredValue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parsed := make(map[string]parsedValue, len(s.parsed))
+	var others []sink.StoredValue
+	for _, v := range values {
+		p, known := s.parsed[v.Place]
+		if !known {
+			p.value, p.ok, p.err = parking.Parse(v.Writer, v.Value)
+		}
+		if !p.ok || v.Writer == "" {
+			others = append(others, v)
+			continue
+		}
+		parsed[v.Place] = p
+		switch {
+		case errors.Is(p.err, checkpoint.ErrLaterVersion):
+			return nil, fmt.Errorf("%s: %w", v.Place, p.err)
+		case p.err != nil:
+			others = append(others, v) // logged as a foreign record
+		case p.value.Request != nil:
+			found.requests = append(found.requests, *p.value.Request)
+		default:
+			found.writers = append(found.writers, v.Writer)
+			if found.record == nil || p.value.Record.Claim >= found.record.Claim {
+				found.record = p.value.Record
+			}
+		}
+	}
+	s.parsed = parsed
+	return others, nil
+}
+
+// claim takes over the set in found, which was read after the claim was stored.
+func (s *parkedStore) claim(found *parkedState) {
+	if found.record != nil && (s.record == nil || found.record.Claim >= s.record.Claim) { // otherwise the topic has lost it
+		s.record = found.record
+	}
+	s.replace = found.writers
+	if s.record != nil && len(s.record.Parkings) == 0 {
+		s.record = nil
+	}
+	if s.record == nil {
+		for _, r := range found.requests {
+			s.replace = append(s.replace, r.ID)
+		}
+	}
+}
+
+// startTenure sets the set for a tenure that starts at a position record under its claim, and begins a term.
+func (s *parkedStore) startTenure(start checkpoint.Position, term int64) {
+	if s.set != nil {
+		s.set.StartTenure(start.Claim, term, s.record, start)
+	}
+}
+
+// checkParked returns errKeysParked if found has parked keys and the relay parks none.
+func (r *Relay) checkParked(found *storeState) error {
+	if rec := found.parked.record; r.positions.parked.set == nil && rec != nil && len(rec.Parkings) > 0 {
+		return fmt.Errorf("%w: %d keys, such as one of topic %s", errKeysParked, len(rec.Parkings), rec.Parkings[0].Topic)
+	}
+	return nil
+}
+
+// lockParked locks the stored set until the result is called.
+func (w *positionWriter) lockParked(ctx context.Context) (unlock func(), err error) {
+	select {
+	case w.parked.storing <- struct{}{}:
+		return func() { <-w.parked.storing }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// storeParked stores the set of parked keys if it has changed, and returns when the store has acknowledged it. A
+// change of the counts only is stored if counts is set.
+func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
+	s := w.parked
+	if w.store == nil || !s.set.Pending(counts) && len(s.replace) == 0 {
+		return nil
+	}
+	unlock, err := w.lockParked(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.set.Pending(counts) {
+		if err := w.writeParked(ctx, ""); err != nil {
+			return err
+		}
+	}
+	for _, writer := range s.replace {
+		if err := w.store.Write(ctx, writer, nil); err != nil {
+			return err
+		}
+	}
+	s.replace = nil
+	return nil
+}
+
+// writeParked stores the set without the parking with the id without. w.parked is locked.
+func (w *positionWriter) writeParked(ctx context.Context, without string) error {
+	rec, version := w.parked.set.Record(without)
+	value, err := rec.Marshal(w.writer)
+	if err != nil {
+		return err
+	}
+	if err := w.store.Write(ctx, parking.Writer(w.writer), value); err != nil {
+		return fmt.Errorf("store the parked keys: %w", err)
+	}
+	w.parked.record = &rec
+	w.parked.set.Stored(version)
+	return nil
+}
+
+// unparkKey stores the set without a parking, and then removes it from the set. No record of the key may be in
+// flight or be sent meanwhile.
+func (w *positionWriter) unparkKey(ctx context.Context, id string) error {
+	unlock, err := w.lockParked(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := w.writeParked(ctx, id); err != nil {
+		return err
+	}
+	w.parked.set.Unpark(id)
+	return nil
+}

@@ -1,0 +1,213 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+)
+
+const (
+	// requestInterval is how often a releaser reads the position topic for requests while keys are parked.
+	requestInterval = time.Second
+
+	// countInterval is how often the numbers of parked records are stored, if nothing else is.
+	countInterval = 10 * time.Second
+
+	// settleTimeout limits how long a release waits for records in flight, and pauseTimeout how long it may pause
+	// the pump.
+	settleTimeout = 30 * time.Second
+	pauseTimeout  = 5 * time.Second
+)
+
+// A releaser handles the requests of operators to release parked keys. Release writes the dead letters of a key to
+// their topic while the pump goes on, because new rows of the key follow to the dead-letter topic. Only for the last
+// of them, and until the set without the key is stored, it pauses the pump. So no row of the key is sent in between.
+//
+// It has a Writer of its own. That one is not fenced by the broker, but no other Writer sends records of the key
+// before the set without it is stored. If two processes release a key at the same time, each sends all of its records
+// in order, so the first of each come in order.
+type releaser struct {
+	cfg       Config
+	log       *slog.Logger
+	set       *parking.Set
+	positions *positionWriter
+	tracker   *checkpoint.Tracker
+	fence     func() error
+	flush     func() // of the tenure's writer
+	turn      chan struct{}
+	acked     chan struct{} // cap 1; records were acknowledged
+
+	countsStored time.Time
+}
+
+func newReleaser(r *Relay, t *tenure) *releaser {
+	return &releaser{
+		cfg: r.cfg, log: r.log, set: r.deadLetters.parked, positions: r.positions, tracker: t.tracker, fence: t.fence.checkOpen,
+		flush: func() { t.writer.Flush() }, turn: make(chan struct{}, 1), acked: make(chan struct{}, 1),
+	}
+}
+
+// signalAck wakes waitSettled. It may be called from any goroutine.
+func (r *releaser) signalAck() {
+	if r != nil {
+		signal(r.acked)
+	}
+}
+
+// run handles requests until ctx ends. An error is one after which the tenure cannot go on.
+func (r *releaser) run(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	ticker := time.NewTicker(requestInterval)
+	defer ticker.Stop()
+	for {
+		if err := r.handleRequests(ctx); err != nil {
+			return unlessStopped(ctx, err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// handleRequests handles the requests in the position topic, in the order in which they were filed.
+func (r *releaser) handleRequests(ctx context.Context) error {
+	if r.set.Empty() && !r.set.Pending(true) {
+		return nil
+	}
+	if time.Since(r.countsStored) >= countInterval && r.set.Pending(true) {
+		if err := r.positions.storeParked(ctx, true); err != nil {
+			return err
+		}
+		r.countsStored = time.Now()
+	}
+	found, err := r.positions.readStore(ctx)
+	if err != nil {
+		if faultOf(err).patience == never {
+			return err
+		}
+		return nil //nolint:nilerr // the next attempt may succeed
+	}
+	for i := range found.parked.requests {
+		if err := r.handle(ctx, &found.parked.requests[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handle handles a request, stores its result, and removes it.
+func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
+	if !r.handled(req.ID) {
+		result, err := r.release(ctx, req)
+		if err != nil {
+			return err
+		}
+		if result.Outcome != parking.Released { // otherwise it is stored with the set without the key
+			r.set.Finish(result)
+			if err := r.positions.storeParked(ctx, true); err != nil {
+				return err
+			}
+		}
+		r.log.InfoContext(ctx, "request for a parked key handled", slog.String("action", string(req.Action)),
+			slog.String("request", req.ID), slog.String("outcome", string(result.Outcome)), slog.Int("released", result.Released), slog.String("reason", result.Reason))
+	}
+	return r.positions.store.Write(ctx, req.ID, nil)
+}
+
+// handled reports whether a request has a result.
+func (r *releaser) handled(id string) bool {
+	for _, result := range r.set.Results() {
+		if result.Request == id {
+			return true
+		}
+	}
+	return false
+}
+
+// release does what a request asks for. An error is one after which the tenure cannot go on.
+func (r *releaser) release(ctx context.Context, req *parking.Request) (parking.Result, error) {
+	result := parking.Result{Request: req.ID, Outcome: parking.NoKey, At: time.Now().UTC()}
+	parked, ok := r.set.Find(req.Parking)
+	if !ok {
+		return result, nil
+	}
+	run := &releaseRun{releaser: r, parking: parked, request: req, next: make(map[int32]int64)}
+	err := run.run(ctx)
+	result.Released, result.At = run.released, time.Now().UTC()
+	if left, ok := r.set.Find(req.Parking); ok {
+		result.Left = left.Records
+	}
+	stopped, ok := errors.AsType[*releaseStoppedError](err)
+	switch {
+	case err == nil:
+		result.Outcome = parking.Released
+	case ctx.Err() != nil:
+		return result, context.Cause(ctx)
+	case ok:
+		result.Outcome, result.Reason = parking.Stopped, stopped.Error()
+		r.set.Stop(req.Parking, stopped.row, stopped.reason.Error())
+	case as[*unparkError](err):
+		return result, err
+	default:
+		result.Outcome, result.Reason = parking.Failed, err.Error()
+	}
+	return result, nil
+}
+
+// A releaseStoppedError says which record stops a release: it cannot be delivered.
+type releaseStoppedError struct {
+	row    parking.Row
+	reason error
+}
+
+// Error names the row and the reason.
+func (e *releaseStoppedError) Error() string { return fmt.Sprintf("%s: %v", e.row, e.reason) }
+
+// Unwrap returns the reason.
+func (e *releaseStoppedError) Unwrap() error { return e.reason }
+
+// An unparkError says that the set could not be stored.
+type unparkError struct{ error }
+
+// Unwrap returns the error of the store.
+func (e *unparkError) Unwrap() error { return e.error }
+
+// waitSettled waits until every record up to seq is acknowledged.
+func (r *releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for !r.tracker.AckedUpTo(seq) {
+		r.flush()
+		select {
+		case <-r.acked:
+		case <-timer.C:
+			return fmt.Errorf("%d records are unacknowledged for %s, and records of the key may be among them", r.tracker.Outstanding(), limit)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// pausePump waits until the pump is paused. It goes on when the result is called.
+func (r *releaser) pausePump(ctx context.Context) (resume func(), err error) {
+	timer := time.NewTimer(settleTimeout)
+	defer timer.Stop()
+	select {
+	case r.turn <- struct{}{}:
+		return func() { <-r.turn }, nil
+	case <-timer.C:
+		return nil, fmt.Errorf("the relay has been waiting for Kafka for %s", settleTimeout)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
