@@ -30,6 +30,9 @@ func (c *Config) Relay() (relay.Config, error) {
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
 	cfg.PositionTopic, cfg.DrainTimeout = c.PositionTopic, c.DrainTimeout
+	if c.OnBadRecord == park {
+		cfg.ParkedKeys = c.MaxParkedKeys
+	}
 	return cfg, nil
 }
 
@@ -51,7 +54,7 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 		Messages:       c.Outbox.Messages,
 		StartupTimeout: c.StartupTimeout,
 	}
-	if c.OnBadRecord == deadLetter {
+	if c.OnBadRecord != stop {
 		cfg.DeadLetterTopic, cfg.MissingTopicTimeout = c.DeadLetterTopic, c.MissingTopicTimeout
 	}
 	return cfg

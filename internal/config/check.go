@@ -30,6 +30,9 @@ func (c *Config) check() error {
 	if c.PositionTopic == c.DeadLetterTopic {
 		add(c.invalid("position_topic", "must not be the same topic as dead_letter_topic"))
 	}
+	if c.OnBadRecord == park && c.PositionTopic == "" {
+		add(c.invalid("on_bad_record", "park needs position_topic, where the relay stores which keys are parked"))
+	}
 	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
 	}

@@ -19,6 +19,7 @@ type Config struct {
 	Sink            Sink
 	Debezium        Debezium
 	OnBadRecord     string
+	MaxParkedKeys   int
 	DeadLetterTopic string
 
 	MissingTopicTimeout time.Duration

@@ -80,7 +80,7 @@ func TestEveryKind(t *testing.T) {
 			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 4 << 20, Records: 50_000},
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
-		OnBadRecord: "dead-letter", DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
+		OnBadRecord: "dead-letter", MaxParkedKeys: 1000, DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
 		MissingTopicTimeout: time.Minute,
 		StartupTimeout:      90 * time.Second, DrainTimeout: 25 * time.Second,
 		Log: Log{Level: "info", Format: "auto"}, Admin: Admin{Listen: "127.0.0.1:9187"},
@@ -173,7 +173,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "unknown key at the root that is near nothing",
 			file: "status_interval: soon",
-			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, dead_letter_topic, missing_topic_timeout, position_topic, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
+			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, max_parked_keys, dead_letter_topic, missing_topic_timeout, position_topic, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
 		},
 		{
 			name:    "unknown variables, and those that Kubernetes makes",

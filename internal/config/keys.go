@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -148,6 +149,7 @@ const (
 const (
 	stop       = "stop"
 	deadLetter = "dead-letter"
+	park       = "park"
 )
 
 // refill is the other value of source.on_slot_loss.
@@ -155,16 +157,21 @@ const refill = "refill"
 
 var processKeys = []key{
 	{
-		path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter},
-		doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14, or send it to `dead_letter_topic` and continue.",
+		path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter, park},
+		doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14; `dead-letter`: send it to `dead_letter_topic` and continue;" +
+			" or `park`: send it and every later record of its key there, until you [release the key](park.md). `park` needs `position_topic`.",
+	},
+	{
+		path: "max_parked_keys", kind: integer, min: 1, max: parking.MaxKeys, def: parking.MaxKeys,
+		doc: "With `on_bad_record: park`, how many keys may be parked. If one more key had to be parked, the relay stops with exit code 14.",
 	},
 	{
 		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic name",
-		doc: "Topic for dead letters, with `on_bad_record: dead-letter`. Its `max.message.bytes` should exceed that of the other topics: the relay truncates a larger dead letter to what identifies the row.",
+		doc: "Topic for dead letters, with `on_bad_record: dead-letter` or `park`. Its `max.message.bytes` should exceed that of the other topics: the relay truncates a larger dead letter to what identifies the row.",
 	},
 	{
 		path: "missing_topic_timeout", kind: duration, def: time.Minute,
-		doc: "With `on_bad_record: dead-letter`, how long a row waits for a topic that it chooses and that does not exist or may not be written, before it is a bad row." +
+		doc: "With `on_bad_record: dead-letter` or `park`, how long a row waits for a topic that it chooses and that does not exist or may not be written, before it is a bad row." +
 			" Rows wait less long if they would hold up others or a stop. A fixed `outbox.topic` is waited for without limit.",
 	},
 	{
