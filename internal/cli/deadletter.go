@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -21,9 +22,10 @@ import (
 func (a *app) deadLetter() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead-letter",
-		Short: "List, show and resend dead letters",
+		Short: "List, show, resend and release dead letters",
 		Long: `Dead-letter reads dead_letter_topic. With on_bad_record: dead-letter, the relay sends rows and records
-there that it cannot deliver. Fix the cause, then resend them.`,
+there that it cannot deliver. Fix the cause, then resend them. With on_bad_record: park, later records of
+the same key follow them; release or discard then unparks the key.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
   outbox-cdc dead-letter resend 0:42 -c outbox-cdc.yaml`,
 		RunE:                       command.Group,
@@ -31,9 +33,12 @@ there that it cannot deliver. Fix the cause, then resend them.`,
 		SuggestionsMinimumDistance: 2,
 		Args:                       command.Group,
 	}
-	cmd.AddCommand(a.deadLetterList(), a.deadLetterShow(), a.deadLetterResend())
+	cmd.AddCommand(a.deadLetterList(), a.deadLetterShow(), a.deadLetterResend(), a.deadLetterRelease(), a.deadLetterDiscard())
 	return cmd
 }
+
+// listedKeys is how many parked keys a list names.
+const listedKeys = 10
 
 // listLimit is the default of --limit.
 const listLimit = 100
@@ -51,7 +56,7 @@ the reason. It changes nothing. The Kafka user needs Read and Describe on the to
 	}
 	l := a.deadLetters(cmd)
 	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
-	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent")
+	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent or released")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := l.open(cmd.Context())
@@ -120,6 +125,7 @@ type deadLetters struct {
 	sending relay.Config
 	log     *slog.Logger
 	topic   *deadletter.Topic
+	parked  []parking.Parking // after a dead letter of a key that was parked was found
 }
 
 // deadLetters adds the flags that filter dead letters to cmd.
@@ -157,10 +163,31 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	l.log = command.NewLogger(l.cfg.Log, l.stderr)
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
+	l.filter.Parked = l.parkedKeys
 	if l.topic, err = deadletter.Open(ctx, l.sending.Sink, l.sending.DeadLetterTopic, l.log); err != nil {
 		return l.failed(err)
 	}
 	return nil
+}
+
+// parkedKeys returns the ids of the parked keys.
+func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]bool, error) {
+	ids := make(map[string]bool)
+	if l.sending.PositionTopic == "" {
+		return ids, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
+	defer cancel()
+	keys, err := relay.OpenParkedKeys(ctx, l.sending, l.log)
+	if err != nil {
+		return nil, err
+	}
+	found, _, err := keys.Read(ctx)
+	for _, p := range found.Parkings {
+		ids[p.ID] = true
+	}
+	l.parked = found.Parkings
+	return ids, errors.Join(err, keys.Close())
 }
 
 func (l *deadLetters) close() { _ = l.topic.Close() }
@@ -226,9 +253,17 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)
 	}
 	if resent > 0 {
-		line += fmt.Sprintf("; %d more were resent (--resent lists them)", resent)
+		line += fmt.Sprintf("; %d more were resent or released (--resent lists them)", resent)
 	}
 	fmt.Fprintln(l.stderr, line)
+	for i, p := range l.parked {
+		if i == listedKeys {
+			fmt.Fprintf(l.stderr, "%d more keys are parked\n", len(l.parked)-i)
+			return
+		}
+		fmt.Fprintf(l.stderr, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: outbox-cdc dead-letter release --key %s\n",
+			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), keyFlag(p.Key.Key))
+	}
 }
 
 func (l *deadLetters) show(ctx context.Context, raw, asJSON bool) error {

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+)
+
+const (
+	// releaseWait is the default of --wait.
+	releaseWait = time.Minute
+
+	// resultInterval is how often the command looks for the result of its request.
+	resultInterval = 500 * time.Millisecond
+)
+
+func (a *app) deadLetterRelease() *cobra.Command {
+	r := &releasing{app: a, action: parking.Release}
+	cmd := &cobra.Command{
+		Use:   "release --key key",
+		Short: "Send the dead letters of a parked key, then unpark it",
+		Long: `Release asks the running relay to send the dead letters of a parked key to their topic, in order, and then
+to unpark the key. Fix the cause of the first one before. No later record of the key overtakes them.
+
+Release files its request in position_topic and waits for the result. If a record cannot be delivered
+again, the relay stops there: that record and those after it stay parked, and release exits with 14. If
+no relay is running, the request stays filed, and the relay handles it at its next start; --withdraw
+removes it. The Kafka user needs the rights of the relay on position_topic.`,
+		Example: `  outbox-cdc dead-letter release --key order-42 -c outbox-cdc.yaml
+  outbox-cdc dead-letter release --key order-42 --topic outbox.event.order -c outbox-cdc.yaml`,
+		Args: command.NoArgs,
+	}
+	r.addFlags(cmd)
+	return cmd
+}
+
+func (a *app) deadLetterDiscard() *cobra.Command {
+	r := &releasing{app: a, action: parking.Discard}
+	cmd := &cobra.Command{
+		Use:   "discard --key key",
+		Short: "Drop the first dead letter of a parked key, and send the others",
+		Long: `Discard drops the first dead letter of a parked key and then does what release does with the others. Use
+it if the first record can never be delivered. Consumers never get that record; it stays in
+dead_letter_topic until that topic's retention removes it.
+
+If a later record cannot be delivered, it is the first one then, and the key stays parked.`,
+		Example: `  outbox-cdc dead-letter discard --key order-42 -c outbox-cdc.yaml
+  outbox-cdc dead-letter discard --key order-42 --yes -c outbox-cdc.yaml`,
+		Args: command.NoArgs,
+	}
+	r.addFlags(cmd)
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask for confirmation")
+	return cmd
+}
+
+// A releasing is one run of dead-letter release or discard.
+type releasing struct {
+	*app
+	settings   *command.Settings
+	action     parking.Action
+	key, topic string
+	id         string
+	wait       time.Duration
+	yes        bool
+	withdraw   bool
+	stdin      io.Reader
+
+	sending relay.Config
+	keys    *relay.ParkedKeys
+}
+
+func (r *releasing) addFlags(cmd *cobra.Command) {
+	r.settings = command.ConfigFlags(cmd, "brokers")
+	flags := cmd.Flags()
+	flags.StringVar(&r.key, "key", "", "`key` of the records, as dead-letter list prints it; 0x… is a key in hexadecimal")
+	flags.StringVar(&r.topic, "topic", "", "`topic` of the records, if the key is parked in several topics")
+	flags.StringVar(&r.id, "id", "", "`id` of the parked key in place of --key, as the live page and dead-letter list show it")
+	flags.DurationVar(&r.wait, "wait", releaseWait, "`time` to wait for the relay's result")
+	flags.BoolVar(&r.withdraw, "withdraw", false, "remove a filed request for the key, which no relay has handled yet")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if flags.Changed("key") == flags.Changed("id") {
+			return command.Usage(cmd, errors.New("name the key with --key or --id; dead-letter list shows the parked keys"))
+		}
+		r.stdin = cmd.InOrStdin()
+		return r.run(cmd.Context())
+	}
+}
+
+func (r *releasing) run(ctx context.Context) error {
+	cfg, err := r.settings.Load(r.environ)
+	if err != nil {
+		return command.Failed(err)
+	}
+	if r.sending, err = cfg.Sending(); err != nil {
+		return command.Failed(err)
+	}
+	if r.sending.PositionTopic == "" {
+		return mistake(errors.New("position_topic is empty, so no key can be parked"))
+	}
+	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
+	defer cancel()
+	if r.keys, err = relay.OpenParkedKeys(opening, r.sending, command.NewLogger(cfg.Log, r.stderr)); err != nil {
+		return r.failed(err)
+	}
+	defer func() { _ = r.keys.Close() }()
+	found, filed, err := r.keys.Read(opening)
+	if err != nil {
+		return r.failed(err)
+	}
+	parked, err := r.find(found.Parkings)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(filed, func(q parking.Request) bool { return q.Parking == parked.ID })
+	switch {
+	case r.withdraw && i < 0:
+		return r.outcome("nothing to withdraw", errors.New("no request is filed for the key"), relay.ExitUsage, "")
+	case r.withdraw:
+		if err := r.keys.Withdraw(ctx, filed[i].ID); err != nil {
+			return r.failed(err)
+		}
+		fmt.Fprintln(r.stdout, "request withdrawn")
+		return nil
+	case i >= 0:
+		return r.outcome("a request is filed already", fmt.Errorf("a request to %s the key was filed at %s, and no relay has handled it", filed[i].Action, at(filed[i].FiledAt)),
+			relay.ExitUnexpected, "start the relay, or remove the request with --withdraw")
+	case !r.confirm(parked):
+		return &command.ExitError{Err: errors.New("nothing was changed"), Exit: relay.ExitUsage, Next: "confirm with --yes"}
+	}
+	req := parking.Request{ID: uuid.NewString(), Action: r.action, Parking: parked.ID, FiledAt: time.Now().UTC()}
+	if err := r.keys.File(ctx, req); err != nil {
+		return r.failed(err)
+	}
+	return r.await(ctx, parked, req)
+}
+
+// find returns the parked key that the flags name.
+func (r *releasing) find(all []parking.Parking) (parking.Parking, error) {
+	named := slices.DeleteFunc(slices.Clone(all), func(p parking.Parking) bool {
+		if r.id != "" {
+			return !strings.HasPrefix(p.ID, r.id)
+		}
+		return r.topic != "" && p.Topic != r.topic || p.Key.Key != r.key && p.Key.Key != hexKey(r.key)
+	})
+	what := fmt.Sprintf("key %q", r.key)
+	if r.id != "" {
+		what = fmt.Sprintf("a key with the id %q", r.id)
+	}
+	switch len(named) {
+	case 1:
+		return named[0], nil
+	case 0:
+		return parking.Parking{}, r.outcome("not parked", fmt.Errorf("%s is not parked", what), relay.ExitUsage, fmt.Sprintf("%d keys are parked: outbox-cdc dead-letter list", len(all)))
+	}
+	var topics []string
+	for _, p := range named {
+		topics = append(topics, p.Topic)
+	}
+	return parking.Parking{}, r.outcome("several keys", fmt.Errorf("%s is parked in several topics: %s", what, strings.Join(topics, ", ")), relay.ExitUsage, "name one of them with --topic or --id")
+}
+
+// hexKey returns the key that text has in hexadecimal, or text.
+func hexKey(text string) string {
+	digits, ok := strings.CutPrefix(text, "0x")
+	if key, err := hex.DecodeString(digits); ok && err == nil {
+		return string(key)
+	}
+	return text
+}
+
+// confirm asks whether to drop a record.
+func (r *releasing) confirm(p parking.Parking) bool {
+	if r.action != parking.Discard || r.yes || !command.IsTerminal(r.stdin) || !command.IsTerminal(r.stderr) {
+		return r.action != parking.Discard || r.yes
+	}
+	fmt.Fprintf(r.stderr, "The first record of key %s in topic %s will never be delivered: %s, %s.\nDrop it and send the others? [y/N] ",
+		visible([]byte(p.Key.Key)), oneLine(p.Topic), p.Bad, oneLine(p.Reason))
+	answer, _ := bufio.NewReader(r.stdin).ReadString('\n')
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
+}
+
+// await waits for the result of a request, and prints it.
+func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Request) error {
+	waiting, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
+	ticker := time.NewTicker(resultInterval)
+	defer ticker.Stop()
+	for {
+		found, filed, err := r.keys.Read(waiting)
+		if err == nil {
+			if i := slices.IndexFunc(found.Results, func(res parking.Result) bool { return res.Request == req.ID }); i >= 0 {
+				return r.conclude(p, found.Results[i])
+			}
+			gone := !slices.ContainsFunc(filed, func(q parking.Request) bool { return q.ID == req.ID })
+			if gone && !slices.ContainsFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }) {
+				fmt.Fprintln(r.stdout, "the key is not parked any more")
+				return nil
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-waiting.Done():
+			return r.outcome("no result", fmt.Errorf("no relay has handled the request within %s", r.wait), relay.ExitUnexpected,
+				"the request stays filed: a running relay handles it within a second, and any other at its next start. To remove it: --withdraw")
+		}
+	}
+}
+
+// conclude prints the result of a request, and returns the error of the command.
+func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
+	switch res.Outcome {
+	case parking.Released:
+		fmt.Fprintf(r.stdout, "%d records sent to %s and acknowledged; the key is not parked any more\n", res.Released, p.Topic)
+		return nil
+	case parking.Stopped:
+		fmt.Fprintf(r.stdout, "%d records sent to %s and acknowledged\n", res.Released, p.Topic)
+		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), relay.ExitBadRecord,
+			fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --key %s", keyFlag(p.Key.Key)))
+	case parking.NoKey:
+		return r.outcome("not parked", errors.New("the key is not parked any more, or was parked again meanwhile"), relay.ExitUnexpected, "outbox-cdc dead-letter list")
+	case parking.Failed:
+	}
+	return r.outcome("not released", errors.New(oneLine(res.Reason)), relay.ExitUnexpected, "the key stays parked; fix the cause and run the same command again")
+}
+
+// keyFlag returns a key as an argument of --key, for a shell.
+func keyFlag(key string) string {
+	switch {
+	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+		return fmt.Sprintf("0x%x", key)
+	case key != "" && !strings.ContainsFunc(key, func(c rune) bool {
+		return c >= utf8.RuneSelf || !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '-' && c != '_' && c != '.'
+	}):
+		return key
+	}
+	return "'" + strings.ReplaceAll(key, "'", `'\''`) + "'"
+}
+
+func (r *releasing) outcome(what string, err error, exit int, next string) *command.ExitError {
+	return &command.ExitError{Err: err, Exit: exit, What: what, Object: "topic " + r.sending.PositionTopic, Next: next}
+}
+
+// failed returns the failure of a request to Kafka.
+func (r *releasing) failed(err error) *command.ExitError {
+	f := command.Failed(err)
+	f.Object = "topic " + r.sending.PositionTopic
+	return f
+}
