@@ -1,7 +1,5 @@
 package sink
 
-import "errors"
-
 // A TransactionalStore is a PositionStore whose broker stores a value and records in one transaction. Its
 // NextIdentity also ends the transaction of every Writer with a lower identity: after it has returned, Read returns
 // the values of those that were committed, and the others are aborted.
@@ -32,7 +30,3 @@ type TransactionalWriter interface {
 	// Records that no Commit follows before CloseSend are not delivered.
 	Commit(value []byte, committed func())
 }
-
-// ErrAborted: the transaction of a Writer was aborted, or its outcome is unknown. A Writer with the next identity can
-// continue from the newest value of the PositionStore.
-var ErrAborted = errors.New("the transaction was aborted")

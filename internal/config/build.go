@@ -29,7 +29,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
-	cfg.PositionTopic, cfg.DrainTimeout = c.PositionTopic, c.DrainTimeout
+	cfg.PositionTopic, cfg.DrainTimeout, cfg.ExactlyOnce = c.PositionTopic, c.DrainTimeout, c.Sink.Kafka.ExactlyOnce
 	if c.OnBadRecord == park {
 		cfg.ParkedKeys = c.MaxParkedKeys
 	}

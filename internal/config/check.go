@@ -13,6 +13,9 @@ import (
 // minLease is the least source.lease.
 const minLease = 2 * time.Second
 
+// minTransaction is the least sink.kafka.transaction_timeout. The relay commits far more often.
+const minTransaction = 10 * time.Second
+
 // check reads the secret files and reports keys that contradict each other.
 func (c *Config) check() error {
 	var errs []error
@@ -50,6 +53,11 @@ func (c *Config) check() error {
 	}
 	if c.Source.OnSlotLoss == refill && len(c.Outbox.Messages) > 0 {
 		add(c.invalid("source.on_slot_loss", "refill needs a table: the rows of outbox.messages are in the WAL only"))
+	}
+	if k := c.Sink.Kafka; k.ExactlyOnce && c.PositionTopic == "" {
+		add(c.invalid("sink.kafka.exactly_once", "needs position_topic, whose record belongs to each transaction"))
+	} else if k.TransactionTimeout < minTransaction {
+		add(c.invalid("sink.kafka.transaction_timeout", "found %s; the minimum is %s", k.TransactionTimeout, minTransaction))
 	}
 	for _, prefix := range c.Outbox.Messages {
 		switch {

@@ -43,6 +43,8 @@ func (c *Config) Kafka() (kafka.Config, error) {
 		WindowRecords:        k.Window.Records,
 		ConnectionsPerBroker: k.ConnectionsPerBroker,
 		MaxMessageBytes:      k.MaxMessageBytes,
+		ExactlyOnce:          k.ExactlyOnce,
+		TransactionTimeout:   k.TransactionTimeout,
 	}
 	if k.CreateTopics.Partitions != 0 {
 		cfg.CreateTopics = &kafka.TopicSpec{

@@ -52,6 +52,9 @@ func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.R
 		return &sendError{err}
 	}
 	p.counts.rows++
+	if p.groups != nil {
+		return p.groups.addRow(len(p.raw))
+	}
 	return nil
 }
 

@@ -73,8 +73,10 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	}
 	r.warnLostTail(ctx, found.position, server)
 	cause := errForeignClaim
-	if r.tenure != nil && r.tenure.id != s.id {
+	if t := r.tenure; t != nil && t.id != s.id {
 		cause = errOtherServer
+	} else if t != nil && t.life.Err() != nil {
+		cause = context.Cause(t.life)
 	}
 	r.endTenure(ctx, cause)
 	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
@@ -210,10 +212,18 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	case start == 0:
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
-	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
+	r.tenure = newTenure(r, s.id, start, r.newWriter)
 	r.tenure.pump.copy = planned
 	r.tenure.run(ctx)
 	return nil
+}
+
+// newWriter returns the writer of a tenure, after its claim.
+func (r *Relay) newWriter(cfg sink.WriterConfig) sink.Writer {
+	if store, ok := r.positions.store.(sink.TransactionalStore); ok && r.cfg.ExactlyOnce {
+		return store.NewTransactionalWriter(r.positions.writer, cfg)
+	}
+	return (*r.sink.Load()).NewWriter(cfg)
 }
 
 // endTenure abandons the current tenure, if there is one. The next tenure resends the records without an

@@ -75,6 +75,9 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	}
 	t.writer = newWriter(cfg)
 	t.pump.writer = t.writer
+	if w, ok := t.writer.(sink.TransactionalWriter); ok {
+		t.pump.groups = newGrouper(w, tracker, r.positions)
+	}
 	return t
 }
 
@@ -115,7 +118,13 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.run} {
+	tasks := []func(context.Context) error{t.pump.deadLetters.logNew, t.releaser.run}
+	if t.pump.groups == nil {
+		tasks = append(tasks, t.positions.run, t.checkOrder)
+	} else { // the writer stores positions, and the broker ends the transactions of earlier writers
+		tasks = append(tasks, t.positions.runReplacing)
+	}
+	for _, run := range tasks {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -240,7 +249,10 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	missing := "not recorded"
-	_, err := t.positions.writePosition(last)
+	var err error
+	if t.pump.groups == nil { // a transaction whose outcome is unknown may have a later position
+		_, err = t.positions.writePosition(last)
+	}
 	if s != nil {
 		if unconfirmed := s.close(ctx, errStopReading); err == nil && unconfirmed != nil {
 			missing, err = "not confirmed to Postgres", unconfirmed

@@ -22,6 +22,7 @@ const (
 // record. It continues after restarts of the brokers, and keeps no records.
 type Collector struct {
 	client *kgo.Client
+	ends   func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) // of what a consumer reads
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the reading goroutine has returned and the client is closed
 
@@ -52,6 +53,21 @@ func (c *Cluster) Collect(tb testing.TB, f func(*kgo.Record), topics ...string) 
 	return collector
 }
 
+// CollectCommitted is like Collect for a consumer that reads only committed records. It
+// must not interleave open transactions of several producers in a partition.
+func (c *Cluster) CollectCommitted(tb testing.TB, f func(*kgo.Record), topics ...string) *Collector {
+	tb.Helper()
+	collector := c.collect(tb, dataOnly(f), topics, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	collector.ends = kadm.NewClient(collector.client).ListCommittedOffsets
+	tb.Cleanup(func() {
+		collector.Stop()
+		if collector.err != nil {
+			tb.Errorf("collect %v: %v", topics, collector.err)
+		}
+	})
+	return collector
+}
+
 func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string, opts ...kgo.Opt) *Collector {
 	tb.Helper()
 	client, err := kgo.NewClient(c.clientOpts(append([]kgo.Opt{
@@ -67,7 +83,7 @@ func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string, o
 	}
 	ctx, cancel := context.WithCancel(tb.Context())
 	collector := &Collector{
-		client: client, cancel: cancel, done: make(chan struct{}),
+		client: client, ends: kadm.NewClient(client).ListEndOffsets, cancel: cancel, done: make(chan struct{}),
 		next: make(map[partition]int64), progress: make(chan struct{}),
 	}
 	go collector.read(ctx, f)
@@ -182,7 +198,7 @@ func (c *Collector) CatchUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list start offsets: %w", err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topics...)
+	ends, err := c.ends(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("list end offsets: %w", err)
 	}
