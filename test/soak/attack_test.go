@@ -46,6 +46,7 @@ func (s *soak) explain(strike Strike) {
 	switch { // nothing else may be a duplicate
 	case refilled != nil:
 		explain = func() int { return refilled() + s.confirms.Again() - before }
+	case s.cfg.exactly:
 	case forgets || len(s.relays) > 1: // another relay knows only the position record, and resends what comes after it
 		explain = func() int { return s.confirms.Again() - before }
 	}

@@ -1,13 +1,17 @@
 package soak
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // fakeWeights are the attacks that need no broker of its own process.
@@ -31,11 +35,12 @@ func onProduce(fake *kfake.Cluster, f func(*kmsg.ProduceRequest) (kmsg.Response,
 // Where in a batch: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, …
 const (
 	batchChecksum = 17
-	batchCovered  = 21 // by the checksum, to the end
+	batchCovered  = 21 // by the checksum, to the end; it begins with the attributes
 	batchFirst    = 27
 	batchLatest   = 35
 	batchProducer = 43
 	batchEpoch    = 51
+	batchCount    = 57
 )
 
 // rewrite calls f to change each batch of a request, and corrects the checksums.
@@ -59,6 +64,41 @@ func stampBatches(fake *kfake.Cluster) {
 			span := binary.BigEndian.Uint64(b[batchLatest:]) - binary.BigEndian.Uint64(b[batchFirst:])
 			binary.BigEndian.PutUint64(b[batchFirst:], uint64(now)-span)
 			binary.BigEndian.PutUint64(b[batchLatest:], uint64(now))
+		})
+		return nil, false
+	})
+}
+
+// positionOutside stores the position record of a transaction outside of it.
+func positionOutside(fake *kfake.Cluster) {
+	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
+		rewrite(positionsOf(req), func(b []byte) {
+			binary.BigEndian.PutUint16(b[batchCovered:], 0)
+			for i := batchProducer; i < batchCount; i++ { // producer id, epoch and sequence: none
+				b[i] = 0xff
+			}
+		})
+		return nil, false
+	})
+}
+
+// positionsOf returns the part of a request that is for the position topic. The batches are those of req.
+func positionsOf(req *kmsg.ProduceRequest) *kmsg.ProduceRequest {
+	part := *req
+	part.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.ProduceRequestTopic) bool { return t.Topic != relay.PositionTopic })
+	return &part
+}
+
+// positionUnstored stores the position record of a transaction under another name.
+func positionUnstored(fake *kfake.Cluster) {
+	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
+		if req.TransactionID == nil {
+			return nil, false
+		}
+		rewrite(positionsOf(req), func(b []byte) {
+			if i := bytes.Index(b, []byte(soakSlot+"/")); i >= 0 {
+				b[i]++ // another relay's name
+			}
 		})
 		return nil, false
 	})

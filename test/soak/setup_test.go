@@ -91,6 +91,7 @@ type soakConfig struct {
 	relays     int           // 0: one
 	missing    bool          // one of the topics is missing until the last strike
 	refill     bool          // the slot may be lost, and the relays refill the gap
+	exactly    bool          // the relay has exactly_once, and the oracle reads only committed records
 	heldWithin time.Duration // for how long the slot may be free; 0: no limit
 	settings   string        // lines of the relay's configuration
 	twins      int           // see [Writers]; 0: soakTwins
@@ -135,7 +136,12 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	if cfg.missing {
 		collected = append(slices.Clone(s.topics), topicPrefix+missingRoute)
 	}
-	s.collector = s.kafka.Collect(t, s.record, collected...)
+	if cfg.exactly {
+		cfg.settings += rig.ExactlyOnce
+		s.collector = s.kafka.CollectCommitted(t, s.record, collected...)
+	} else {
+		s.collector = s.kafka.Collect(t, s.record, collected...)
+	}
 	for _, r := range s.relays {
 		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + r.name
 		r.config = rig.WriteConfig(t, dsn, r.toKafka.Addr(), soakSlot, topic, cfg.settings)

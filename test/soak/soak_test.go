@@ -32,7 +32,7 @@ const largePayloads = 16
 // the same seed the same strikes come, though not at the same instants.
 func TestSoak(t *testing.T) {
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_SOAK", 6)
-	s := newSoak(t, soakConfig{})
+	s := newSoak(t, soakConfig{exactly: exactlyOnce(t)})
 	s.run(t, cycles, DefaultWeights())
 	s.report(t)
 	s.complain(t)
@@ -43,10 +43,16 @@ func TestSoak(t *testing.T) {
 // strikes.
 func TestSoakTwoRelays(t *testing.T) {
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_TAKEOVERS", 10)
-	s := newSoak(t, soakConfig{relays: 2})
+	s := newSoak(t, soakConfig{relays: 2, exactly: exactlyOnce(t)})
 	s.run(t, cycles, TakeoverWeights())
 	s.report(t)
 	s.complain(t)
+}
+
+// exactlyOnce reports whether the relays of a soak have exactly_once.
+func exactlyOnce(t *testing.T) bool {
+	t.Helper()
+	return rig.EnvInt(t, "OUTBOX_TEST_EXACTLY_ONCE", 0) != 0
 }
 
 // complain fails the test with the first few violations, and says what was done before.
