@@ -62,6 +62,7 @@ func mechanism(s *kafka.SASL) sasl.Mechanism {
 func kafkaSettings(k config.Kafka) map[string]any {
 	full := map[string]any{
 		"sink.kafka.connections_per_broker": k.ConnectionsPerBroker,
+		"sink.kafka.exactly_once":           k.ExactlyOnce,
 		"sink.kafka.window.bytes":           k.Window.Bytes,
 		"sink.kafka.window.records":         k.Window.Records,
 	}

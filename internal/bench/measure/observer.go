@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An observer consumes all records that are written to the topics from now on, and passes them to a checker. It
+// An observer consumes all committed records that are written to the topics from now on, and passes them to a checker. It
 // shares the machine with the contenders, so it is cheap: no group, large fetches, reused memory.
 type observer struct {
 	client *kgo.Client
@@ -58,7 +58,8 @@ func (w *Workbench) observe(ctx context.Context, p plan, onRow func(row int, at 
 	fetching := &firstFetch{begun: make(chan struct{})}
 	client, err := w.servers.newClient(ctx,
 		kgo.ConsumePartitions(offsets.KOffsets()), kgo.WithHooks(fetching), kgo.WithPools(&recordPool{}), kgo.DisableFetchCRCValidation(),
-		kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchPartitionBytes))
+		kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords()) // finish needs the offsets of control records
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,9 @@ func (o *observer) poll(ctx context.Context) error {
 			o.next[partition{p.Topic, p.Partition}] = p.Records[n-1].Offset + 1
 		}
 		for _, r := range p.Records {
-			o.enter(r, now)
+			if !r.Attrs.IsControl() {
+				o.enter(r, now)
+			}
 			r.Recycle()
 		}
 	})
