@@ -66,8 +66,11 @@ func (s *Server) boot(ctx context.Context, cfg Config) error {
 		return err
 	}
 	makeData := s.initdb
-	if cfg.Data != nil {
+	switch {
+	case cfg.Data != nil:
 		makeData = func(context.Context) error { return s.copyData(cfg.Data) }
+	case cfg.Upgrade != nil:
+		makeData = func(ctx context.Context) error { return s.upgrade(ctx, cfg.Upgrade) }
 	}
 	if err := makeData(ctx); err != nil {
 		return err
@@ -91,8 +94,11 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 }
 
 func (s *Server) initdb(ctx context.Context) error {
-	err := s.dir.Run(ctx, s.command("initdb", "--pgdata", s.DataDir(), "--username", superuser,
-		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"))
+	args := []string{"--pgdata", s.DataDir(), "--username", superuser, "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"}
+	if s.install.Major >= 18 {
+		args = append(args, "--no-data-checksums") // as before 18, so that every version can be upgraded
+	}
+	err := s.dir.Run(ctx, s.command("initdb", args...))
 	if err != nil {
 		return fmt.Errorf("run initdb: %w\n%s", err, s.log)
 	}
@@ -204,6 +210,9 @@ type Config struct {
 	// If Data is not nil, Start calls it instead of initdb. Data creates dir
 	// as a copy of another server's data directory.
 	Data func(dir string) error
+	// If Upgrade is not nil, Start shuts that server down, and pg_upgrade gives the new server its data. Both
+	// installs must be complete: see [Install.Upgrades].
+	Upgrade *Server
 	// log receives the output of the server and of initdb. LogTail returns the
 	// end of that output even if log is nil.
 	log io.Writer

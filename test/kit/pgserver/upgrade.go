@@ -1,0 +1,35 @@
+package pgserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+// Upgrades reports whether the install has the programs of pg_upgrade, for a server that is upgraded from it or
+// to it. Fetch downloads them for no version.
+func (i Install) Upgrades() bool {
+	for _, name := range []string{"pg_upgrade", "pg_controldata", "pg_dump", "pg_restore", "psql", "vacuumdb"} {
+		if _, err := os.Stat(i.program(name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// upgrade creates the data directory from that of old, which ends.
+// https://www.postgresql.org/docs/current/pgupgrade.html
+func (s *Server) upgrade(ctx context.Context, old *Server) error {
+	if err := s.initdb(ctx); err != nil {
+		return err
+	}
+	if err := old.Shutdown(ctx); err != nil {
+		return err
+	}
+	err := s.dir.Run(ctx, s.command("pg_upgrade", "--username", superuser, "--socketdir", s.socketDir(),
+		"--old-bindir", old.install.BinDir, "--new-bindir", s.install.BinDir, "--old-datadir", old.DataDir(), "--new-datadir", s.DataDir()))
+	if err != nil {
+		return fmt.Errorf("run pg_upgrade from %s to %s: %w\n%s", old.install, s.install, err, s.log)
+	}
+	return nil
+}
