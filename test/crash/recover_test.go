@@ -16,7 +16,7 @@ import (
 // Recover uses the newest earlier snapshot, and every row of the new primary arrives in order.
 func TestRecoverAfterFailover(t *testing.T) {
 	t.Parallel()
-	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 		p := newPair(t, srv.Install(), nil, nil)
 		process := p.Run(t)
 		p.Load.Run(t.Context(), t, 500)
@@ -56,7 +56,7 @@ func TestRecoverAfterFailover(t *testing.T) {
 // primary. It names the server and changes nothing.
 func TestRecoverRefusesAnotherHistory(t *testing.T) {
 	t.Parallel()
-	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 		p := newPair(t, srv.Install(), nil, nil)
 		p.replayed(t)
 		p.between.Partition()

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -43,6 +41,17 @@ func runRecover(t *testing.T, r *rig.Rig, code int, flags []string, says ...stri
 func dropSlot(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	r.DB.Exec(t, rig.DropSlot(r.Slot))
+}
+
+// onNewest runs f as a subtest for the two newest versions, each with a server of its own: a new slot waits for
+// every open transaction of the server.
+func onNewest(t *testing.T, f func(t *testing.T, r *rig.Rig)) {
+	t.Helper()
+	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
+		t.Parallel()
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		f(t, rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)))
+	})
 }
 
 // now is the server's time.
@@ -100,8 +109,7 @@ func settleRefill(t *testing.T, r *rig.Rig, duplicates int) {
 // delivered, and the next run continues without a gap, while rows are written all the time.
 func TestRecoverDroppedSlot(t *testing.T) {
 	t.Parallel()
-	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir})), kafkatest.Broker(t))
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
 		runRecover(t, r, relay.ExitSlotInUse, nil, "stop that relay first")
 		var lost time.Time
@@ -131,19 +139,20 @@ func TestRecoverDroppedSlot(t *testing.T) {
 // Somebody has created the slot again and skipped rows: recover refills them, too.
 func TestRecoverRecreatedSlot(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	deliverAndStop(t, r, 500)
-	lost := now(t, r)
-	dropSlot(t, r)
-	r.Load.Run(t.Context(), t, 500)
-	if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
-		t.Fatalf("setup: exit code %d\n%s", code, out)
-	}
-	r.Load.Run(t.Context(), t, 500)
-	r.Refused(t, relay.ExitContinuity, "re-created", "outbox-cdc recover")
-	runRecover(t, r, relay.ExitOK, nil, "re-created", "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r, refillDuplicates(t, r, lost))
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		deliverAndStop(t, r, 500)
+		lost := now(t, r)
+		dropSlot(t, r)
+		r.Load.Run(t.Context(), t, 500)
+		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
+			t.Fatalf("setup: exit code %d\n%s", code, out)
+		}
+		r.Load.Run(t.Context(), t, 500)
+		r.Refused(t, relay.ExitContinuity, "re-created", "outbox-cdc recover")
+		runRecover(t, r, relay.ExitOK, nil, "re-created", "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r, refillDuplicates(t, r, lost))
+	})
 }
 
 // A refill that is killed or stopped continues: until it is done, nothing else is sent, and rows that are
@@ -152,31 +161,32 @@ func TestRecoverInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := rig.NewOwn(t)
-			deliverAndStop(t, r, 500)
-			lost := now(t, r)
-			dropSlot(t, r)
-			r.Load.Giant(t.Context(), t, 200_000)
-			first := rig.Start(t, "recover", "-c", r.Config)
-			first.Logged(t, "refill started")
-			rig.WaitFor(t, 20*time.Second, "acknowledged rows in the position record", func() bool { return r.Recorded(t).Open.Rows > 0 })
-			first.Signal(t, end)
-			first.Exit(t, 30*time.Second)
-			record := r.Recorded(t)
-			if record.Refill == nil || strings.Contains(first.Stderr.String(), "refill finished") {
-				t.Fatal("the refill was finished before it could be interrupted")
-			}
-			r.Load.Run(t.Context(), t, 500)
-			r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
-			before := len(refilled(t, r))
-			runRecover(t, r, relay.ExitOK, nil, "was interrupted", "Refilled: ")
-			r.GoesOn(t)
-			repeated := before - int(record.Open.Rows) // unrecorded when it was interrupted
-			t.Logf("%d rows were sent by the first, %d of them recorded", before, record.Open.Rows)
-			settleRefill(t, r, refillDuplicates(t, r, lost)+repeated)
-			if after := len(refilled(t, r)); after >= 200_000+before {
-				t.Errorf("%d refilled records after %d by the first", after, before)
-			}
+			onNewest(t, func(t *testing.T, r *rig.Rig) {
+				deliverAndStop(t, r, 500)
+				lost := now(t, r)
+				dropSlot(t, r)
+				r.Load.Giant(t.Context(), t, 200_000)
+				first := rig.Start(t, "recover", "-c", r.Config)
+				first.Logged(t, "refill started")
+				rig.WaitFor(t, 20*time.Second, "acknowledged rows in the position record", func() bool { return r.Recorded(t).Open.Rows > 0 })
+				first.Signal(t, end)
+				first.Exit(t, 30*time.Second)
+				record := r.Recorded(t)
+				if record.Refill == nil || strings.Contains(first.Stderr.String(), "refill finished") {
+					t.Fatal("the refill was finished before it could be interrupted")
+				}
+				r.Load.Run(t.Context(), t, 500)
+				r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
+				before := len(refilled(t, r))
+				runRecover(t, r, relay.ExitOK, nil, "was interrupted", "Refilled: ")
+				r.GoesOn(t)
+				repeated := before - int(record.Open.Rows) // unrecorded when it was interrupted
+				t.Logf("%d rows were sent by the first, %d of them recorded", before, record.Open.Rows)
+				settleRefill(t, r, refillDuplicates(t, r, lost)+repeated)
+				if after := len(refilled(t, r)); after >= 200_000+before {
+					t.Errorf("%d refilled records after %d by the first", after, before)
+				}
+			})
 		})
 	}
 }
@@ -221,28 +231,32 @@ func TestRecoverInvalidatedSlot(t *testing.T) {
 // open: recover waits for its end, and the keys keep their order.
 func TestRecoverRowsInFlight(t *testing.T) {
 	t.Parallel()
-	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
-	keys := []string{"in-flight-1", "in-flight-2"}
-	r.Load.Transaction(t.Context(), t, keys, func(_ pgx.Tx, put func(n int) error) error { return put(100) })
-	rig.Must(t, fault.Wait(t.Context(), 1))
-	var recovering *rig.Process
-	r.Load.Transaction(t.Context(), t, keys, func(_ pgx.Tx, put func(n int) error) error {
-		rig.Must(t, put(100))
-		dropSlot(t, r)
-		process.Fails(t, relay.ExitSlotLost, r.Slot)
-		fault.Remove()
-		recovering = rig.Start(t, "recover", "-c", r.Config)
-		awaitBlockedCreation(t, r)
-		return put(100)
+	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
+		t.Parallel()
+		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
+		process := r.Run(t)
+		r.Deliver(t, 500)
+		awaitSnapshot(t, r)
+		fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
+		keys := []string{"in-flight-1", "in-flight-2"}
+		r.Load.Transaction(t.Context(), t, keys, func(_ pgx.Tx, put func(n int) error) error { return put(100) })
+		rig.Must(t, fault.Wait(t.Context(), 1))
+		var recovering *rig.Process
+		r.Load.Transaction(t.Context(), t, keys, func(_ pgx.Tx, put func(n int) error) error {
+			rig.Must(t, put(100))
+			dropSlot(t, r)
+			process.Fails(t, relay.ExitSlotLost, r.Slot)
+			fault.Remove()
+			recovering = rig.Start(t, "recover", "-c", r.Config)
+			awaitBlockedCreation(t, r)
+			return put(100)
+		})
+		recovering.Fails(t, relay.ExitOK, "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r, 500)
 	})
-	recovering.Fails(t, relay.ExitOK, "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r, 500)
 }
 
 // awaitBlockedCreation waits until the creation of a slot waits for an open transaction.
@@ -256,129 +270,133 @@ func awaitBlockedCreation(t *testing.T, r *rig.Rig) {
 // A partitioned table is read through its root: the rows of a key keep their order across partitions.
 func TestRecoverPartitionedTable(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	for _, args := range [][]string{{"migrate", "down"}, {"migrate", "up", "--partitioned"}} {
-		if out, code := rig.Command(t, append(args, "--dsn", r.DB.DSN)...); code != 0 {
-			t.Fatalf("%v: exit code %d\n%s", args, code, out)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		for _, args := range [][]string{{"migrate", "down"}, {"migrate", "up", "--partitioned"}} {
+			if out, code := rig.Command(t, append(args, "--dsn", r.DB.DSN)...); code != 0 {
+				t.Fatalf("%v: exit code %d\n%s", args, code, out)
+			}
 		}
-	}
-	r.DB.Exec(t, `ALTER TABLE outbox ALTER created_at SET DEFAULT now() - (random() * 3)::int * interval '1 day'`)
-	deliverAndStop(t, r, 500)
-	dropSlot(t, r)
-	r.Load.Run(t.Context(), t, 2000)
-	if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(DISTINCT tableoid)::int FROM outbox`); n < 2 {
-		t.Fatalf("the rows are in %d partitions", n)
-	}
-	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = false)`)
-	runRecover(t, r, relay.ExitContinuity, nil, "publish_via_partition_root = true", "nothing was changed")
-	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = true)`)
-	runRecover(t, r, relay.ExitOK, nil, "rows of public.outbox", "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r, 500)
+		r.DB.Exec(t, `ALTER TABLE outbox ALTER created_at SET DEFAULT now() - (random() * 3)::int * interval '1 day'`)
+		deliverAndStop(t, r, 500)
+		dropSlot(t, r)
+		r.Load.Run(t.Context(), t, 2000)
+		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(DISTINCT tableoid)::int FROM outbox`); n < 2 {
+			t.Fatalf("the rows are in %d partitions", n)
+		}
+		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = false)`)
+		runRecover(t, r, relay.ExitContinuity, nil, "publish_via_partition_root = true", "nothing was changed")
+		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = true)`)
+		runRecover(t, r, relay.ExitOK, nil, "rows of public.outbox", "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r, 500)
+	})
 }
 
 // Every table is refilled, each in its own order.
 func TestRecoverSeveralTables(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	r.Collector.Stop() // its ledger knows one table
-	if out, code := rig.Command(t, "migrate", "up", "--table", "second", "--dsn", r.DB.DSN); code != 0 {
-		t.Fatalf("migrate: exit code %d\n%s", code, out)
-	}
-	tables := []string{"--set", "outbox.tables=outbox,second"}
-	fill := func(from, to int) {
-		for _, table := range []string{"outbox", "second"} {
-			r.DB.Exec(t, `INSERT INTO `+table+` (id, aggregatetype, aggregateid, type, payload)
-				SELECT gen_random_uuid(), 'order', $1 || n % 7, 'T', jsonb_build_object('n', n) FROM generate_series($2::int, $3::int) n ORDER BY n`, table, from, to)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		r.Collector.Stop() // its ledger knows one table
+		if out, code := rig.Command(t, "migrate", "up", "--table", "second", "--dsn", r.DB.DSN); code != 0 {
+			t.Fatalf("migrate: exit code %d\n%s", code, out)
 		}
-	}
-	process := r.Run(t, tables...)
-	fill(1, 500)
-	awaitSnapshot(t, r)
-	r.Confirmed(t, 30*time.Second)
-	process.Terminate(t)
-	dropSlot(t, r)
-	fill(501, 1000)
-	for _, table := range []string{"outbox", "second"} { // how rows lie there is no order
-		r.DB.Exec(t, `UPDATE `+table+` SET created_at = created_at WHERE position % 3 = 0`)
-	}
-	runRecover(t, r, relay.ExitOK, append(tables, "--dry-run"), "rows of public.outbox", "rows of public.second")
-	runRecover(t, r, relay.ExitOK, tables, "Refilled: ")
-	process = r.Run(t, tables...)
-	fill(1001, 1100)
-	r.Confirmed(t, 30*time.Second)
-	process.Terminate(t)
-	seen := map[string]bool{}
-	var first []*kgo.Record
-	for _, rec := range r.Kafka.ReadAll(t, r.Topic) {
-		if id := rig.Header(rec, "id"); !seen[id] {
-			seen[id] = true
-			first = append(first, rec)
+		tables := []string{"--set", "outbox.tables=outbox,second"}
+		fill := func(from, to int) {
+			for _, table := range []string{"outbox", "second"} {
+				r.DB.Exec(t, `INSERT INTO `+table+` (id, aggregatetype, aggregateid, type, payload)
+					SELECT gen_random_uuid(), 'order', $1 || n % 7, 'T', jsonb_build_object('n', n) FROM generate_series($2::int, $3::int) n ORDER BY n`, table, from, to)
+			}
 		}
-	}
-	ascending(t, first)
-	if len(first) != 2200 {
-		t.Errorf("%d rows have arrived, want 2200", len(first))
-	}
+		process := r.Run(t, tables...)
+		fill(1, 500)
+		awaitSnapshot(t, r)
+		r.Confirmed(t, 30*time.Second)
+		process.Terminate(t)
+		dropSlot(t, r)
+		fill(501, 1000)
+		for _, table := range []string{"outbox", "second"} { // how rows lie there is no order
+			r.DB.Exec(t, `UPDATE `+table+` SET created_at = created_at WHERE position % 3 = 0`)
+		}
+		runRecover(t, r, relay.ExitOK, append(tables, "--dry-run"), "rows of public.outbox", "rows of public.second")
+		runRecover(t, r, relay.ExitOK, tables, "Refilled: ")
+		process = r.Run(t, tables...)
+		fill(1001, 1100)
+		r.Confirmed(t, 30*time.Second)
+		process.Terminate(t)
+		seen := map[string]bool{}
+		var first []*kgo.Record
+		for _, rec := range r.Kafka.ReadAll(t, r.Topic) {
+			if id := rig.Header(rec, "id"); !seen[id] {
+				seen[id] = true
+				first = append(first, rec)
+			}
+		}
+		ascending(t, first)
+		if len(first) != 2200 {
+			t.Errorf("%d rows have arrived, want 2200", len(first))
+		}
+	})
 }
 
 // If old rows were removed, undelivered ones may be among them: recover refuses unless the operator says
 // that none is. Prune removes nothing while the slot is lost, and everything that was refilled later.
 func TestRecoverPrunedRows(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	rig.WaitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
-		return pgtest.QueryRow[bool](t, r.DB, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, r.Recorded(t).Snapshots[0].Text)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		process := r.Run(t)
+		r.Deliver(t, 500)
+		awaitSnapshot(t, r)
+		rig.WaitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
+			return pgtest.QueryRow[bool](t, r.DB, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, r.Recorded(t).Snapshots[0].Text)
+		})
+		process.Terminate(t)
+		dropSlot(t, r)
+		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
+		r.Load.Run(t.Context(), t, 500)
+		const rows = `SELECT count(*)::int FROM outbox`
+		before := pgtest.QueryRow[int](t, r.DB, rows)
+		if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != relay.ExitSlotLost || pgtest.QueryRow[int](t, r.DB, rows) != before {
+			t.Errorf("prune without a slot: exit code %d\n%s", code, out)
+		}
+		r.DB.Exec(t, `DELETE FROM outbox WHERE pg_visible_in_snapshot(xid, $1::pg_snapshot)`, r.Recorded(t).Snapshots[0].Text)
+		record := r.Recorded(t)
+		runRecover(t, r, relay.ExitContinuity, nil, `table "public"."outbox" has no delivered row`, "--assume-unpruned", "nothing was changed")
+		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 || r.Recorded(t).Claim != record.Claim {
+			t.Errorf("%d slots, recorded is %+v", n, r.Recorded(t))
+		}
+		runRecover(t, r, relay.ExitOK, []string{"--assume-unpruned"}, "Refilled: ")
+		process = r.Run(t)
+		r.Arrived(t, 30*time.Second)
+		r.Confirmed(t, 30*time.Second)
+		settleRefill(t, r, 0)
+		if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != 0 || pgtest.QueryRow[int](t, r.DB, rows) != 0 {
+			t.Errorf("prune after the refill: exit code %d\n%s", code, out)
+		}
+		process.Terminate(t)
 	})
-	process.Terminate(t)
-	dropSlot(t, r)
-	runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
-	r.Load.Run(t.Context(), t, 500)
-	const rows = `SELECT count(*)::int FROM outbox`
-	before := pgtest.QueryRow[int](t, r.DB, rows)
-	if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != relay.ExitSlotLost || pgtest.QueryRow[int](t, r.DB, rows) != before {
-		t.Errorf("prune without a slot: exit code %d\n%s", code, out)
-	}
-	r.DB.Exec(t, `DELETE FROM outbox WHERE pg_visible_in_snapshot(xid, $1::pg_snapshot)`, r.Recorded(t).Snapshots[0].Text)
-	record := r.Recorded(t)
-	runRecover(t, r, relay.ExitContinuity, nil, `table "public"."outbox" has no delivered row`, "--assume-unpruned", "nothing was changed")
-	if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 || r.Recorded(t).Claim != record.Claim {
-		t.Errorf("%d slots, recorded is %+v", n, r.Recorded(t))
-	}
-	runRecover(t, r, relay.ExitOK, []string{"--assume-unpruned"}, "Refilled: ")
-	process = r.Run(t)
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
-	settleRefill(t, r, 0)
-	if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != 0 || pgtest.QueryRow[int](t, r.DB, rows) != 0 {
-		t.Errorf("prune after the refill: exit code %d\n%s", code, out)
-	}
-	process.Terminate(t)
 }
 
 // A table that does not say which transaction wrote a row, or in which order, is refused before anything is
 // changed, and so is a relay without a record or a right.
 func TestRecoverRefuses(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	runRecover(t, r, relay.ExitContinuity, nil, "has no position record")
-	deliverAndStop(t, r, 500)
-	dropSlot(t, r)
-	r.DB.Exec(t, `CREATE ROLE reader LOGIN REPLICATION`)
-	reader := strings.Replace(r.DB.DSN, "//postgres@", "//reader@", 1)
-	runRecover(t, r, relay.ExitSource, []string{"--dsn", reader}, `GRANT SELECT ON "public"."outbox"`)
-	r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN position`)
-	runRecover(t, r, relay.ExitContinuity, nil, `ALTER TABLE "public"."outbox" ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY`)
-	r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP DEFAULT`)
-	runRecover(t, r, relay.ExitContinuity, nil, `ALTER COLUMN xid SET DEFAULT pg_current_xact_id()`)
-	r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN xid, ADD COLUMN xid bigint`)
-	runRecover(t, r, relay.ExitContinuity, nil, `RENAME COLUMN xid`, `ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()`)
-	if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
-		t.Errorf("%d slots", n)
-	}
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		runRecover(t, r, relay.ExitContinuity, nil, "has no position record")
+		deliverAndStop(t, r, 500)
+		dropSlot(t, r)
+		r.DB.Exec(t, `CREATE ROLE reader LOGIN REPLICATION`)
+		reader := strings.Replace(r.DB.DSN, "//postgres@", "//reader@", 1)
+		runRecover(t, r, relay.ExitSource, []string{"--dsn", reader}, `GRANT SELECT ON "public"."outbox"`)
+		r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN position`)
+		runRecover(t, r, relay.ExitContinuity, nil, `ALTER TABLE "public"."outbox" ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY`)
+		r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP DEFAULT`)
+		runRecover(t, r, relay.ExitContinuity, nil, `ALTER COLUMN xid SET DEFAULT pg_current_xact_id()`)
+		r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN xid, ADD COLUMN xid bigint`)
+		runRecover(t, r, relay.ExitContinuity, nil, `RENAME COLUMN xid`, `ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()`)
+		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
+			t.Errorf("%d slots", n)
+		}
+	})
 }
 
 // Check says which table cannot be refilled, and the statement that it prints makes it one that can be.
@@ -413,117 +431,121 @@ var refillOnLoss = []string{"--set", "source.on_slot_loss=refill"}
 // somebody has created it again, and whether it streams or not.
 func TestRefillOnSlotLoss(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	process := r.Run(t, refillOnLoss...)
-	duplicates := 0
-	rig.UnderLoad(t, r, func() {
-		for i := range 3 {
-			r.Progress(t)
-			awaitSnapshot(t, r)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		process := r.Run(t, refillOnLoss...)
+		duplicates := 0
+		rig.UnderLoad(t, r, func() {
+			for i := range 3 {
+				r.Progress(t)
+				awaitSnapshot(t, r)
+				dropSlot(t, r)
+				lost := now(t, r)
+				process.LoggedTimes(t, "refill finished", i+1)
+				r.Progress(t)
+				duplicates += refillDuplicates(t, r, lost)
+			}
+			process.Terminate(t)
 			dropSlot(t, r)
 			lost := now(t, r)
-			process.LoggedTimes(t, "refill finished", i+1)
+			process = r.Run(t, refillOnLoss...)
 			r.Progress(t)
 			duplicates += refillDuplicates(t, r, lost)
-		}
-		process.Terminate(t)
-		dropSlot(t, r)
-		lost := now(t, r)
-		process = r.Run(t, refillOnLoss...)
-		r.Progress(t)
-		duplicates += refillDuplicates(t, r, lost)
-		process.Terminate(t)
+			process.Terminate(t)
 
-		lost = now(t, r)
-		dropSlot(t, r)
-		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
-			t.Fatalf("setup: exit code %d\n%s", code, out)
-		}
-		process = r.Run(t, refillOnLoss...)
-		process.Logged(t, "re-created by somebody else")
-		r.Progress(t)
-		duplicates += refillDuplicates(t, r, lost)
+			lost = now(t, r)
+			dropSlot(t, r)
+			if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
+				t.Fatalf("setup: exit code %d\n%s", code, out)
+			}
+			process = r.Run(t, refillOnLoss...)
+			process.Logged(t, "re-created by somebody else")
+			r.Progress(t)
+			duplicates += refillDuplicates(t, r, lost)
+		})
+		r.Arrived(t, 30*time.Second)
+		r.Confirmed(t, 30*time.Second)
+		settleRefill(t, r, duplicates)
+		process.Terminate(t)
+		r.GoesOn(t)
+		r.Settle(t, duplicates)
 	})
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
-	settleRefill(t, r, duplicates)
-	process.Terminate(t)
-	r.GoesOn(t)
-	r.Settle(t, duplicates)
 }
 
 // A relay that is killed again and again while it refills, or whose slot is lost again meanwhile, loses
 // nothing, and two relays of which both notice the loss do not disturb each other.
 func TestRefillOnSlotLossInterrupted(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	deliverAndStop(t, r, 500, refillOnLoss...)
-	dropSlot(t, r)
-	const rows = 200_000
-	r.Load.Giant(t.Context(), t, rows)
-	var process *rig.Process
-	rig.UnderLoad(t, r, func() {
-		for _, again := range []bool{false, true, false} {
-			process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
-			process.Logged(t, "refill started")
-			time.Sleep(200 * time.Millisecond) // of refilling
-			process.Kill(t)
-			if again {
-				dropSlot(t, r)
-			}
-		}
-		r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
-		process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
-		second := rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
-		r.Progress(t)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		deliverAndStop(t, r, 500, refillOnLoss...)
 		dropSlot(t, r)
-		r.Progress(t)
-		second.Terminate(t)
-		r.Progress(t)
+		const rows = 200_000
+		r.Load.Giant(t.Context(), t, rows)
+		var process *rig.Process
+		rig.UnderLoad(t, r, func() {
+			for _, again := range []bool{false, true, false} {
+				process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
+				process.Logged(t, "refill started")
+				time.Sleep(200 * time.Millisecond) // of refilling
+				process.Kill(t)
+				if again {
+					dropSlot(t, r)
+				}
+			}
+			r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
+			process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
+			second := rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
+			r.Progress(t)
+			dropSlot(t, r)
+			r.Progress(t)
+			second.Terminate(t)
+			r.Progress(t)
+		})
+		r.Arrived(t, 30*time.Second)
+		r.Confirmed(t, 30*time.Second)
+		settleRefill(t, r, 4*rig.Unconfirmed) // of three kills and one loss
+		process.Terminate(t)
 	})
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
-	settleRefill(t, r, 4*rig.Unconfirmed) // of three kills and one loss
-	process.Terminate(t)
 }
 
 // A relay that is stopped while it prepares a refill ends with exit code 0. The next start refills.
 func TestRefillOnSlotLossStopped(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	process := r.Run(t, refillOnLoss...)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	r.Load.Transaction(t.Context(), t, []string{"k"}, func(_ pgx.Tx, put func(n int) error) error {
-		rig.Must(t, put(1))
-		dropSlot(t, r)
-		awaitBlockedCreation(t, r)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		process := r.Run(t, refillOnLoss...)
+		r.Deliver(t, 500)
+		awaitSnapshot(t, r)
+		r.Load.Transaction(t.Context(), t, []string{"k"}, func(_ pgx.Tx, put func(n int) error) error {
+			rig.Must(t, put(1))
+			dropSlot(t, r)
+			awaitBlockedCreation(t, r)
+			process.Terminate(t)
+			return put(1)
+		})
+		process = r.Run(t, refillOnLoss...)
+		r.Arrived(t, 30*time.Second)
+		r.Confirmed(t, 30*time.Second)
+		settleRefill(t, r, 500)
 		process.Terminate(t)
-		return put(1)
 	})
-	process = r.Run(t, refillOnLoss...)
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
-	settleRefill(t, r, 500)
-	process.Terminate(t)
 }
 
 // If the gap cannot be refilled, the relay stops as without the setting, and says why.
 func TestRefillOnSlotLossRefused(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	process := r.Run(t, refillOnLoss...)
-	r.Deliver(t, 500)
-	awaitSnapshot(t, r)
-	r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP NOT NULL`)
-	dropSlot(t, r)
-	process.Fails(t, relay.ExitSlotLost, "does not exist", "cannot be refilled", "ALTER COLUMN xid SET NOT NULL")
-	for range 2 {
-		rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...).Fails(t, relay.ExitSlotLost, "cannot be refilled")
-	}
-	if out, _ := rig.Command(t, append([]string{"check", "-c", r.Config}, refillOnLoss...)...); !strings.Contains(out, "source.on_slot_loss is refill, which is not available") {
-		t.Errorf("check says:\n%s", out)
-	}
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		process := r.Run(t, refillOnLoss...)
+		r.Deliver(t, 500)
+		awaitSnapshot(t, r)
+		r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP NOT NULL`)
+		dropSlot(t, r)
+		process.Fails(t, relay.ExitSlotLost, "does not exist", "cannot be refilled", "ALTER COLUMN xid SET NOT NULL")
+		for range 2 {
+			rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...).Fails(t, relay.ExitSlotLost, "cannot be refilled")
+		}
+		if out, _ := rig.Command(t, append([]string{"check", "-c", r.Config}, refillOnLoss...)...); !strings.Contains(out, "source.on_slot_loss is refill, which is not available") {
+			t.Errorf("check says:\n%s", out)
+		}
+	})
 }
 
 // A table that was restored from a dump on another server is refilled if the operator says so, and not if
@@ -531,65 +553,67 @@ func TestRefillOnSlotLossRefused(t *testing.T) {
 // refuses: the same transaction ids may mean other transactions there.
 func TestRecoverRestoredDump(t *testing.T) {
 	t.Parallel()
-	old, restored := pgtest.Start(t, pgserver.Config{}), pgtest.StartOther(t, pgserver.Config{})
-	front := faultproxy.Start(t, old.Addr())
-	db := pgtest.DatabaseOn(t, old)
-	through := &pgtest.DB{Name: db.Name, Server: old, DSN: fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", front.Addr(), db.Name)}
-	r := rig.NewOn(t, through, kafkatest.Broker(t))
-	deliverAndStop(t, r, 3000)
-	r.Load.Run(t.Context(), t, 500)
-	var dump bytes.Buffer
-	_, err := db.Conn(t).PgConn().CopyTo(t.Context(), &dump, `COPY outbox TO STDOUT`)
-	rig.Must(t, err)
+	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
+		t.Parallel()
+		programs := pgserver.Config{BinDir: shared.Install().BinDir}
+		restored := pgtest.StartOther(t, programs)
+		r, front := newMoving(t, pgtest.Start(t, programs))
+		deliverAndStop(t, r, 3000)
+		r.Load.Run(t.Context(), t, 500)
+		var dump bytes.Buffer
+		_, err := r.DB.Conn(t).PgConn().CopyTo(t.Context(), &dump, `COPY outbox TO STDOUT`)
+		rig.Must(t, err)
 
-	front.Redirect(restored.Addr())
-	(&pgtest.DB{DSN: restored.DSN("postgres")}).Exec(t, `CREATE DATABASE `+db.Name)
-	copied := &pgtest.DB{Name: db.Name, Server: restored, DSN: restored.DSN(db.Name)}
-	rig.Migrate(t, copied.DSN)
-	_, err = copied.Conn(t).PgConn().CopyFrom(t.Context(), &dump, `COPY outbox FROM STDIN`)
-	rig.Must(t, err)
-	copied.Exec(t, `SELECT setval(pg_get_serial_sequence('outbox', 'position'), max(position)) FROM outbox`)
-	copied.Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
+		front.Redirect(restored.Addr())
+		(&pgtest.DB{DSN: restored.DSN("postgres")}).Exec(t, `CREATE DATABASE `+r.DB.Name)
+		copied := &pgtest.DB{Name: r.DB.Name, Server: restored, DSN: restored.DSN(r.DB.Name)}
+		rig.Migrate(t, copied.DSN)
+		_, err = copied.Conn(t).PgConn().CopyFrom(t.Context(), &dump, `COPY outbox FROM STDIN`)
+		rig.Must(t, err)
+		copied.Exec(t, `SELECT setval(pg_get_serial_sequence('outbox', 'position'), max(position)) FROM outbox`)
+		copied.Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
 
-	runRecover(t, r, relay.ExitContinuity, nil, "the server is system", "--assume-restored", "--assume-upgraded", "nothing was changed")
-	runRecover(t, r, relay.ExitContinuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
-	copied.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}')`)
-	runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
-	copied.Exec(t, `DELETE FROM outbox WHERE aggregateid = 'k'`)
-	if n := pgtest.QueryRow[int](t, copied, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
-		t.Errorf("%d slots", n)
-	}
-	runRecover(t, r, relay.ExitOK, []string{"--assume-restored"}, "rows of public.outbox", "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r, rig.Unconfirmed)
-	if p := r.Recorded(t); p.SystemID != pgtest.QueryRow[string](t, copied, `SELECT system_identifier::text FROM pg_control_system()`) {
-		t.Errorf("recorded is %+v", p)
-	}
+		runRecover(t, r, relay.ExitContinuity, nil, "the server is system", "--assume-restored", "--assume-upgraded", "nothing was changed")
+		runRecover(t, r, relay.ExitContinuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
+		copied.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}')`)
+		runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
+		copied.Exec(t, `DELETE FROM outbox WHERE aggregateid = 'k'`)
+		if n := pgtest.QueryRow[int](t, copied, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
+			t.Errorf("%d slots", n)
+		}
+		runRecover(t, r, relay.ExitOK, []string{"--assume-restored"}, "rows of public.outbox", "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r, rig.Unconfirmed)
+		if p := r.Recorded(t); p.SystemID != pgtest.QueryRow[string](t, copied, `SELECT system_identifier::text FROM pg_control_system()`) {
+			t.Errorf("recorded is %+v", p)
+		}
+	})
 }
 
 // After pg_upgrade the system identifier is another one, and transaction ids go on.
 func TestRecoverUpgradedServer(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
-	deliverAndStop(t, r, 500)
-	lost := now(t, r)
-	dropSlot(t, r)
-	r.Load.Run(t.Context(), t, 500)
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		deliverAndStop(t, r, 500)
+		lost := now(t, r)
+		dropSlot(t, r)
+		r.Load.Run(t.Context(), t, 500)
 
-	// The record, and not the server, gets another system identifier, which is the same to the relay.
-	system := pgtest.QueryRow[string](t, r.DB, `SELECT system_identifier::text FROM pg_control_system()`)
-	records := r.Kafka.ReadAll(t, relay.PositionTopic)
-	for _, rec := range slices.Backward(records) {
-		if key, _, _ := strings.Cut(string(rec.Key), "/"); key == r.Slot && rec.Value != nil {
-			value := bytes.Replace(rec.Value, []byte(system), []byte("7000000000000000001"), 1)
-			changed := &kgo.Record{Topic: relay.PositionTopic, Partition: rec.Partition, Key: rec.Key, Value: value}
-			rig.Must(t, r.Kafka.Client(t).ProduceSync(t.Context(), changed).FirstErr())
-			break
+		// The record, and not the server, gets another system identifier, which is the same to the relay.
+		system := pgtest.QueryRow[string](t, r.DB, `SELECT system_identifier::text FROM pg_control_system()`)
+		records := r.Kafka.ReadAll(t, relay.PositionTopic)
+		for _, rec := range slices.Backward(records) {
+			if key, _, _ := strings.Cut(string(rec.Key), "/"); key == r.Slot && rec.Value != nil {
+				value := bytes.Replace(rec.Value, []byte(system), []byte("7000000000000000001"), 1)
+				changed := &kgo.Record{Topic: relay.PositionTopic, Partition: rec.Partition, Key: rec.Key, Value: value}
+				rig.Must(t, r.Kafka.Client(t).ProduceSync(t.Context(), changed).FirstErr())
+				break
+			}
 		}
-	}
-	runRecover(t, r, relay.ExitContinuity, nil, "the record is of system 7000000000000000001", "--assume-upgraded")
-	runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
-	runRecover(t, r, relay.ExitOK, []string{"--assume-upgraded"}, "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r, refillDuplicates(t, r, lost))
+		runRecover(t, r, relay.ExitContinuity, nil, "the record is of system 7000000000000000001", "--assume-upgraded")
+		runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
+		runRecover(t, r, relay.ExitOK, []string{"--assume-upgraded"}, "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r, refillDuplicates(t, r, lost))
+	})
 }

@@ -78,6 +78,13 @@ func OldestAndNewest(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
 	onEach(t, all, f)
 }
 
+// NewestTwo is like EachVersion, with the two newest versions only.
+func NewestTwo(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	all := slices.SortedFunc(slices.Values(installs(t)), func(a, b pgserver.Install) int { return a.Major - b.Major })
+	onEach(t, all[max(0, len(all)-2):], f)
+}
+
 func onEach(t *testing.T, all []pgserver.Install, f func(t *testing.T, srv *pgserver.Server)) {
 	t.Helper()
 	for _, i := range all {
