@@ -110,6 +110,18 @@ func gauges() []metric {
 			}
 			return 0
 		}),
+		gauge("refill_rows_remaining", "Rows that the running refill of a lost slot has not sent yet; 0 if none is running.", func(s *sample) float64 {
+			if r := s.stat.Refill; r != nil {
+				return max(0, float64(r.Total)-float64(r.Rows))
+			}
+			return 0
+		}),
+		gauge("refilling", "1 while the relay refills what a lost slot had not delivered, otherwise 0.", func(s *sample) float64 {
+			if s.stat.Refill != nil {
+				return 1
+			}
+			return 0
+		}),
 		gauge("lag_bytes", "Bytes of WAL after the confirmed position, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
 		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing.", func(s *sample) float64 { return s.lag().Seconds() }),
 		gauge("in_flight_records", "Unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),

@@ -77,6 +77,26 @@ func TestMetricsOfAStandby(t *testing.T) {
 	}
 }
 
+// Prometheus sees how far a refill is. Nothing remains when none is running.
+func TestMetricsOfARefill(t *testing.T) {
+	for _, test := range []struct {
+		refill             *relay.RefillStat
+		running, remaining float64
+	}{
+		{nil, 0, 0},
+		{&relay.RefillStat{Rows: 300, Total: 1000}, 1, 700},
+		{&relay.RefillStat{Rows: 300, Total: 200}, 1, 0},
+	} {
+		st := healthy()
+		st.Refill = test.refill
+		families := gather(t, st)
+		running, remaining := values(families[namespace+"refilling"], "name")["orders"], values(families[namespace+"refill_rows_remaining"], "name")["orders"]
+		if running != test.running || remaining != test.remaining {
+			t.Errorf("%+v: refilling is %v, remaining %v", test.refill, running, remaining)
+		}
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	st := healthy()
 	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.DuplicatesPossible = 5, 2, 7, 1

@@ -104,6 +104,9 @@ var situations = []situation{
 		st.State, st.Role, st.LastError = relay.Waiting, relay.Standby, "slot orders is in use by process 4711"
 		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
 	}},
+	{"refill", "Refilling after the loss of the slot", "has sent 132,701 of about 400,000 rows from the table in ", "docs/recover.md", func(st *relay.Stat) {
+		st.Refill = &relay.RefillStat{Since: time.Now().Add(-8 * time.Second), Rows: 132_701, Total: 400_000}
+	}},
 	{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *relay.Stat) {
 		st.State, st.Role, st.Since = relay.Waiting, relay.NoRole, time.Now().Add(-42*time.Second)
 		st.LastError = "connect to db.example.com:5432: connection refused"

@@ -29,6 +29,7 @@ type Status struct {
 	Source   source      `json:"source"`
 	Slot     slot        `json:"slot"`
 	Verdict  Verdict     `json:"verdict"` // on the relay and its slot
+	Refill   *refill     `json:"refill"`  // null: no refill of a lost slot is running
 	Lag      lag         `json:"lag"`
 	InFlight inFlight    `json:"in_flight"`
 	Rates    rates       `json:"rates"`   // over the last 10 s
@@ -63,6 +64,12 @@ type slot struct {
 	Risk        string     `json:"risk"`         // ok, warning, critical, lost
 	Endangered  bool       `json:"endangered"`   // critical or lost
 	Instruction string     `json:"advice,omitempty"`
+}
+
+type refill struct {
+	Since time.Time `json:"since"` // when it began, or continued after an interruption
+	Rows  uint64    `json:"rows"`  // sent
+	Total uint64    `json:"total"` // to be sent
 }
 
 type lag struct {
@@ -169,6 +176,9 @@ func (s *Server) status(now time.Time) *Status {
 		Columns:  columns(),
 
 		Configuration: s.cfg.Configuration != "",
+	}
+	if r := st.Refill; r != nil {
+		out.Refill = &refill{r.Since, r.Rows, r.Total}
 	}
 	if p := s.history.last(1); len(p) > 0 {
 		out.Point = p[0]

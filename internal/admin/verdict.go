@@ -75,6 +75,8 @@ func (st *Status) Relaying() Verdict {
 		return st.notReady()
 	case st.StandsBy():
 		return Verdict{Warn, "Standby", "Another relay streams from the slot. This one takes over when that one stops.", ""}
+	case st.Refill != nil:
+		return st.refilling()
 	case float64(st.Lag.Seconds) > catchingUp:
 		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), ""}
 	}
@@ -99,6 +101,17 @@ func (st *Status) stalled() Verdict {
 		v.Level = Bad
 	}
 	return v
+}
+
+// refilling returns the verdict on a relay that refills.
+func (st *Status) refilling() Verdict {
+	r := st.Refill
+	return Verdict{
+		Warn, "Refilling after the loss of the slot",
+		fmt.Sprintf("The relay has sent %s of about %s rows from the table in %s. It sends newer rows after them.",
+			terminal.Number(int(r.Rows)), terminal.Number(int(r.Total)), terminal.Span(max(0, st.At.Sub(r.Since).Seconds()))),
+		"Find out why the slot was lost. The log has the reason. See docs/recover.md.",
+	}
 }
 
 // notReady returns the verdict on a relay that does not stream.

@@ -88,6 +88,11 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 		defer func(router *encode.Router) { p.router = router }(p.router)
 		p.router = p.copy.router
 		p.router.SetDescribe(p.describe(ctx))
+		stop, err := p.flow.startRefill(ctx, c)
+		if err != nil {
+			return false, err
+		}
+		defer stop()
 	}
 	began := time.Now()
 	p.copy.logBegin(ctx, c)
@@ -158,6 +163,7 @@ func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.C
 		if err := p.sendInsert(ctx, &row); err != nil {
 			return fmt.Errorf("copy of the table: %w", err)
 		}
+		p.flow.refill.Load().addRow()
 		p.flow.addCounts(&p.counts)
 		return nil
 	})

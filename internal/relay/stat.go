@@ -58,6 +58,7 @@ type Stat struct {
 	LastError string        // why the last session ended, or what the relay waits for
 	Failures  []Failure     // the latest failures, oldest first
 	Slot      SlotStat
+	Refill    *RefillStat // nil: no refill is running
 	Sink      sink.Stat
 	Spans     *tracing.Stat // nil: tracing is off
 }
@@ -106,6 +107,7 @@ type flowCounts struct {
 type flow struct {
 	tracker   atomic.Pointer[checkpoint.Tracker] // of the current or last tenure; nil: there was none
 	confirmed atomic.Uint64                      // an LSN: the confirmed position of the slot
+	refill    atomic.Pointer[refillProgress]     // nil: no refill is running
 
 	mu     sync.Mutex
 	counts flowCounts
@@ -213,6 +215,7 @@ func (r *Relay) Stat() Stat {
 	}
 	counts := r.flow.load()
 	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received
+	st.Refill = r.flow.refill.Load().stat()
 	st.DeadLetters, st.Refused = r.deadLetters.counts()
 	r.phase.mu.Lock()
 	st.State, st.Since, st.Sessions, st.LastError = r.phase.state, r.phase.since, r.phase.sessions, r.phase.err

@@ -95,6 +95,9 @@ func (v View) verdict(r *Report) []string {
 	for _, line := range terminal.Wrap(sentence(r.Why), v.Width-2) {
 		lines = append(lines, "  "+line)
 	}
+	if st := r.Relay.status; st != nil && st.Refill != nil {
+		lines = append(lines, "  "+color(terminal.Bar(float64(st.Refill.Rows)/max(1, float64(st.Refill.Total)), min(40, v.Width-2))))
+	}
 	return append(lines, v.advice(r.Advice, "  ")...)
 }
 

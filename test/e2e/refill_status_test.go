@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// While a relay refills, /status, the command status and the metrics show how far it is, and the relay is ready.
+func TestStatusOfARefill(t *testing.T) {
+	t.Parallel()
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
+	deliverAndStop(t, r, 500, refillOnLoss...)
+	dropSlot(t, r)
+	const rows = 100_000 // more than the window
+	r.Load.Giant(t.Context(), t, rows)
+	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
+	process := r.Run(t, refillOnLoss...)
+	type progress struct {
+		Since       time.Time
+		Rows, Total int
+	}
+	refill := func() *progress {
+		_, body := process.Ask(t, "status")
+		var status struct{ Refill *progress }
+		rig.Must(t, json.Unmarshal([]byte(body), &status))
+		return status.Refill
+	}
+	var p *progress
+	rig.WaitFor(t, 20*time.Second, "rows of the refill in /status", func() bool {
+		p = refill()
+		return p != nil && p.Rows > 0
+	})
+	if p.Rows >= p.Total || p.Total < rows || p.Total > rows+500 || time.Since(p.Since) > time.Minute {
+		t.Errorf("the refill is %+v", p)
+	}
+	if code, body := process.Ask(t, "readyz"); code != http.StatusOK {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if _, body := process.Ask(t, "metrics"); !strings.Contains(body, "outbox_cdc_refilling{") || strings.Contains(body, `outbox_cdc_refilling{name="`+r.Slot+`"} 0`) {
+		t.Errorf("the metrics do not show the refill:\n%s", body)
+	}
+	if out, _ := rig.Command(t, "status", "-c", r.Config, "--admin", process.AdminAt(t)); !strings.Contains(out, "░") {
+		t.Errorf("status shows no progress:\n%s", out)
+	}
+	fault.Remove()
+	rig.WaitFor(t, 30*time.Second, "the end of the refill in /status", func() bool { return refill() == nil })
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+}
