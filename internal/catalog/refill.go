@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// ErrRefill says that the rows which a lost slot had not delivered cannot be told from the others, or that
-// some of them may not be in the table any more.
+// ErrRefill says that nothing shows which rows a lost slot had not delivered, or that some of them may have
+// been deleted from the table.
 var ErrRefill = errors.New("the gap cannot be refilled from the table")
 
 // Missing selects the rows that a lost slot had not delivered and that its successor does not deliver.
@@ -23,23 +23,23 @@ type Missing struct {
 	Assume Assumptions
 }
 
-// Assumptions are what an operator says that nothing on the server can prove. OpenMissing checks them as
-// far as possible.
+// Assumptions are statements of the operator that the server cannot prove. OpenMissing refuses those that the
+// server disproves.
 type Assumptions struct {
-	Unpruned bool // no undelivered row was removed from the tables
+	Unpruned bool // no undelivered row was deleted from the tables
 	Upgraded bool // the server was upgraded from that of Missing.Delivered by pg_upgrade, which keeps transaction ids
 	Restored bool // the tables were restored from a dump of that server, and nothing has written to them since
 }
 
-// The columns that a table needs to be refilled.
+// The columns that a table needs for a refill.
 const (
 	xidColumn   = "xid"      // of the transaction that wrote the row
 	orderColumn = "position" // order of insertion
 )
 
-// OpenMissing returns a Copy of the rows that are missing now. It checks that the tables have all of
-// them: its error wraps ErrRefill otherwise. It creates no slot, so a transaction that commits meanwhile may be
-// neither in the Copy nor in a slot that is created later: use it to count.
+// OpenMissing returns a Copy of the rows that are missing now. Its error wraps ErrRefill unless the tables still
+// have all of them. It creates no slot. So a transaction that commits meanwhile may be neither in the Copy nor in
+// a slot that is created later: use OpenMissing to count.
 func OpenMissing(ctx context.Context, cfg replication.Config, missing Missing) (*Copy, error) {
 	c, err := newCopy(ctx, cfg, &missing)
 	if err != nil {
@@ -93,8 +93,8 @@ func RecreateSlot(ctx context.Context, cfg replication.Config, setup SetupConfig
 	return s.openCopy(ctx, cfg, made, &missing)
 }
 
-// checkRefill returns an error that wraps ErrRefill unless the missing rows of every table can be read in
-// their order, and are all there.
+// checkRefill returns an error that wraps ErrRefill unless every table still has all its missing rows, and their
+// order.
 func (c *Copy) checkRefill(ctx context.Context) error {
 	for i := range c.Tables {
 		t := &c.Tables[i]
@@ -107,7 +107,7 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 		case err != nil:
 			return err
 		case alter != "":
-			return fmt.Errorf("%w: table %s does not say which transaction wrote a row, and in which order; for the next time: %s", ErrRefill, t.SQLName(), alter)
+			return fmt.Errorf("%w: table %s has no columns with the transaction and the order of each row; for the next time: %s", ErrRefill, t.SQLName(), alter)
 		}
 		if c.missing.Assume.Unpruned {
 			continue
@@ -115,14 +115,14 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 		if whole, err := c.isWhole(ctx, *t); err != nil {
 			return err
 		} else if !whole {
-			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been removed too; if you know that none was, for example because only outbox-cdc prune removes rows: --assume-unpruned",
+			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only outbox-cdc prune deletes rows: --assume-unpruned",
 				ErrRefill, t.SQLName())
 		}
 	}
 	return nil
 }
 
-// checkAssumptions returns an error that wraps ErrRefill if what is assumed of the server cannot be true.
+// checkAssumptions returns an error that wraps ErrRefill if the server disproves an assumption.
 func (c *Copy) checkAssumptions(ctx context.Context) error {
 	if c.missing.Assume.Upgraded {
 		const later = "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) >= pg_catalog.pg_snapshot_xmax($1::pg_catalog.pg_snapshot)"
@@ -137,23 +137,23 @@ func (c *Copy) checkAssumptions(ctx context.Context) error {
 		return nil
 	}
 	for _, t := range c.Tables {
-		// A row that was written here has the id of its transaction as xmin, and so has no other row that does
-		// not name the same transaction. The rows that one COPY has restored name different ones.
+		// The xmin of a row that was written here is the id in its column xid, and all rows with that xmin have
+		// the same xid. The rows that one COPY has restored have one xmin and different xids.
 		written, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(t), fmt.Sprintf(`SELECT EXISTS (SELECT FROM %s GROUP BY xmin::text
 			HAVING pg_catalog.count(DISTINCT %s::text) = 1 AND pg_catalog.min(%[2]s::text::numeric) %% 4294967296 = xmin::text::numeric)`, t.from(), xidColumn))
 		switch {
 		case err != nil:
 			return needSelect(c.doing(t), t, err)
 		case *written:
-			return fmt.Errorf("%w: table %s has rows that were written after the dump was restored: their transaction ids mean something else on the recorded server",
+			return fmt.Errorf("%w: table %s has rows that were written after the dump was restored: the recorded server has used their transaction ids for other transactions",
 				ErrRefill, t.SQLName())
 		}
 	}
 	return nil
 }
 
-// isWhole reports whether the removal of old rows has not come to the missing ones: a delivered row is
-// there, or the first that was ever inserted, or none ever was.
+// isWhole reports whether the table still has all its missing rows, if old rows are deleted first: it has a
+// delivered row, or the first row that was ever inserted, or no row was ever inserted.
 func (c *Copy) isWhole(ctx context.Context, t Table) (bool, error) {
 	sees := func(sql string, args ...string) (bool, error) {
 		found, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(t), sql, args...)
@@ -201,8 +201,8 @@ func (c *Copy) Count(ctx context.Context, t Table) (int64, error) {
 	return *n, nil
 }
 
-// refillAlter returns the statement that gives a table the columns without which it cannot be refilled,
-// empty if it has them.
+// refillAlter returns the statement that gives a table the columns for a refill. It is empty if the table has
+// them.
 func refillAlter(ctx context.Context, conn executor, t Table) (string, error) {
 	type column struct{ kind, null, byDefault string }
 	columns := make(map[string]column)

@@ -39,7 +39,7 @@ not show as delivered, in the order in which they were inserted and with the hea
 records the position of the new slot. The next run continues there without a gap.
 
 Recover prints first what is missing. It may be interrupted: the same command continues. It changes nothing
-if the slot continues at the position record, or if it cannot tell which rows are missing.
+if the slot continues at the position record, or if it cannot find out which rows are missing.
 
 The table needs the columns xid and position, as outbox-cdc migrate creates them. The role needs REPLICATION,
 and SELECT on the table, which a relay's role does not have by default.`,
@@ -49,8 +49,8 @@ and SELECT on the table, which a relay's role does not have by default.`,
 	}
 	r.settings = command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
 	flags := cmd.Flags()
-	flags.BoolVar(&r.dryRun, "dry-run", false, "print what is missing and how many records would go to which topic, and change nothing")
-	flags.BoolVar(&r.assume.Unpruned, "assume-unpruned", false, "assume that no undelivered row was removed from the table, although no delivered one is left")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "print which rows are missing and how many records would go to each topic, and change nothing")
+	flags.BoolVar(&r.assume.Unpruned, "assume-unpruned", false, "assume that no undelivered row was deleted from the table, although it has no delivered row left")
 	flags.BoolVar(&r.assume.Upgraded, "assume-upgraded", false, "assume that the server was upgraded with pg_upgrade from the one of the position record")
 	flags.BoolVar(&r.assume.Restored, "assume-restored", false, "assume that the table was restored from a dump of the server of the position record, and that nothing has written to it since")
 	cmd.MarkFlagsMutuallyExclusive("assume-upgraded", "assume-restored")
@@ -84,22 +84,22 @@ func (r *recovery) run(ctx context.Context) error {
 	return r.refill(ctx, loss)
 }
 
-// explain prints what is missing.
+// explain prints which rows are missing, and why.
 func (r *recovery) explain(l *relay.Loss) {
 	record := l.Record
 	fmt.Fprintf(r.stdout, "Position record: %s on timeline %d of system %s, written at %s\n",
 		record.EndLSN, record.Timeline, record.SystemID, record.WrittenAt.UTC().Format(time.RFC3339))
 	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, oneLine(l.Cause.Error()))
-	fmt.Fprintf(r.stdout, "Missing: what was committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
+	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
 		fmt.Fprintf(r.stdout, "  %d rows of %s that the snapshot of %s does not show as delivered\n", t.Rows, t.Table, l.Snapshot.EndLSN)
 	}
 	if l.Resumes {
-		fmt.Fprintln(r.stdout, "An earlier recover was interrupted: this one continues after the rows that are acknowledged.")
+		fmt.Fprintln(r.stdout, "An earlier recover was interrupted. This one continues after the acknowledged rows.")
 	}
 }
 
-// preview prints how many records would go where.
+// preview prints how many records would go to each topic.
 func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
 	counts := make(topicCounts)
 	rejected := 0
@@ -112,7 +112,7 @@ func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
 	})
 	counts.print(r.stdout)
 	if rejected > 0 {
-		fmt.Fprintf(r.stdout, "%d cannot become records: see on_bad_record\n", rejected)
+		fmt.Fprintf(r.stdout, "%d rows cannot become records; see on_bad_record\n", rejected)
 	}
 	if err != nil {
 		return r.failed(ctx, err)
@@ -166,7 +166,7 @@ func (r *recovery) showProgress(ctx context.Context, rel *relay.Relay, total int
 	}
 }
 
-// failed is how a recover ends that does not come to its end.
+// failed returns the error block of a recover that stops because of err.
 func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Where = []string{

@@ -21,11 +21,11 @@ import (
 // A refill resends the rows that a lost slot had not delivered. It is a copy with a selection: the new
 // slot is created with an exported snapshot; the relay sends the rows that this snapshot sees and that the
 // last confirmed snapshot of the position record does not see, in the order of their insertion, under a
-// new claim, before it handles anything of the stream. The position record says until then what is
-// refilled, and how many rows of it are acknowledged. So a refill continues where it was interrupted.
+// new claim, before it handles anything of the stream. Until all rows are acknowledged, the position record
+// selects them, and counts those that are acknowledged. So a refill continues where it was interrupted.
 //
-// Nothing is announced before the slot is created: if the process ends in between, the new slot is ahead
-// of the record, which is a gap.
+// The relay writes that record after it has created the slot. If the process ends in between, the new slot is
+// ahead of the old record, which is a gap: the next start refills again.
 
 // refillHeader is the header of a refilled record, with the text true, encoded as headers are. It
 // comes after all others.
@@ -37,16 +37,16 @@ var errRefillUnfinished = errors.New("the refill of a lost slot is not finished"
 // ErrNothingLost says that the slot continues at the position record.
 var ErrNothingLost = errors.New("nothing to recover: the slot continues at the position record")
 
-// A Loss is what a lost slot had not delivered.
+// A Loss describes the rows that a lost slot had not delivered.
 type Loss struct {
 	Record   checkpoint.Position // of the lost slot
 	Cause    error               // why the slot does not continue there
-	Snapshot checkpoint.Snapshot // sees what was delivered
+	Snapshot checkpoint.Snapshot // the delivered transactions are visible in it
 	WALEnd   pglogrepl.LSN       // now
 	Tables   []MissingRows
 	Resumes  bool // an interrupted refill continues
 
-	begins  checkpoint.Position // the record from which the refill begins
+	begins  checkpoint.Position // the record from which the refill starts
 	cfg     Config              // of the server that was asked
 	server  checkpoint.Server
 	missing catalog.Missing
@@ -102,7 +102,7 @@ func findLoss(ctx context.Context, cfg Config, record *checkpoint.Position, log 
 	return l, l.count(ctx)
 }
 
-// inspect reads what the server says of itself, the publication and the slot.
+// inspect reads the state of the server, the publication and the slot.
 func (l *Loss) inspect(ctx context.Context, log *slog.Logger) error {
 	stream, err := replication.Open(ctx, l.cfg.Source, log)
 	if err != nil {
@@ -124,7 +124,7 @@ func (l *Loss) inspect(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// judge finds out why the slot does not continue at the record.
+// judge sets the reason why the slot does not continue at the record.
 func (l *Loss) judge(record *checkpoint.Position) error {
 	l.state.Messages = len(l.cfg.Messages) > 0
 	l.Cause = l.state.Verify()
@@ -150,7 +150,7 @@ func (l *Loss) judge(record *checkpoint.Position) error {
 	return nil
 }
 
-// selectRows finds the snapshot that says which rows were delivered.
+// selectRows finds the snapshot that shows which rows were delivered.
 func (l *Loss) selectRows() error {
 	if len(l.cfg.Messages) > 0 {
 		return fmt.Errorf("%w: rows that are logical messages (outbox.messages) are in the WAL only", catalog.ErrRefill)
@@ -177,7 +177,7 @@ func (l *Loss) selectRows() error {
 	return nil
 }
 
-// count counts the missing rows, after a check that all of them are there.
+// count counts the missing rows, after a check that the tables still have all of them.
 func (l *Loss) count(ctx context.Context) error {
 	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.missing)
 	if err != nil {
@@ -234,10 +234,10 @@ func refillRoute(cfg encode.Config) encode.Config {
 	return cfg
 }
 
-// Recover refills the gap that a lost slot has left. It creates a new slot, or continues an interrupted
-// refill, and returns nil when every missing row is acknowledged and the position record says so. The next
-// Run continues from there. It is called in place of Run; its errors are like those of Run. If ctx ends
-// before, it returns the cause.
+// Recover refills the gap after a lost slot. It creates a new slot, or continues an interrupted
+// refill, and returns nil when every missing row is acknowledged and the position record shows it. The next
+// Run continues there. Call it instead of Run; it returns the same errors. If ctx ends before, it returns the
+// cause.
 func (r *Relay) Recover(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -253,19 +253,19 @@ func (r *Relay) Recover(ctx context.Context) error {
 	return err
 }
 
-// refills reports whether a refill is what follows err.
+// refills reports whether the relay refills after err.
 func (r *Relay) refills(err error) bool {
 	return (r.recovering || r.cfg.RefillOnLoss) &&
 		(errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) || as[*checkpoint.GapError](err))
 }
 
-// refillLost prepares a refill, because of cause, after a session. The next session carries it out. If the
-// gap cannot be refilled, the error is the cause, too.
+// refillLost prepares a refill after a session that ended with cause. The next session sends the rows. If the gap
+// cannot be refilled, the error also wraps cause.
 func (r *Relay) refillLost(ctx context.Context, cause error) error {
-	if t := r.tenure; t != nil { // what the broker has acknowledged need not be refilled
+	if t := r.tenure; t != nil { // acknowledged rows that are recorded are not resent
 		r.tenure = nil
 		if err := t.stopIdle(ctx); err != nil {
-			r.log.WarnContext(ctx, "more rows than usual are sent again by the refill", slog.Any("err", err))
+			r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
