@@ -10,7 +10,7 @@
 //   - OUTBOX_TEST_EXACTLY_ONCE=1 gives the relays of the first two soaks exactly_once. The oracle then reads
 //     only committed records, and no fault explains a duplicate.
 //   - OUTBOX_TEST_SLOT_LOSSES is the number of strikes of each soak with slot losses, with one relay
-//     and with two, and OUTBOX_TEST_SLOT_LOSS_POSTGRES the major version of Postgres for them.
+//     and with two.
 //   - OUTBOX_TEST_TAKEOVER_RUNS is how often each takeover is timed, and
 //     OUTBOX_TEST_TAKEOVER_POSTGRES the major version of Postgres for it.
 //   - OUTBOX_TEST_MUTATION_CYCLES is the number of strikes within which the oracle must find

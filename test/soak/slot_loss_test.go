@@ -19,8 +19,7 @@ import (
 
 // A relay that refills keeps its guarantees even if its slot is dropped under load, again and again, beside
 // all other faults: nothing is lost, the order is kept, and the duplicates are rows of the last seconds before
-// the loss. OUTBOX_TEST_SLOT_LOSSES is the number of strikes, OUTBOX_TEST_SLOT_LOSS_POSTGRES the server's
-// major version.
+// the loss. OUTBOX_TEST_SLOT_LOSSES is the number of strikes.
 func TestSoakSlotLoss(t *testing.T) { soakSlotLosses(t, 1, DefaultWeights(), fakeWeights()) }
 
 // The same with two relays, of which one refills and the other waits, or takes over the refill.
@@ -31,7 +30,7 @@ func TestSoakSlotLossTwoRelays(t *testing.T) {
 
 func soakSlotLosses(t *testing.T, relays int, weights, short map[Attack]int) {
 	t.Helper()
-	cfg := soakConfig{relays: relays, refill: true, major: rig.EnvInt(t, "OUTBOX_TEST_SLOT_LOSS_POSTGRES", 0)}
+	cfg := soakConfig{relays: relays, refill: true}
 	if !need.Full() {
 		cfg.fake, weights = func(*kfake.Cluster) {}, short
 	}

@@ -137,6 +137,9 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 	case strike.Has(RelayFreeze, HolePostgres, HoleHost): // an attempt to connect may be lost, or the end of one
 		limit += SenderTimeout + sourcePatience
 	}
+	if strike.Has(SlotDrop, SlotRecreate) { // the new slot waits for every open transaction, and the missing rows are sent first
+		limit += sourcePatience
+	}
 	newest, moved := map[string]time.Time{}, map[string]time.Time{}
 	for {
 		behind, now := s.checker.Behind(since, s.topics...), time.Now()
