@@ -138,9 +138,10 @@ func (c *Confirms) Outage() (over func(at time.Time)) {
 	}
 }
 
-// late checks for how long the oldest unconfirmed transaction has been stored.
+// late checks for how long the oldest unconfirmed transaction has been stored. A relay that refills a lost slot
+// confirms nothing before the refill is done.
 func (c *Confirms) late(at time.Time) {
-	if len(c.queue) == 0 || c.away > 0 {
+	if len(c.queue) == 0 || c.away > 0 || c.lost || c.claimed < c.slot { // a refill ends with the slot's position
 		return
 	}
 	tx, since := c.queue[0], c.back

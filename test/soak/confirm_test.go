@@ -121,6 +121,31 @@ func TestConfirms(t *testing.T) {
 			w.stored(1)
 			w.status(200)
 		}, want: []delivery.Kind{Never}},
+		"a refill that lasts": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.stored(1)
+			w.SlotLost()
+			w.now = w.now.Add(maxLag)
+			w.status(0)
+			w.SlotCreated(200)
+			w.start(0)
+			w.now = w.now.Add(maxLag)
+			w.status(0)
+			w.status(200)
+			w.transaction(210, 220, 2)
+			w.stored(2)
+			w.status(200)
+		}},
+		"late after a refill": {play: func(w *wire) {
+			w.SlotLost()
+			w.SlotCreated(200)
+			w.start(0)
+			w.status(200)
+			w.transaction(210, 220, 2)
+			w.stored(2)
+			w.now = w.now.Add(maxLag)
+			w.status(200)
+		}, want: []delivery.Kind{Late}},
 		"a new slot, which has advanced": {play: func(w *wire) {
 			w.SlotLost()
 			w.SlotCreated(200)
