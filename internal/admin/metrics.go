@@ -98,18 +98,8 @@ func spanCounter(name, help string, value func(*tracing.Stat) uint64) metric {
 
 func gauges() []metric {
 	return []metric{
-		gauge("streaming", "1 while a replication session is running, otherwise 0.", func(s *sample) float64 {
-			if s.stat.State == relay.Streaming {
-				return 1
-			}
-			return 0
-		}),
-		gauge("standby", "1 while the relay waits for the slot, which another process uses, otherwise 0.", func(s *sample) float64 {
-			if s.stat.Role == relay.Standby {
-				return 1
-			}
-			return 0
-		}),
+		gauge("streaming", "1 while a replication session is running, otherwise 0.", func(s *sample) float64 { return oneIf(s.stat.State == relay.Streaming) }),
+		gauge("standby", "1 while the relay waits for the slot, which another process uses, otherwise 0.", func(s *sample) float64 { return oneIf(s.stat.Role == relay.Standby) }),
 		gauge("refill_rows_remaining", "Rows that the running refill of a lost slot has not sent yet; 0 if none is running.", func(s *sample) float64 {
 			if r := s.stat.Refill; r != nil {
 				return max(0, float64(r.Total)-float64(r.Rows))
@@ -140,6 +130,14 @@ func gauges() []metric {
 		gauge("slot_risk", "Risk that Postgres removes WAL that the slot needs: 0 none, 1 the slot is filling, 2 it is about to be lost, 3 it is lost.", func(s *sample) float64 { return float64(s.stat.Slot.Risk(s.at).Level()) }),
 		gauge("sink_stalled_seconds", "Time since a partition or topic, including the position topic, has made progress although it has records to send; 0 if there is none.", func(s *sample) float64 { return s.stalled().Seconds() }),
 	}
+}
+
+// oneIf returns 1 if set is true, otherwise 0.
+func oneIf(set bool) float64 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 func gauge(name, help string, value func(*sample) float64) metric {

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Config says what is compared.
+// Config is the configuration of an audit.
 type Config struct {
 	// Relay is the relay's configuration. Name, Source.Conn, Route, Tables, Messages, Sink, PositionTopic,
 	// DeadLetterTopic and StartupTimeout count.
@@ -31,16 +31,16 @@ type Config struct {
 
 	// Wait is how long the slot may take to confirm the rows, if a relay streams from it.
 	Wait time.Duration
-	// AssumeConfirmed says that each selected row must have a record.
+	// AssumeConfirmed: each selected row must have a record, even if the slot has not confirmed it.
 	AssumeConfirmed bool
 
-	// Progress is told how far the reading is, several times a second. Optional.
+	// Progress is called with the progress of the reading, several times a second. Optional.
 	Progress func(doing string, done, total int)
 }
 
 // Run compares the tables with the topics. Errors that wrap [catalog.ErrSelection] are about the selection,
-// those that wrap [replication.ErrAccess] or [sink.ErrAccess] about rights; a *[encode.ColumnError] says that rows
-// of a table cannot become records. Differences are no error.
+// those that wrap [replication.ErrAccess] or [sink.ErrAccess] about privileges; with a *[encode.ColumnError], rows
+// of a table cannot become records. Differences are not an error.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
@@ -67,8 +67,8 @@ type auditor struct {
 	findings  []Finding
 	notes     []string
 
-	timed        bool // all tables tell the time of a row
-	transactions bool // and its transaction
+	timed        bool // all tables have a column with the time of a row
+	transactions bool // and one with its transaction
 
 	reportedAt time.Time
 }
@@ -112,8 +112,8 @@ func closeTables(ctx context.Context, tables []*table) {
 	}
 }
 
-// each calls fn with the record of each row, in the order of the table, and with why it is none. The record is
-// valid until fn returns. Its timestamp is the time of the row, zero if it is not known.
+// each calls fn with the record of each row, in the order of the table, or with the reason why the row cannot become
+// one. The record is valid until fn returns. Its timestamp is the time of the row, zero if it is not known.
 func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, rejected error)) error {
 	return t.rows.Each(ctx, func(values [][]byte) error {
 		rec, err := t.router.Route(encode.Tx{}, 0, values)
@@ -129,7 +129,7 @@ func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, 
 	})
 }
 
-// parseXID returns 0 for what is no transaction id.
+// parseXID returns 0 if text is not a transaction id.
 func parseXID(text []byte) uint64 {
 	id, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil {
@@ -138,7 +138,7 @@ func parseXID(text []byte) uint64 {
 	return id
 }
 
-// readTables reads the selected rows. What the slot must have confirmed is asked for when their snapshots are taken.
+// readTables reads the selected rows. It reads the end of the WAL after their snapshots are taken.
 func (a *auditor) readTables(ctx context.Context) error {
 	tables, err := a.openTables(ctx, a.cfg.Selection)
 	defer func() { closeTables(ctx, tables) }()
@@ -187,7 +187,7 @@ func (a *auditor) newRules() rules {
 	}
 }
 
-// compare judges what was read, and looks for rows that were written since the tables were read.
+// compare judges the records, and looks for rows that were written since the tables were read.
 func (a *auditor) compare(ctx context.Context) error {
 	a.findings = a.ledger.judge()
 	if recent := a.began.Add(-pruneSlack); len(a.ledger.candidates) > 0 && a.timed {
@@ -280,7 +280,7 @@ func (a *auditor) show(doing string, done, total int) {
 	}
 }
 
-// report returns what was found.
+// report returns the report of the audit.
 func (a *auditor) report() *Report {
 	r := &Report{
 		Tables: a.cfg.Relay.Tables, Since: timeText(a.cfg.Selection.Since), Until: timeText(a.cfg.Selection.Until),

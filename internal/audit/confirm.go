@@ -32,12 +32,12 @@ func (a *auditor) deliveredSnapshot(ctx context.Context) (string, error) {
 	return p.Snapshots[0].Text, nil
 }
 
-// pollInterval is how often the slot is asked what it has confirmed.
+// pollInterval is the time between two reads of the confirmed position.
 const pollInterval = 250 * time.Millisecond
 
 // awaitConfirmation finds out which of the rows must have records by now. Every row that was read was committed
-// before the WAL position of that moment: a slot that has confirmed it has delivered all of them. If nobody streams
-// from the slot, it confirms no more.
+// before the WAL position of that moment: a slot that has confirmed it has delivered all of them. If no relay streams
+// from the slot, awaitConfirmation does not wait.
 func (a *auditor) awaitConfirmation(ctx context.Context) error {
 	deadline := time.NewTimer(a.cfg.Wait)
 	defer deadline.Stop()
@@ -61,7 +61,7 @@ func (a *auditor) awaitConfirmation(ctx context.Context) error {
 		if !now.Active {
 			return a.someDue(ctx)
 		}
-		a.cfg.Progress("until the slot has confirmed "+a.read.WALEnd.String(), 0, 1)
+		a.cfg.Progress("waiting for the slot to confirm "+a.read.WALEnd.String(), 0, 1)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -11,22 +11,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A fingerprint stands for the parts of a record. Nobody who writes rows can find two records with one
-// fingerprint, because the hash has a random seed.
+// A fingerprint has a hash of each part of a record. The hash has a random seed, so that writers of rows cannot
+// construct two records with the same fingerprint.
 type fingerprint struct {
 	id      uint64 // of the header id
-	place   uint64 // of topic, partition and key: what order is kept for
+	place   uint64 // of topic, partition and key: records with the same place are in order
 	content uint64 // of the headers, upper half, and the value, lower half
 }
 
-// What a record is altered in.
+// The parts in which a record differs from its row.
 const (
 	placeDiffers uint16 = 1 << iota
 	headersDiffer
 	valueDiffers
 )
 
-// compare returns what of a record differs from what its row demands.
+// compare returns the parts in which a record differs from that of its row.
 func (want fingerprint) compare(got fingerprint) (differs uint16) {
 	if want.place != got.place {
 		differs |= placeDiffers
@@ -40,7 +40,7 @@ func (want fingerprint) compare(got fingerprint) (differs uint16) {
 	return differs
 }
 
-// damage describes what differs. It shows no value.
+// damage describes the parts that differ, without their values.
 func damage(differs uint16) string {
 	var parts []string
 	for i, part := range []string{"topic or key", "headers", "value"} {
@@ -57,8 +57,8 @@ type hasher struct {
 	length [8]byte
 }
 
-// take returns the fingerprint of a record without what tells of its delivery: see [ownHeader]. Without a
-// header id it reports false.
+// take returns the fingerprint of a record, without the headers about its delivery: see [ownHeader]. If the record has
+// no header id, ok is false.
 func (h *hasher) take(rec *sink.Record, partition int32) (f fingerprint, ok bool) {
 	for i := range rec.Headers {
 		header := &rec.Headers[i]
@@ -84,8 +84,8 @@ func (h *hasher) take(rec *sink.Record, partition int32) (f fingerprint, ok bool
 // ID returns the hash of an id.
 func (h *hasher) ID(id []byte) uint64 { return maphash.Bytes(h.hash.Seed(), id) }
 
-// placeOf returns the hash of what order is kept for. Records without key and partition have no order, so
-// each is alone.
+// placeOf returns the hash of the place of a record. Records without key and partition have no order, so each has a
+// place of its own.
 func (h *hasher) placeOf(rec *sink.Record, partition int32, id uint64) uint64 {
 	h.hash.Reset()
 	h.text(rec.Topic)
@@ -117,7 +117,7 @@ func (h *hasher) number(n uint64) {
 	_, _ = h.hash.Write(h.length[:]) // never fails
 }
 
-// Headers of the relay that are not made of the row.
+// Headers that are not made from the row.
 const (
 	positionLSN       = "outbox_lsn"
 	debeziumHeaders   = "__debezium." // who sent the record, and from where
@@ -125,8 +125,7 @@ const (
 	traceStateHeader  = "tracestate"
 )
 
-// ownHeader reports whether a header tells of the delivery and not of the row: a record has it or not, and
-// is the row's.
+// ownHeader reports whether a header is about the delivery, and not made from the row.
 func ownHeader(name string) bool {
 	switch name {
 	case positionLSN, "outbox_index", "outbox_committed_at", sink.TimestampHeader, traceParentHeader, traceStateHeader:
@@ -144,7 +143,7 @@ func resentHeader(name string) bool {
 	return false
 }
 
-// A delivered is what a record's own headers tell of its delivery.
+// A delivered has the facts about a delivery from the headers of its record.
 type delivered struct {
 	resent bool      // out of order by design
 	lsn    uint64    // commit LSN; 0: the record has none
@@ -168,7 +167,7 @@ func deliveryOf(rec *sink.Record) delivered {
 	return d
 }
 
-// parseLSN returns 0 for what is no LSN.
+// parseLSN returns 0 if text is not an LSN.
 func parseLSN(text string) uint64 {
 	high, low, _ := strings.Cut(text, "/")
 	h, err := strconv.ParseUint(high, 16, 32)

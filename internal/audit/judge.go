@@ -142,8 +142,8 @@ func (k *keyJudge) check(seen []sighting) *delivery.Checker {
 	return checker
 }
 
-// sortByCommit orders the numbered rows by the commits of their transactions, as far as their first records tell,
-// and reports whether they do. Rows of one transaction keep the order of the table. A missing row stays behind its
+// sortByCommit orders the numbered rows by the commits of their transactions, if their first records show it, and
+// reports whether they do. Rows of one transaction keep the order of the table. A missing row stays behind its
 // predecessor in the table.
 func (k *keyJudge) sortByCommit(seen []sighting) bool {
 	type commit struct {
@@ -198,7 +198,7 @@ func (k *keyJudge) sortByCommit(seen []sighting) bool {
 	return true
 }
 
-// count adds what a Checker has found of a key to the topics, and keeps findings.
+// count adds the violations of a key to the counts of the topics, and keeps the first ones as findings.
 func (k *keyJudge) count(checker *delivery.Checker, rows []uint32) {
 	own := k.rows[rows[0]].topic
 	end := checker.Finish(k.missingRows(), 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A ledger holds what an audit compares: rows first, then records. It belongs to one goroutine.
+// A ledger has the rows and records that an audit compares: rows first, then records. It belongs to one goroutine.
 type ledger struct {
 	cfg    rules
 	hasher hasher
@@ -24,14 +24,14 @@ type ledger struct {
 
 	seen       []sighting
 	candidates []candidate
-	tooMany    error  // what it has no room for
+	tooMany    error  // a limit of the ledger is exceeded
 	oldest     uint32 // time of the oldest row; math.MaxUint32: no row has a time
 	ordered    bool   // rows come in the order of insertion
 }
 
 // rules decide how records are judged.
 type rules struct {
-	CommitTimes     bool // the timestamp of a record tells when its row was committed or read
+	CommitTimes     bool // the timestamp of a record is the time at which its row was committed or read
 	PlacedPartition bool // a column of the row may choose the partition
 
 	// Since and Until are the time of the rows that were selected; zero: no limit. A record of another
@@ -53,9 +53,9 @@ type row struct {
 const (
 	due           uint8 = 1 << iota // its record must be there
 	unroutable                      // no record can be made of it
-	hasRecord                       // a record of the relay is as the row says
-	hasAltered                      // a record is not as the row says
-	hasResent                       // a resent record is as the row says
+	hasRecord                       // a record of the relay matches the row
+	hasAltered                      // a record differs from the row
+	hasResent                       // a resent record matches the row
 	hasDeadLetter                   // it is in the dead-letter topic
 )
 
@@ -65,7 +65,7 @@ type sighting struct {
 	offset uint32    // from the beginning of its partition
 	commit [2]uint32 // commit LSN, or the timestamp in milliseconds: upper and lower half
 	part   uint16
-	flags  uint16 // what differs, and isLSN
+	flags  uint16 // the parts that differ, and isLSN
 }
 
 func (s *sighting) setOrder(order int64) {
@@ -74,7 +74,7 @@ func (s *sighting) setOrder(order int64) {
 
 func (s *sighting) order() int64 { return int64(s.commit[0])<<32 | int64(s.commit[1]) }
 
-// isLSN says that the order of a sighting is a commit LSN.
+// isLSN: the order of a sighting is a commit LSN.
 const isLSN uint16 = 1 << 15
 
 // A partition is one that is read.
@@ -92,10 +92,10 @@ type candidate struct {
 	offset int64
 }
 
-// maxCandidates bounds the candidates. What else has no row is counted as NoRow.
+// maxCandidates limits the number of candidates. Further records without a row are counted as NoRow.
 const maxCandidates = 1 << 18
 
-// A topicLedger is what is counted of a topic.
+// A topicLedger has the counts of a topic.
 type topicLedger struct {
 	Topic
 	findings  map[Kind]int // how many were kept

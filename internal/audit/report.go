@@ -16,7 +16,7 @@ const (
 	Missing    Kind = "missing"      // a row without a record
 	Phantom    Kind = "phantom"      // a record without a row
 	Duplicate  Kind = "duplicate"    // another record of a row
-	Altered    Kind = "altered"      // a record that is not what its row says
+	Altered    Kind = "altered"      // a record that differs from its row
 	OutOfOrder Kind = "out-of-order" // a record behind a later one of its key, or in another partition
 )
 
@@ -49,12 +49,12 @@ type Report struct {
 
 	Rows      int       `json:"rows"`      // that were selected
 	Confirmed Confirmed `json:"confirmed"` // how it is known which rows must have a record
-	Position  string    `json:"position"`  // what the slot had confirmed by then
+	Position  string    `json:"position"`  // confirmed position of the slot
 	Ordered   bool      `json:"ordered"`   // the table has a column with the order of insertion
 
 	Topics   []Topic   `json:"topics"`   // by name
 	Findings []Finding `json:"findings"` // the first of each kind and topic
-	Notes    []string  `json:"notes"`    // what limits this audit
+	Notes    []string  `json:"notes"`    // limits of this audit
 	Took     float64   `json:"took_s"`
 }
 
@@ -64,12 +64,12 @@ type Confirmed string
 // The ways to know it.
 const (
 	BySlot    Confirmed = "slot"    // the slot has confirmed every row that was read
-	ByRecord  Confirmed = "record"  // the position record has a snapshot of what was delivered
+	ByRecord  Confirmed = "record"  // the position record has a snapshot of the delivered transactions
 	ByRequest Confirmed = "assumed" // the caller has said so
-	Unknown   Confirmed = "unknown" // nobody knows
+	Unknown   Confirmed = "unknown" // it is not known
 )
 
-// A Topic is what was found of one topic. A row belongs to the topic that its record must be in.
+// A Topic has the counts of one topic. A row belongs to the topic that its record must be in.
 type Topic struct {
 	Name    string `json:"topic"`
 	Rows    int    `json:"rows"`
@@ -81,7 +81,7 @@ type Topic struct {
 	Altered    int `json:"altered"`
 	OutOfOrder int `json:"out_of_order"`
 
-	// Not judged, because nobody can know, or because it is as it should be.
+	// Not judged, or correct.
 	Unconfirmed int `json:"unconfirmed"`  // rows without a record that the slot has not confirmed
 	Expired     int `json:"expired"`      // rows without a record that retention or compaction may have deleted
 	NoRow       int `json:"no_row"`       // records without a row that may have been pruned, or of another time
@@ -117,7 +117,7 @@ func (r *Report) Count(k Kind) (n int) {
 	return n
 }
 
-// Undecided returns how many rows have no record, and nobody knows whether they must have one.
+// Undecided returns how many rows have no record if it is not known which rows must have one.
 func (r *Report) Undecided() (n int) {
 	if r.Confirmed != Unknown {
 		return 0

@@ -63,7 +63,7 @@ func TestHistory(t *testing.T) {
 		"nothing":                {after: func(*Publication, *State) {}},
 		"nothing in two tables":  {before: second, after: second},
 		"publication dropped":    {after: func(_ *Publication, c *State) { c.Publication = nil }, err: replication.ErrPublication, says: []string{`"pub"`, "0/1000000, 12:00:00Z", "0/1100000, 12:00:10Z", "setup"}},
-		"publication made anew":  {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, says: []string{"re-created"}},
+		"publication re-created": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, says: []string{"re-created"}},
 		"anew without the table": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members, p.Tables = 101, 701, nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
 		"no inserts":             {after: func(p *Publication, _ *State) { p.Insert, p.version = false, 701 }, err: replication.ErrPublication, says: []string{"insert"}},
 		"no inserts for a while": {after: func(p *Publication, _ *State) { p.version = 701 }, says: []string{"altered and restored"}},

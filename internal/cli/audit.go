@@ -53,8 +53,8 @@ func (a *app) audit() *cobra.Command {
 
 The exit code is 0 if it finds none, and 1 otherwise. Audit writes nothing, and the relay may run: it leaves
 out rows that the slot has not confirmed. With the configuration from import debezium it audits a running
-Debezium in the same way. It does not judge what nobody can know, such as a record whose row may have
-been pruned, and counts it separately.
+Debezium in the same way. Audit counts separately what it cannot judge, such as a record whose row may have
+been pruned.
 
 The role needs SELECT on the tables, which a relay's role does not have: give the owner's --dsn. The Kafka
 user needs Read and Describe on the topics.`,
@@ -99,7 +99,6 @@ func (r *auditing) run(ctx context.Context) error {
 		Relay: sending, Slot: cfg.Source.Slot, Selection: r.selection(cfg), PrunedBefore: *r.prunedBefore,
 		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed,
 	}
-	// Most of the memory is a few large slices without pointers, for which collections cost little.
 	debug.SetGCPercent(auditGCPercent)
 	log := command.NewLogger(cfg.Log, r.stderr)
 	p := command.NewProgress(r.stderr, r.environ, log)
@@ -113,7 +112,7 @@ func (r *auditing) run(ctx context.Context) error {
 	if report.Rows == 0 {
 		return &command.ExitError{
 			Err: errors.New("no row is selected, so nothing was compared"), Exit: relay.ExitUsage, Where: bothSides(&r.cfg.Relay),
-			Next: "look with the same conditions in the table",
+			Next: "query the table with the same conditions",
 		}
 	}
 	if err := r.print(report); err != nil {
@@ -122,10 +121,12 @@ func (r *auditing) run(ctx context.Context) error {
 	return r.verdict(report)
 }
 
-// auditGCPercent is GOGC of an audit.
+// auditGCPercent is the GOGC of an audit. Nearly all of its heap is slices without pointers, which the garbage collector
+// does not scan, so frequent collections cost no time. With GOGC=100, the garbage of reading would grow to the size
+// of these slices: a million rows then take 155 MB instead of 95 MB, and the same 3.9 s of CPU.
 const auditGCPercent = 5
 
-// selection is what the flags select.
+// selection returns the selection of rows that the flags describe.
 func (r *auditing) selection(cfg *config.Config) catalog.Selection {
 	sel := rowSelection(cfg, r.orderBy)
 	if r.orderBy == "" {
@@ -146,7 +147,7 @@ func (r *auditing) print(report *audit.Report) error {
 	return nil
 }
 
-// verdict is the error that the topics are not what the tables say.
+// verdict returns an error if the topics differ from the tables in a kind that is not allowed.
 func (r *auditing) verdict(report *audit.Report) error {
 	var found []string
 	for _, kind := range audit.Kinds() {
@@ -155,7 +156,7 @@ func (r *auditing) verdict(report *audit.Report) error {
 		}
 	}
 	if n := report.Undecided(); n > 0 {
-		found = append(found, fmt.Sprintf("%d rows without a record, which the slot has not confirmed", n))
+		found = append(found, fmt.Sprintf("%d rows without a record, and it is not known whether the slot has confirmed them", n))
 	}
 	if len(found) == 0 {
 		return nil
@@ -174,7 +175,7 @@ func printAudit(w io.Writer, report *audit.Report) {
 	for _, t := range report.Topics {
 		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", t.Rows, t.Records, t.Missing, t.Phantom, t.Duplicate, t.Altered, t.OutOfOrder, t.Name)
 	}
-	_ = table.Flush() // whoever reads it has gone
+	_ = table.Flush() // fails only if standard output is closed
 	for _, t := range report.Topics {
 		for _, other := range []struct {
 			n    int
@@ -208,15 +209,15 @@ func printAudit(w io.Writer, report *audit.Report) {
 	fmt.Fprintf(w, "\n%.1f s\n", report.Took)
 }
 
-// failed is how an audit ends that does not come to its end.
+// failed returns the error of an audit that could not finish.
 func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("stopped before everything was read"), relay.ExitUnexpected, "interrupted", "", "nothing was judged"
+		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("interrupted before all rows and records were read"), relay.ExitUnexpected, "interrupted", "", "run the audit again"
 	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
-		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "correct it and run the audit again"
+		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix the selection or the configuration, and run the audit again"
 	case errors.Is(err, replication.ErrAccess):
 		f.Next = "let the role read the table, or give the owner's --dsn"
 	}

@@ -61,7 +61,7 @@ func (d *deadLetters) accept(reason string, o encode.Origin) bool {
 const missingShare = 0.25
 
 // giveUpTopic reports whether the rows that wait for a missing topic, which they have chosen, become dead
-// letters. Whoever can insert a row can name such a topic, so rows wait only as long as they hold up neither
+// letters. Anyone who can insert a row can name such a topic, so rows wait only as long as they hold up neither
 // others nor a stop.
 func (d *deadLetters) giveUpTopic(m sink.Missing) bool {
 	return m.Destination != d.topic &&

@@ -18,7 +18,7 @@ import (
 
 // An identity is a producer id and an epoch. Brokers count the sequences of a partition per identity.
 //
-// In a partition, a higher epoch of an id restarts the sequences, whoever raises it. The broker then rejects batches
+// In a partition, a higher epoch of an id restarts the sequences, no matter which process raises it. The broker then rejects batches
 // with a lower epoch in that partition. So a late request of a lost connection is not stored after its own retry,
 // and records of an older process are not stored after those of a newer one (KIP-360, and ProducerAppendInfo of
 // the broker).

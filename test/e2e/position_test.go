@@ -41,7 +41,7 @@ func TestSlotMoved(t *testing.T) {
 		says string
 	}{
 		"advanced":                  {`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, 15, "--accept-gap"},
-		"made anew":                 {`SELECT pg_drop_replication_slot($1); SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, 15, "--accept-gap"},
+		"re-created":                {`SELECT pg_drop_replication_slot($1); SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, 15, "--accept-gap"},
 		"gone with its publication": {`SELECT pg_drop_replication_slot($1); DROP PUBLICATION ` + rig.Publication, 11, "were dropped"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -316,7 +316,7 @@ func TestReplayInLittleMemory(t *testing.T) {
 	}
 }
 
-// Whoever sits at a terminal is asked before very many rows are sent.
+// On a terminal, replay asks before it sends very many rows.
 func TestReplayAsks(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("script"); err != nil {

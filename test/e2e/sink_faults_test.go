@@ -101,8 +101,8 @@ func TestBrokerDownUntilTheSlotIsAtRisk(t *testing.T) {
 	}
 }
 
-// Where too few replicas are in sync the broker refuses, and whoever acknowledged alone
-// would lose what it has. It is waited out, and noticed at once when it is over.
+// If too few replicas are in sync, the broker rejects records. The relay retries, and delivers as soon as enough
+// replicas are in sync.
 func TestNotEnoughReplicas(t *testing.T) {
 	t.Parallel()
 	leader := kafkatest.Start(t, kafkatest.Config{Properties: map[string]string{

@@ -235,7 +235,7 @@ func TestWatchGoesOn(t *testing.T) {
 	})
 }
 
-// A slot that was dropped while nothing ran is not made anew.
+// The relay does not re-create a slot that was dropped while it was stopped.
 func TestSlotDropped(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
