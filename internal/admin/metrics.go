@@ -75,6 +75,11 @@ func (c *collector) counters() []metric {
 			help:   "Times that a broker had lost the producer's state, so that unacknowledged records may be duplicated.",
 			values: func(s *sample, put emit) { put(float64(s.stat.Sink.DuplicatesPossible)) },
 		},
+		{
+			name: namespace + "slot_spilled_bytes_total", kind: prometheus.CounterValue,
+			help:   "Bytes of transactions that Postgres has written to disk to decode them, because they exceeded logical_decoding_work_mem.",
+			values: func(s *sample, put emit) { put(float64(s.stat.Slot.SpilledBytes)) },
+		},
 		spanCounter("spans_total", "Spans that the tracing endpoint has accepted. Absent without tracing.endpoint.",
 			func(st *tracing.Stat) uint64 { return st.Exported }),
 		spanCounter("spans_dropped_total", "Sampled records without a span, because too many spans were in flight or waiting for the endpoint. The relay passes their trace context on unchanged.",

@@ -102,6 +102,7 @@ func TestMetrics(t *testing.T) {
 	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.DuplicatesPossible = 5, 2, 7, 1
 	st.Sink.StalledSince = time.Now().Add(-time.Minute)
 	st.Behind = time.Now().Add(-time.Minute)
+	st.Slot.SpilledBytes = 4_000_000
 	st.Spans = &tracing.Stat{Exported: 11, Dropped: 22, Rejected: 33}
 	families := gather(t, st)
 	for name, want := range map[string]map[string]float64{
@@ -118,6 +119,7 @@ func TestMetrics(t *testing.T) {
 		"confirmed_lsn_bytes":       {"": 0x2A_7F3C5A08},
 		"slot_retained_bytes":       {"": 34_000_000},
 		"slot_safe_bytes":           {"": 10_700_000_000},
+		"slot_spilled_bytes_total":  {"": 4_000_000},
 		"spans_total":               {"": 11},
 		"spans_dropped_total":       {"": 22},
 		"spans_rejected_total":      {"": 33},

@@ -241,7 +241,7 @@ func TestSlotIsACopy(t *testing.T) {
 			s.Exec(t, "SELECT pg_log_standby_snapshot()") // the slot must be ahead of the standby's start
 			s.Exec(t, "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", s.cfg.Slot)
 			slot := s.inspect(t).Slot
-			return slot != nil && slot.synced && !slot.Active
+			return slot != nil && slot.Synced && !slot.Active
 		})
 		for what, err := range map[string]error{"Verify": s.inspect(t).Verify(), "Start": s.openAndStart(t)} {
 			if !errors.Is(err, replication.ErrUnreachable) || !strings.Contains(err.Error(), "connect to the primary") {

@@ -96,7 +96,20 @@ type Slot struct {
 
 	Temporary, TwoPhase bool
 	Failover            bool // synchronized to standbys, from Postgres 17 on
-	synced              bool // it is the copy on a standby
+	Synced              bool // it is the copy on a standby
+
+	// SyncSkipReason is why the last synchronization of the copy was skipped, in Postgres' words. Empty: it was not
+	// skipped, or the server has no column slotsync_skip_reason, which Postgres has from 19 on.
+	SyncSkipReason string
+
+	Decoding DecodingStat
+}
+
+// DecodingStat counts large transactions of a slot, since the statistics of the slot were reset.
+// https://www.postgresql.org/docs/current/monitoring-stats.html#MONITORING-PG-STAT-REPLICATION-SLOTS-VIEW
+type DecodingStat struct {
+	SpilledTransactions, SpilledBytes   int64 // written to disk, because they exceeded logical_decoding_work_mem
+	StreamedTransactions, StreamedBytes int64 // sent before they were committed, which a relay does not ask for
 }
 
 // retained returns how many bytes of WAL the server retains for the slot if its WAL ends at end.

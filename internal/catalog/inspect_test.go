@@ -112,6 +112,45 @@ func TestInspectServer(t *testing.T) {
 	})
 }
 
+// Transactions larger than logical_decoding_work_mem are counted, on every version.
+func TestInspectDecoding(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		slot := "decoding_" + db.Name
+		inspect := func() *Slot {
+			t.Helper()
+			o := ObserveSlot(db.Config(t), slot)
+			defer o.Close(t.Context())
+			state, err := o.InspectSlot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state.Slot
+		}
+		db.Exec(t, "CREATE TABLE outbox (payload text); CREATE PUBLICATION pub FOR TABLE outbox")
+		db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+		if s := inspect(); s.Decoding != (DecodingStat{}) || s.SyncSkipReason != "" || s.Synced {
+			t.Errorf("a new slot: %+v", s)
+		}
+		db.Exec(t, "INSERT INTO outbox SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+		conn := db.Conn(t)
+		for _, sql := range []string{
+			"SET logical_decoding_work_mem = '64kB'",
+			"SELECT count(*) FROM pg_logical_slot_get_binary_changes('" + slot + "', NULL, NULL, 'proto_version', '1', 'publication_names', 'pub')",
+		} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn.Close(t.Context())
+		pgtest.Eventually(t, "the server to count the transaction", func() bool {
+			d := inspect().Decoding
+			return d.SpilledTransactions == 1 && d.SpilledBytes > 500_000 && d.StreamedTransactions == 0
+		})
+	})
+}
+
 func TestVerify(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*State)
@@ -138,11 +177,11 @@ func TestVerify(t *testing.T) {
 		"invalidated":          {change: func(c *State) { c.Slot.InvalidationReason = "idle_timeout" }, want: replication.ErrSlotLost, text: "idle_timeout"},
 		"two-phase slot":       {change: func(c *State) { c.Slot.TwoPhase = true }, want: replication.ErrConfig, text: "two_phase"},
 		"temporary slot":       {change: func(c *State) { c.Slot.Temporary = true }, want: replication.ErrConfig, text: "temporary"},
-		"copy on a standby":    {change: func(c *State) { c.InRecovery, c.Slot.synced = true, true }, want: replication.ErrUnreachable, text: "standby"},
-		"unfinished copy":      {change: func(c *State) { c.InRecovery, c.Slot.synced, c.Slot.Temporary = true, true, true }, want: replication.ErrUnreachable, text: "standby"},
-		"lost copy":            {change: func(c *State) { c.InRecovery, c.Slot.synced, c.Slot.WALStatus = true, true, "lost" }, want: replication.ErrUnreachable, text: "standby"},
+		"copy on a standby":    {change: func(c *State) { c.InRecovery, c.Slot.Synced = true, true }, want: replication.ErrUnreachable, text: "standby"},
+		"unfinished copy":      {change: func(c *State) { c.InRecovery, c.Slot.Synced, c.Slot.Temporary = true, true, true }, want: replication.ErrUnreachable, text: "standby"},
+		"lost copy":            {change: func(c *State) { c.InRecovery, c.Slot.Synced, c.Slot.WALStatus = true, true, "lost" }, want: replication.ErrUnreachable, text: "standby"},
 		"standby without slot": {change: func(c *State) { c.InRecovery, c.Slot = true, nil }, want: replication.ErrUnreachable, text: "standby"},
-		"synced, and promoted": {change: func(c *State) { c.Slot.synced = true }},
+		"synced, and promoted": {change: func(c *State) { c.Slot.Synced = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &State{

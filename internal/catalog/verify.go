@@ -65,7 +65,7 @@ func (c *State) verifySlot() error {
 	switch {
 	case s == nil && c.InRecovery: // the primary may have the slot
 		return fmt.Errorf("%w: this server is a standby and has no slot %q: connect to the primary", replication.ErrUnreachable, c.SlotName)
-	case s != nil && s.synced && c.InRecovery: // such a copy may be temporary or invalidated until Postgres re-creates it
+	case s != nil && s.Synced && c.InRecovery: // such a copy may be temporary or invalidated until Postgres re-creates it
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is a copy of the primary's slot: connect to the primary", replication.ErrUnreachable, s.Name)
 	case s == nil:
 		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; to create it and send those rows from the table: outbox-cdc recover; to create it without them: outbox-cdc setup",

@@ -73,6 +73,7 @@ type SlotStat struct {
 	WALEnd        pglogrepl.LSN // end of the server's WAL at ReadAt
 	RetainedBytes int64         // WAL that Postgres retains for the slot
 	SafeBytes     *int64        // WAL that may be written before Postgres may invalidate the slot; may be negative; nil: no limit
+	SpilledBytes  int64         // of transactions that Postgres has written to disk to decode them, since its statistics were reset
 	LimitAt       time.Time     // when SafeBytes reaches 0 at the current rate; zero: unknown, or it does not shrink
 }
 
@@ -92,6 +93,7 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 	if c.Slot != nil {
 		r := c.Reserve(limitAt)
 		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt
+		st.SpilledBytes = c.Slot.Decoding.SpilledBytes
 	}
 	return st
 }

@@ -89,6 +89,7 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 			Confirmed: s.ConfirmedFlushLSN.String(), Restart: s.RestartLSN.String(),
 			WALStatus: s.WALStatus, Invalidation: s.InvalidationReason,
 			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: reserve.Retained, Safe: reserve.Safe, idleAt: reserve.IdleAt,
+			Failover: s.Failover, Synced: s.Synced, SyncSkipReason: s.SyncSkipReason, Decoding: Decoding(s.Decoding),
 		}
 		if left := reserve.Judge(state.ReadAt).TimeToLimit; left > 0 {
 			p.Slot.TimeToFull = new(left.Seconds())

@@ -52,7 +52,20 @@ type Slot struct {
 	// shrink, there is no limit, or the rate is not known yet.
 	TimeToFull *float64 `json:"time_to_full"`
 
+	Failover       bool     `json:"failover"` // Postgres synchronizes it to standbys
+	Synced         bool     `json:"synced"`   // it is the copy on a standby
+	SyncSkipReason string   `json:"slotsync_skip_reason,omitempty"`
+	Decoding       Decoding `json:"decoding"`
+
 	idleAt time.Time // see [catalog.Reserve]
+}
+
+// Decoding is a row of pg_stat_replication_slots: large transactions since the statistics were reset.
+type Decoding struct {
+	SpilledTransactions  int64 `json:"spill_txns"`
+	SpilledBytes         int64 `json:"spill_bytes"`
+	StreamedTransactions int64 `json:"stream_txns"`
+	StreamedBytes        int64 `json:"stream_bytes"`
 }
 
 // A Transaction is an open transaction, for which Postgres retains WAL.

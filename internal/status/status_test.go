@@ -197,6 +197,22 @@ None since the start.`
 	}
 }
 
+// The slot's lines name what Postgres has spilled to disk, and the state of a copy on a standby.
+func TestLinesOfTheSlot(t *testing.T) {
+	got := strings.Join(View{Width: 100}.Lines(sides(t, func(p *Postgres, _ *admin.Status) {
+		p.Slot.Decoding = Decoding{SpilledTransactions: 3, SpilledBytes: 120_000_000}
+		p.Slot.Synced, p.Slot.SyncSkipReason = true, "wal_not_flushed"
+	})), "\n")
+	for _, want := range []string{
+		"Spilled to disk 120 MB of 3 transactions larger than logical_decoding_work_mem",
+		"Copy            of the primary's slot; last synchronization: skipped, wal_not_flushed",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+}
+
 // No line is wider and no block is higher than the available space. Even the smallest size shows the problem and
 // the advice.
 func TestLinesFit(t *testing.T) {

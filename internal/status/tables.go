@@ -33,6 +33,16 @@ func (v View) slot(r *Report) []string {
 			fact{"Confirmed LSN", s.Confirmed + ", " + terminal.Size(float64(s.NotConfirmed)) + " behind the end of the WAL"},
 			fact{"Retained WAL", terminal.Size(float64(s.Retained)) + ", from " + s.Restart})
 		facts = append(facts, limit(s.Retained, s.Safe, r.timeToLimit())...)
+		if s.Synced {
+			last := "successful"
+			if s.SyncSkipReason != "" {
+				last = "skipped, " + s.SyncSkipReason
+			}
+			facts = append(facts, fact{"Copy", "of the primary's slot; last synchronization: " + last})
+		}
+		if d := s.Decoding; d.SpilledTransactions > 0 {
+			facts = append(facts, fact{"Spilled to disk", fmt.Sprintf("%s of %d transactions larger than logical_decoding_work_mem", terminal.Size(float64(d.SpilledBytes)), d.SpilledTransactions)})
+		}
 		if t := r.Postgres.Oldest; t != nil && t.Age > longOpen.Seconds() {
 			facts = append(facts, fact{"Oldest writer", fmt.Sprintf("%s, open for %s: Postgres retains WAL for it", t.name(), terminal.Span(t.Age))})
 		}

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +83,15 @@ func (p *pair) synced(t *testing.T) {
 	})
 }
 
+// showsCopy checks that `status` of the standby server describes the copy of the slot.
+func (p *pair) showsCopy(t *testing.T) {
+	t.Helper()
+	out, _ := rig.Command(t, "status", "-c", p.Config, "--dsn", p.onStandby(t).DSN, "--set", "admin.listen=")
+	if !strings.Contains(out, "of the primary's slot; last synchronization: successful") {
+		t.Errorf("status of the standby:\n%s", out)
+	}
+}
+
 // onEachWithSlotSync runs f on each installed Postgres version that can synchronize slots.
 func onEachWithSlotSync(t *testing.T, f func(t *testing.T, install pgserver.Install)) {
 	t.Helper()
@@ -148,6 +158,7 @@ func TestFailover(t *testing.T) {
 				p.Load.Run(t.Context(), t, 500)
 				p.Arrived(t, 30*time.Second)
 				p.synced(t)
+				p.showsCopy(t)
 				if tc.primary != nil {
 					p.standbyAway(t, process)
 				}

@@ -16,9 +16,10 @@ import (
 
 // jobRecipes follow the sections about routine work.
 var jobRecipes = map[string]recipe{
-	"Check the status":  checkStatus,
-	"Preview records":   previewRecords,
-	"Upgrade the relay": upgradeRelay,
+	"Check the status":   checkStatus,
+	"Large transactions": largeTransactions,
+	"Preview records":    previewRecords,
+	"Upgrade the relay":  upgradeRelay,
 	"Upgrade Postgres to a new major version, or move to another server": moveSource,
 	"Rotate the password":           rotatePassword,
 	"Fail over Postgres":            failover,

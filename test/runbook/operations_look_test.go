@@ -24,6 +24,16 @@ func checkStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r.Terminate(t)
 }
 
+func largeTransactions(t *testing.T, o *operation, _ *pgserver.Server) {
+	o.on(t, startSource(t, nil)).sql(t)
+	rows := o.exec(t, `SELECT setconfig::text FROM pg_db_role_setting JOIN pg_roles ON pg_roles.oid = setrole WHERE rolname = 'cdc'`)
+	if len(rows) != 1 || rows[0]["setconfig"] != "{logical_decoding_work_mem=256MB}" {
+		t.Errorf("settings of the role: %v", rows)
+	}
+	o.stream(t)
+	o.delivers(t)
+}
+
 func previewRecords(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	id := o.write(t)
