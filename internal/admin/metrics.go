@@ -66,9 +66,14 @@ func (c *collector) counters() []metric {
 			name: namespace + "bad_records_total", labels: []string{"reason"}, kind: prometheus.CounterValue,
 			help: "Dead letters: rows that could not become a record (row), and records that Kafka rejected (kafka).",
 			values: func(s *sample, put emit) {
-				put(float64(s.stat.DeadLetters-s.stat.Refused), "row")
+				put(float64(s.stat.DeadLetters-s.stat.Refused-s.stat.Followed), "row")
 				put(float64(s.stat.Refused), "kafka")
 			},
+		},
+		{
+			name: namespace + "parked_records_total", kind: prometheus.CounterValue,
+			help:   "Records of parked keys that the relay has sent to the dead-letter topic, the bad ones included.",
+			values: func(s *sample, put emit) { put(float64(s.stat.ParkedRecords)) },
 		},
 		{
 			name: namespace + "duplicates_possible_total", kind: prometheus.CounterValue,
@@ -121,6 +126,8 @@ func gauges() []metric {
 		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing.", func(s *sample) float64 { return s.lag().Seconds() }),
 		gauge("in_flight_records", "Unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),
 		gauge("in_flight_bytes", "Bytes of keys, values and headers of unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightBytes) }),
+		gauge("parked_keys", "Parked keys: their records go to the dead-letter topic until somebody releases them.", func(s *sample) float64 { return float64(len(s.stat.Parked)) }),
+		gauge("parked_oldest_seconds", "Time since the longest parked key was parked; 0 if there is none.", func(s *sample) float64 { return s.parkedFor().Seconds() }),
 		gauge("confirmed_lsn_bytes", "Confirmed position of the slot, as a number.", func(s *sample) float64 { return float64(s.stat.Confirmed) }),
 		gauge("slot_retained_bytes", "Bytes of WAL that Postgres retains for the slot.", func(s *sample) float64 { return float64(s.stat.Slot.RetainedBytes) }),
 		{

@@ -102,6 +102,8 @@ func TestMetrics(t *testing.T) {
 	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.DuplicatesPossible = 5, 2, 7, 1
 	st.Sink.StalledSince = time.Now().Add(-time.Minute)
 	st.Behind = time.Now().Add(-time.Minute)
+	parkTwo(&st)
+	st.Followed = 1
 	st.Slot.SpilledBytes = 4_000_000
 	st.Spans = &tracing.Stat{Exported: 11, Dropped: 22, Rejected: 33}
 	families := gather(t, st)
@@ -110,7 +112,9 @@ func TestMetrics(t *testing.T) {
 		"bytes_total":               {"": 7_480_000_000},
 		"transactions_total":        {"": 4_100_000},
 		"reconnects_total side":     {"source": 1, "sink": 7},
-		"bad_records_total reason":  {"row": 3, "kafka": 2},
+		"bad_records_total reason":  {"row": 2, "kafka": 2},
+		"parked_records_total":      {"": 1235},
+		"parked_keys":               {"": 2},
 		"duplicates_possible_total": {"": 1},
 		"streaming":                 {"": 1},
 		"lag_bytes":                 {"": 0x108},
@@ -138,6 +142,9 @@ func TestMetrics(t *testing.T) {
 		if got := values(families[namespace+name], "")[""]; got < 60 || got > 90 {
 			t.Errorf("%s is %v", name, got)
 		}
+	}
+	if got := values(families[namespace+"parked_oldest_seconds"], "")[""]; got < 3*3600 || got > 3*3600+60 {
+		t.Errorf("parked_oldest_seconds is %v", got)
 	}
 	for _, name := range []string{"ack_seconds", "commit_to_ack_seconds"} {
 		h := families[namespace+name].GetMetric()[0].GetHistogram()

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -119,10 +121,38 @@ var situations = []situation{
 		st.Slot.WALEnd += 10_500_000_000
 		st.Behind = time.Now().Add(-51 * time.Minute)
 	}},
+	{"parked", "2 keys are parked", "waits behind transaction 2A/7F000000, row 3: record for topic", "outbox-cdc dead-letter release --id 5f0c7a7e", parkTwo},
 	{"both", "Kafka does not acknowledge records, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
 		st.Slot.SafeBytes = new(int64(0))
 		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"
 	}},
+}
+
+func parkTwo(st *relay.Stat) {
+	park := func(id, key string, age time.Duration, records int, reason string) {
+		st.Parked = append(st.Parked, parking.Parking{
+			ID: id, Key: parking.Key{Topic: "outbox.event.order", Key: key}, Since: time.Now().Add(-age), Records: records,
+			Bad: parking.Row{LSN: 0x2A_7F000000, Index: 3}, Reason: reason,
+		})
+	}
+	park("5f0c7a7e-0000-4000-8000-000000000001", "secret-key", 3*time.Hour, 1234, "record for topic outbox.event.order, 2000204 bytes (limit 1048588): MESSAGE_TOO_LARGE")
+	park("9b1d0c44-0000-4000-8000-000000000001", "secret-key", time.Minute, 1, "row 17 of public.outbox: column headers: is not a JSON object")
+	st.ParkedRecords = 1235
+}
+
+// The page and /status name parked keys by their ids: a key is data.
+func TestParkedKeysAreNotShown(t *testing.T) {
+	st := healthy()
+	parkTwo(&st)
+	s := newServer(nil)
+	s.look(func() relay.Stat { return st })
+	body, err := json.Marshal(s.status(time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(body); strings.Contains(text, "secret-key") || !strings.Contains(text, `"id":"5f0c7a7e"`) || !strings.Contains(text, `"records":1234`) {
+		t.Errorf("%s", body)
+	}
 }
 
 // The page shows the verdict of /status.
@@ -168,6 +198,9 @@ func TestPage(t *testing.T) {
 			if got, want := b.text("#errors a"), fmt.Sprintf("exit code %d", st.Failures[0].ExitCode); got != want {
 				t.Errorf("%s: the link to the runbook is %q, want %q", test.name, got, want)
 			}
+		}
+		if rows := b.eval(`document.querySelectorAll('#parked-keys li').length`); rows != float64(len(st.Parked)) {
+			t.Errorf("%s: %v parked keys are listed, want %d", test.name, rows, len(st.Parked))
 		}
 		picture(b, test.name+"-light")
 		b.size(1200, 960, "dark")

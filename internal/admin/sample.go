@@ -67,3 +67,11 @@ func (s *sample) stalled() time.Duration {
 	}
 	return max(0, s.at.Sub(s.stat.Sink.StalledSince))
 }
+
+// parkedFor returns the time since the longest parked key was parked, 0 if there is none.
+func (s *sample) parkedFor() time.Duration {
+	if len(s.stat.Parked) == 0 {
+		return 0
+	}
+	return max(0, s.at.Sub(s.stat.Parked[0].Since))
+}

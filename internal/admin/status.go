@@ -37,6 +37,7 @@ type Status struct {
 	Totals   totals      `json:"totals"`
 	Kafka    kafkaStatus `json:"kafka"`
 	Topics   []topic     `json:"topics"`
+	Parked   parked      `json:"parked"`
 	Failures []fault     `json:"failures"` // the latest ones, newest first
 
 	Configuration bool `json:"configuration"` // /config returns it
@@ -125,6 +126,23 @@ type topic struct {
 	Rate    number `json:"rate"` // records a second
 }
 
+// parked are the parked keys. A key itself is not shown: dead-letter list shows it.
+type parked struct {
+	Number int         `json:"number"`
+	Oldest number      `json:"oldest"` // seconds since the first one was parked
+	Keys   []parkedKey `json:"keys"`   // the longest parked ones
+}
+
+type parkedKey struct {
+	ID      string    `json:"id"`
+	Topic   string    `json:"topic"`
+	Since   time.Time `json:"since"`
+	Records int       `json:"records"` // dead letters, as far as they were counted
+	Row     string    `json:"row"`     // that cannot be delivered
+	Reason  string    `json:"reason"`
+	Release string    `json:"release"` // the command that releases it
+}
+
 type fault struct {
 	Since    time.Time `json:"since"`
 	At       time.Time `json:"at"`
@@ -172,6 +190,7 @@ func (s *Server) status(now time.Time) *Status {
 			LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt),
 		},
 		Topics:   topics(from, last),
+		Parked:   parkedKeys(last),
 		Failures: s.failures(last),
 		Columns:  columns(),
 
@@ -215,6 +234,20 @@ func topics(from, last *sample) []topic {
 		out = append(out, topic{Name: name, Records: t.Records, Bytes: t.Bytes, Rate: number(rate)})
 	}
 	slices.SortStableFunc(out, func(a, b topic) int { return cmp.Compare(b.Records, a.Records) })
+	return out
+}
+
+// shownKeys is how many parked keys a Status has.
+const shownKeys = 20
+
+func parkedKeys(last *sample) parked {
+	out := parked{Number: len(last.stat.Parked), Oldest: number(last.parkedFor().Seconds()), Keys: make([]parkedKey, 0, shownKeys)}
+	for _, p := range last.stat.Parked[:min(shownKeys, len(last.stat.Parked))] {
+		out.Keys = append(out.Keys, parkedKey{
+			ID: p.ShortID(), Topic: p.Topic, Since: p.Since, Records: p.Records, Row: p.Bad.String(), Reason: p.Reason,
+			Release: "outbox-cdc dead-letter release --id " + p.ShortID(),
+		})
+	}
 	return out
 }
 

@@ -80,7 +80,23 @@ func (st *Status) Relaying() Verdict {
 	case float64(st.Lag.Seconds) > catchingUp:
 		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), ""}
 	}
+	if st.Parked.Number > 0 {
+		return st.parking()
+	}
 	return Verdict{Good, "Healthy", st.delivering(), ""}
+}
+
+// parking returns the verdict on a relay that delivers all but the parked keys.
+func (st *Status) parking() Verdict {
+	title := "1 key is parked"
+	if n := st.Parked.Number; n > 1 {
+		title = fmt.Sprintf("%d keys are parked", n)
+	}
+	first := &st.Parked.Keys[0]
+	return Verdict{
+		Warn, title, fmt.Sprintf("Their records go to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s", terminal.Span(float64(st.Parked.Oldest)), first.Row, first.Reason),
+		"Fix the cause, then: " + first.Release,
+	}
 }
 
 // stalled returns the verdict on a relay whose records Kafka does not acknowledge. A missing topic does not

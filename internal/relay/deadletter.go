@@ -29,6 +29,7 @@ type deadLetters struct {
 	mu        sync.Mutex
 	total     uint64
 	rejected  uint64 // of total: records that the broker rejected
+	followed  uint64 // of total: records that follow a bad one of their key
 	truncated uint64 // of total: too large for the topic
 	logged    uint64 // of total: logged
 	loggedCut uint64 // of truncated: logged
@@ -135,9 +136,10 @@ func (d *deadLetters) logOnce(ctx context.Context) {
 	}
 }
 
-// counts returns the number of dead letters, and how many of them are for records that the broker rejected.
-func (d *deadLetters) counts() (total, rejected uint64) {
+// counts returns the number of dead letters, and how many of them are for records that the broker rejected, and for
+// records that follow a bad one of their key.
+func (d *deadLetters) counts() (total, rejected, followed uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.total, d.rejected
+	return d.total, d.rejected, d.followed
 }

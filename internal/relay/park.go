@@ -40,6 +40,9 @@ func (t *tenure) divertParked(r *sink.Record) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}, Index: index}
 	reason := fmt.Sprintf("the key is parked: it waits behind %s", bad)
 	d.accept(reason, o)
+	d.mu.Lock()
+	d.followed++
+	d.mu.Unlock()
 	return encode.Park(encode.DeadRecord(d.topic, o, r, reason), r.Key, parked)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -47,6 +48,10 @@ type Stat struct {
 	Rows         uint64 // outbox rows sent to the sink
 	DeadLetters  uint64 // rows sent to the dead-letter topic instead
 	Refused      uint64 // of DeadLetters: records that the broker rejected
+	Followed     uint64 // of DeadLetters: records that follow a bad one of their key
+
+	Parked        []parking.Parking // the parked keys, the longest parked first; empty while another relay has the slot
+	ParkedRecords uint64            // dead letters of parked keys
 
 	// Behind is the earlier of two times: the commit time of the oldest unacknowledged transaction, by
 	// the server's clock, and the time since which an acknowledged position has been waiting to be
@@ -218,7 +223,8 @@ func (r *Relay) Stat() Stat {
 	counts := r.flow.load()
 	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received
 	st.Refill = r.flow.refill.Load().stat()
-	st.DeadLetters, st.Refused = r.deadLetters.counts()
+	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.counts()
+	st.Parked, st.ParkedRecords = r.deadLetters.parked.List(), r.deadLetters.parked.Total()
 	r.phase.mu.Lock()
 	st.State, st.Since, st.Sessions, st.LastError = r.phase.state, r.phase.since, r.phase.sessions, r.phase.err
 	st.Role = r.phase.role

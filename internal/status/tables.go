@@ -141,6 +141,9 @@ func (v View) topics(st *admin.Status, most int) []string {
 		count := "Dead letters: " + terminal.Count(float64(n))
 		lines = append(lines, v.Style.Warn(count))
 	}
+	if n := st.Parked.Number; n > 0 {
+		lines = append(lines, v.Style.Warn("Parked keys: "+terminal.Count(float64(n))+", for "+terminal.Span(float64(st.Parked.Oldest))))
+	}
 	return lines
 }
 
