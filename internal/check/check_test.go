@@ -31,7 +31,7 @@ func TestAllMet(t *testing.T) {
 		only := map[string]int{ // conditions that only exist from a major version on
 			"synchronized_standby_slots": 17, "idle_replication_slot_timeout": 18,
 			"create": 99, "owner": 99, "via root": 99, "select": 99, "advertised": 99, // checked only if configured or requested
-			"older writer": 99, "probe topic": 99,
+			"older writer": 99, "probe topic": 99, "retention": 99,
 		}
 		if !need.Full() {
 			only["message.timestamp.before.max.ms"] = 99 // kfake does not support it
@@ -210,6 +210,16 @@ var brokenSources = []broken{
 	}, title: "open transactions", state: Doubt, says: `prepared transaction "forgotten"`, mend: statements(`ROLLBACK PREPARED 'forgotten'`)},
 }
 
+// park has the relay park keys, with a dead-letter topic.
+func park(settings map[string]string) func(*testing.T, *rig) {
+	return func(t *testing.T, r *rig) {
+		t.Helper()
+		r.dead = r.kafka.Topic(t, 2, settings)
+		r.set("on_bad_record", "park")
+		r.set("dead_letter_topic", r.dead)
+	}
+}
+
 func brokenTopics() []broken {
 	alter := func(settings string) func(*testing.T, *rig) {
 		return func(t *testing.T, r *rig) {
@@ -230,6 +240,8 @@ func brokenTopics() []broken {
 		}, title: "cleanup.policy TOPIC", state: Failed, says: "1 of the last rows have none"},
 		{name: "compacted topic", breaks: alter("cleanup.policy=compact"), title: "cleanup.policy TOPIC", state: Doubt, says: "keeps only the last record"},
 		{name: "position topic expires", breaks: func(t *testing.T, r *rig) { r.positions = r.kafka.Topic(t, 1, nil) }, title: "cleanup.policy POSITIONS", state: Doubt, says: "expires"},
+		{name: "parked records expire", breaks: park(nil), title: "retention DEAD", state: Doubt, says: "is lost"},
+		{name: "parked records are compacted", breaks: park(map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}), title: "cleanup.policy DEAD", state: Failed, says: "they are lost"},
 		{name: "no old timestamps", breaks: alter("message.timestamp.before.max.ms=60000"), title: "message.timestamp.before.max.ms TOPIC", state: Doubt, says: "1m0s"},
 	}
 }

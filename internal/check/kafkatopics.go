@@ -16,6 +16,7 @@ type use struct {
 	topic     string
 	needs     []kafka.Operation
 	compacted bool         // it must be compacted
+	parks     bool         // it has the records of parked keys, until they are released
 	sample    *topicSample // of the records for it; nil: it does not get rows
 }
 
@@ -29,7 +30,11 @@ func (s *kafkaLook) uses() []use {
 		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationRead, kafka.OperationWrite}, compacted: true})
 	}
 	if name := s.Relay.DeadLetterTopic; name != "" && s.sample.topics[name] == nil {
-		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.largest()})
+		dead := use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.largest()}
+		if s.Relay.ParkedKeys > 0 {
+			dead.parks, dead.needs = true, append(dead.needs, kafka.OperationRead)
+		}
+		all = append(all, dead)
 	}
 	return all
 }
@@ -112,6 +117,7 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 	s.ok("settings", u.topic, "readable")
 	s.replicas(u, t)
 	s.policy(u, t)
+	s.retention(u, t)
 	s.limit(u, t)
 	s.timestamps(u, t)
 }
@@ -222,6 +228,8 @@ func (s *kafkaLook) policy(u use, t *kafka.Topic) {
 	case s.short && u.compacted: // the relay logs that itself
 	case u.compacted && !compacted:
 		s.warn(name, u.topic, policy+": the position record expires", s.alter(u.topic, name, "compact"))
+	case u.parks && compacted:
+		s.fail(name, u.topic, policy+": compaction removes records of parked keys, and they are lost", s.alter(u.topic, name, "delete"))
 	case !u.compacted && compacted && u.sample.keyless > 0:
 		s.fail(name, u.topic, fmt.Sprintf("%s: the topic rejects records without a key, and %d of the last rows have none", policy, u.sample.keyless), s.alter(u.topic, name, "delete"))
 	case !u.compacted && compacted:
@@ -229,6 +237,21 @@ func (s *kafkaLook) policy(u use, t *kafka.Topic) {
 	default:
 		s.ok(name, u.topic, policy)
 	}
+}
+
+// retention checks that the topic keeps the records of parked keys until somebody releases them.
+func (s *kafkaLook) retention(u use, t *kafka.Topic) {
+	const name = "retention"
+	if !u.parks {
+		return
+	}
+	for _, setting := range []string{"retention.ms", "retention.bytes"} {
+		if value := t.Settings[setting]; value != "-1" && value != "" {
+			s.warn(name, u.topic, fmt.Sprintf("%s is %s: a record of a parked key that is not released by then is lost", setting, value), s.alter(u.topic, setting, "-1"))
+			return
+		}
+	}
+	s.ok(name, u.topic, "records of parked keys do not expire")
 }
 
 // limit compares the largest record of the sample with the topic's limit.

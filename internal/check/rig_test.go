@@ -28,6 +28,7 @@ type rig struct {
 	role      string
 	topic     string
 	positions string
+	dead      string // dead-letter topic; empty: the default
 	scripts   string // directory of Kafka's tools; empty: not created yet
 	more      []config.Setting
 	change    func(*Config)
@@ -118,7 +119,11 @@ func (r *rig) look(t *testing.T) map[string]Condition {
 
 // title returns the title of a condition, with the same names in every run.
 func (r *rig) title(c Condition) string {
-	return strings.NewReplacer(r.topic, "TOPIC", r.positions, "POSITIONS").Replace(c.Title())
+	names := []string{r.topic, "TOPIC", r.positions, "POSITIONS"}
+	if r.dead != "" {
+		names = append(names, r.dead, "DEAD")
+	}
+	return strings.NewReplacer(names...).Replace(c.Title())
 }
 
 // mend applies the fix of a condition: it runs statements as the superuser, and commands with Kafka's tools.
