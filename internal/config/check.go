@@ -36,6 +36,9 @@ func (c *Config) check() error {
 	if c.OnBadRecord == park && c.PositionTopic == "" {
 		add(c.invalid("on_bad_record", "park needs position_topic, where the relay stores which keys are parked"))
 	}
+	if c.OnBadRecord == park && c.Sink.Kafka.ExactlyOnce {
+		add(c.invalid("on_bad_record", "park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter"))
+	}
 	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
 	}

@@ -300,6 +300,13 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "parked keys outside of a transaction",
+			file: "on_bad_record: park\nsink.kafka.exactly_once: true\n",
+			want: []string{
+				"c.yaml:1: on_bad_record: park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter",
+			},
+		},
+		{
 			name: "refill without a table",
 			file: "source: {on_slot_loss: refill}\noutbox: {messages: [m]}\n",
 			want: []string{"c.yaml:1: source.on_slot_loss: refill needs a table: the rows of outbox.messages are in the WAL only"},
