@@ -12,11 +12,14 @@ import (
 // The limits of a group. One that ends inside a transaction of the source makes the first rows of that transaction
 // visible before the others.
 const (
-	// groupAge is how old a group may get while further transactions wait to be sent.
-	groupAge = 10 * time.Millisecond
+	// groupAge is how old a group may get while further transactions wait to be sent. As long as they wait, each
+	// group may get twice as old as the last one, up to backlogAge: a transaction costs Kafka some milliseconds, and
+	// rows that wait behind a backlog do not gain from small ones.
+	groupAge   = 10 * time.Millisecond
+	backlogAge = 200 * time.Millisecond
 
 	// groupRows and groupBytes limit what is sent again after a crash.
-	groupRows  = 10_000
+	groupRows  = 50_000
 	groupBytes = 16 << 20
 
 	// maxGroupAge limits the time for which a group waits for the rest of a transaction of the source. It is far
@@ -25,8 +28,8 @@ const (
 )
 
 // A grouper decides which records a sink.TransactionalWriter commits together, and with which position record. A group
-// ends at the end of a source transaction, when no message of Postgres waits or the group is groupAge old, and the last
-// group is committed. Meanwhile the pump sends records for the next group.
+// ends at the end of a source transaction, when no message of Postgres waits or the group is old, and the last group is
+// committed. Meanwhile the pump sends records for the next group.
 //
 // So in a tenure with a grouper, only the writer stores position records. Only the goroutine of the pump uses a
 // grouper.
@@ -34,6 +37,9 @@ type grouper struct {
 	writer    sink.TransactionalWriter
 	tracker   *checkpoint.Tracker
 	positions *positionWriter
+
+	maxRows int           // the constant groupRows; smaller in tests
+	age     time.Duration // how old the current group may get, from groupAge to backlogAge
 
 	rows  int // of the current group
 	bytes int
@@ -45,7 +51,7 @@ type grouper struct {
 }
 
 func newGrouper(w sink.TransactionalWriter, t *checkpoint.Tracker, p *positionWriter) *grouper {
-	return &grouper{writer: w, tracker: t, positions: p, freed: make(chan struct{}, 1)}
+	return &grouper{writer: w, tracker: t, positions: p, maxRows: groupRows, age: groupAge, freed: make(chan struct{}, 1)}
 }
 
 // addRow adds a row, which the writer has accepted, to the group, and ends the group if it is large.
@@ -55,17 +61,18 @@ func (g *grouper) addRow(bytes int) error {
 	}
 	g.rows++
 	g.bytes += bytes
-	if g.rows < groupRows && g.bytes < groupBytes {
+	if g.rows < g.maxRows && g.bytes < groupBytes {
 		return nil
 	}
 	return g.end()
 }
 
-// endIfOld ends the group after a source transaction if it is groupAge old.
+// endIfOld ends the group after a source transaction if it is old.
 func (g *grouper) endIfOld() error {
-	if g.rows == 0 || g.uncommitted.Load() > 0 || time.Since(g.began) < groupAge {
+	if g.rows == 0 || g.uncommitted.Load() > 0 || time.Since(g.began) < g.age {
 		return nil
 	}
+	g.age = min(2*g.age, backlogAge)
 	return g.end()
 }
 
@@ -78,6 +85,7 @@ func (g *grouper) endIfIdle(inTransaction bool) error {
 	case g.rows > 0 && inTransaction && time.Since(g.began) < maxGroupAge:
 		return nil
 	}
+	g.age = groupAge
 	return g.end()
 }
 

@@ -161,11 +161,13 @@ func TestPositionWithoutRows(t *testing.T) {
 // TestLargeTransactionIsSplit: a transaction of the source that is larger than a group is committed in parts. After a
 // crash in the middle, the next process continues after the last committed row.
 func TestLargeTransactionIsSplit(t *testing.T) {
-	const rows = 2*groupRows + 5000
+	const groupRows = 1000
+	const rows = 2*groupRows + 500
 	g := newGroupedRelay(t)
 	whole := transaction(100, 150, "k", numbersFrom(1, rows)...)
-	s, _ := g.start(1, 2000)
-	src := &scriptedSource{script: joinScripts(whole[:groupRows+3001]), lost: make(chan struct{})}
+	s, _ := g.start(1, 200)
+	s.pump.groups.maxRows = groupRows
+	src := &scriptedSource{script: joinScripts(whole[:groupRows+301]), lost: make(chan struct{})}
 	ended := make(chan error)
 	go func() { ended <- s.next(t.Context(), src) }()
 	g.await("the first group", func() bool {

@@ -250,8 +250,8 @@ func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 
 // newBatch returns a batch for group g, which the caller adds to the queue of part. p.mu is held.
 func (p *producer) newBatch(part *partition, g *group) *batch {
-	if g != nil {
-		g.joinGroup(part)
+	if g != nil && g.joinGroup(part) {
+		signal(p.txn.wake)
 	}
 	if n := len(p.freeBatches); n > 0 {
 		b := p.freeBatches[n-1]

@@ -119,16 +119,17 @@ func (t *transactions) noteSeq(seq uint64) {
 	g.lastSeq = max(g.lastSeq, seq)
 }
 
-// joinGroup adds a new batch of part to g. p.mu is held.
-func (g *group) joinGroup(part *partition) {
+// joinGroup adds a new batch of part to g. It reports whether g had none of part. p.mu is held.
+func (g *group) joinGroup(part *partition) bool {
 	g.batches++
 	if part.newest == g || part.newest != nil && part.newest.number > g.number && slices.Contains(g.parts, part) {
-		return
+		return false
 	}
 	g.parts = append(g.parts, part)
 	if part.newest == nil || part.newest.number < g.number {
 		part.newest = g
 	}
+	return true
 }
 
 // maySend reports whether the first batch of part may be sent: its transaction is open. p.mu is held.
