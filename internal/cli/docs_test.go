@@ -104,6 +104,7 @@ func others() []other {
 		{"kafka-acls.sh ", acls},
 		{"kafka-topics.sh ", "Kafka's own tool; TestOperations creates topics with it"},
 		{"kafka-console-consumer.sh ", "Kafka's own tool"},
+		{"kafka-transactions.sh ", "Kafka's own tool"},
 		{"psql ", position},
 		{"make ", tooling},
 		{"go ", tooling},
