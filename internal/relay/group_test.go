@@ -35,11 +35,14 @@ func newGroupedRelay(t *testing.T) *groupedRelay {
 	t.Helper()
 	fake := kafkatest.Fake(t, kfake.SeedTopics(1, "order"), kfake.SeedTopics(1, "positions"))
 	ends := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Observe: true, TopLevel: true, Count: -1})
-	return &groupedRelay{T: t, fake: fake, txns: func() int { return int(ends.Hits()) }}
+	return &groupedRelay{T: t, fake: fake, txns: func() int { return ends.Hits() }}
 }
 
-// start starts a tenure as another process would. read is the highest LSN that the server has confirmed.
-func (g *groupedRelay) start(confirmed pglogrepl.LSN, window int) (*testSession, pglogrepl.LSN) {
+// slotConfirmed is the position of the slot, at which the first tenure starts.
+const slotConfirmed pglogrepl.LSN = 1
+
+// start starts a tenure as another process would.
+func (g *groupedRelay) start(window int) (*testSession, pglogrepl.LSN) {
 	g.Helper()
 	cfg := Config{Name: "relay", ExactlyOnce: true, PositionTopic: "positions", DrainTimeout: drainTimeout}
 	cfg.Route = encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}
@@ -60,7 +63,7 @@ func (g *groupedRelay) start(confirmed pglogrepl.LSN, window int) (*testSession,
 	if err != nil {
 		g.Fatal(err)
 	}
-	s := server(confirmed)
+	s := server(slotConfirmed)
 	if err := r.positions.claim(g.Context(), found, s); err != nil {
 		g.Fatal(err)
 	}
@@ -68,15 +71,15 @@ func (g *groupedRelay) start(confirmed pglogrepl.LSN, window int) (*testSession,
 	if err != nil {
 		g.Fatal(err)
 	}
-	t := newTenure(r, slotIdentity{}, max(start, confirmed), r.newWriter)
+	t := newTenure(r, slotIdentity{}, max(start, slotConfirmed), r.newWriter)
 	t.pump.published, t.pump.decoder = &catalog.Publication{Insert: true}, decoder.New()
-	return &testSession{tenure: t, watch: func(context.Context) error { return nil }}, max(start, confirmed)
+	return &testSession{tenure: t, watch: func(context.Context) error { return nil }}, max(start, slotConfirmed)
 }
 
 // recorded returns the committed position record.
 func (g *groupedRelay) recorded() *checkpoint.Position {
 	g.Helper()
-	s, _ := g.start(1, 0)
+	s, _ := g.start(0)
 	return new(s.positions.stored)
 }
 
@@ -123,7 +126,7 @@ func (g *groupedRelay) await(what string, cond func() bool) {
 // position may be confirmed.
 func TestGroupHasItsPosition(t *testing.T) {
 	g := newGroupedRelay(t)
-	s, _ := g.start(1, 0)
+	s, _ := g.start(0)
 	src := &scriptedSource{script: joinScripts(transaction(100, 150, "k", 1, 2, 3), transaction(200, 250, "k", 4, 5)), lost: make(chan struct{})}
 	ended := make(chan error)
 	go func() { ended <- s.next(t.Context(), src) }()
@@ -142,7 +145,7 @@ func TestGroupHasItsPosition(t *testing.T) {
 // TestPositionWithoutRows: a position that no row follows is recorded too.
 func TestPositionWithoutRows(t *testing.T) {
 	g := newGroupedRelay(t)
-	s, _ := g.start(1, 0)
+	s, _ := g.start(0)
 	src := &scriptedSource{script: joinScripts(transaction(100, 150, "k", 1), script{keepalive(500)})}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -165,7 +168,7 @@ func TestLargeTransactionIsSplit(t *testing.T) {
 	const rows = 2*groupRows + 500
 	g := newGroupedRelay(t)
 	whole := transaction(100, 150, "k", numbersFrom(1, rows)...)
-	s, _ := g.start(1, 200)
+	s, _ := g.start(200)
 	s.pump.groups.maxRows = groupRows
 	src := &scriptedSource{script: joinScripts(whole[:groupRows+301]), lost: make(chan struct{})}
 	ended := make(chan error)
@@ -181,7 +184,7 @@ func TestLargeTransactionIsSplit(t *testing.T) {
 	s.abandon(errors.New("the process is killed"))
 
 	visible := len(g.visible())
-	next, from := g.start(1, 0)
+	next, from := g.start(0)
 	if open := next.positions.stored.Open; open.CommitLSN != 100 || int(open.Rows) != visible || from != 1 {
 		t.Errorf("the next process starts at %s after %+v, %d rows are visible", from, open, visible)
 	}
@@ -197,7 +200,7 @@ func TestLargeTransactionIsSplit(t *testing.T) {
 // TestGroupOfALostSession: rows that a session had read before it was lost are not sent again by the next one.
 func TestGroupOfALostSession(t *testing.T) {
 	g := newGroupedRelay(t)
-	s, _ := g.start(1, 0)
+	s, _ := g.start(0)
 	whole := transaction(100, 150, "k", numbersFrom(1, 500)...)
 	if err := s.next(t.Context(), &scriptedSource{script: joinScripts(whole[:301]), err: errLost}); !errors.Is(err, errLost) {
 		t.Fatalf("session: %v", err)
@@ -218,7 +221,7 @@ func TestGroupOfALostSession(t *testing.T) {
 func TestSmallTransactionsShareAGroup(t *testing.T) {
 	const transactions = 3000
 	g := newGroupedRelay(t)
-	s, _ := g.start(1, 0)
+	s, _ := g.start(0)
 	var all []script
 	for i := range transactions {
 		at := pglogrepl.LSN(1000 + 100*i)

@@ -76,7 +76,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if t := r.tenure; t != nil && t.id != s.id {
 		cause = errOtherServer
 	} else if t != nil && t.life.Err() != nil {
-		cause = context.Cause(t.life)
+		cause = context.Cause(t.life) //nolint:contextcheck // of the tenure
 	}
 	r.endTenure(ctx, cause)
 	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })

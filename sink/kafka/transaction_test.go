@@ -44,7 +44,7 @@ func (l *lab) transactional() *txnLab {
 
 // next starts a writer with the next identity.
 func (x *txnLab) next(j *sinktest.Journal) {
-	x.lab.Helper()
+	x.Helper()
 	id, err := x.store.NextIdentity(x.Context())
 	if err != nil {
 		x.Fatalf("NextIdentity: %v", err)
@@ -55,7 +55,7 @@ func (x *txnLab) next(j *sinktest.Journal) {
 
 // sendGroup commits a transaction with a record for each partition of topic t.
 func (x *txnLab) sendGroup(value string) {
-	x.lab.Helper()
+	x.Helper()
 	for partition := range int32(2) {
 		x.seq++
 		rec := recordFor("t", partition, value)

@@ -45,6 +45,7 @@ type txnRig struct {
 	*rig
 
 	store       sink.TransactionalStore
+	writer      sink.TransactionalWriter // the one of the Session
 	destination string
 	committed   atomic.Uint64 // the last value whose transaction is reported as committed
 }
@@ -54,9 +55,13 @@ func openTransactions(t *testing.T, s Subject, window int, store, destination st
 	t.Helper()
 	j := newJournal(t)
 	on := open(t, s, window, j)
+	transactional, ok := openStore(t, on, store, "relay", j).(sink.TransactionalStore)
+	if !ok {
+		t.Fatal("the store has no transactions")
+	}
 	return &txnRig{
 		rig:   &rig{T: t, subject: s, Session: &Session{Sink: on, Journal: j}},
-		store: openStore(t, on, store, "relay", j).(sink.TransactionalStore), destination: destination,
+		store: transactional, destination: destination,
 	}
 }
 
@@ -77,7 +82,8 @@ func (r *txnRig) next(cfg sink.WriterConfig) {
 	}
 	cfg.Identity = id
 	r.sent = r.sent[:r.value()]
-	r.Session = StartWriter(r.T, r.Sink, r.store.NewTransactionalWriter(writer, cfg), r.Journal)
+	r.writer = r.store.NewTransactionalWriter(writer, cfg)
+	r.Session = StartWriter(r.T, r.Sink, r.writer, r.Journal)
 }
 
 // value returns the newest value.
@@ -104,7 +110,7 @@ func (r *txnRig) wantValue(n uint64) {
 		if r.value() == n {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		pause(10 * time.Millisecond)
 	}
 	r.Errorf("the value is %d, want %d", r.value(), n)
 }
@@ -112,7 +118,7 @@ func (r *txnRig) wantValue(n uint64) {
 func (r *txnRig) commit() {
 	last := uint64(len(r.sent))
 	session := r.Session
-	session.Writer.(sink.TransactionalWriter).Commit(fmt.Append(nil, secret, last), func() {
+	r.writer.Commit(fmt.Append(nil, secret, last), func() {
 		if last > 0 && !session.IsAcked(last) {
 			r.Errorf("the value %d is committed before record %d has an outcome", last, last)
 		}
@@ -133,6 +139,8 @@ func (r *txnRig) awaitCommitted() {
 	r.Await("the commit", func() bool { return r.committed.Load() == uint64(len(r.sent)) })
 }
 
+func pause(d time.Duration) { <-time.After(d) }
+
 // wantVisible waits until n records are visible, each once, and checks that no further one is.
 func (r *txnRig) wantVisible(n int) {
 	r.Helper()
@@ -140,7 +148,7 @@ func (r *txnRig) wantVisible(n int) {
 		if times := r.stored(r.destination); len(times) >= n {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		pause(10 * time.Millisecond)
 	}
 	times := r.stored(r.destination)
 	for seq, n := range times {
@@ -180,14 +188,14 @@ func testLargeTransaction(t *testing.T, s Subject) {
 	r := startTransactions(t, s, 20, sink.WriterConfig{})
 	r.sendGroup(10)
 	r.send(r.destination, 300, 7)
-	r.awaitCommittedValue(10)
+	r.awaitValue(10)
 	r.wantVisible(10)
 	r.commit()
 	r.drain()
 	r.wantVisible(310)
 }
 
-func (r *txnRig) awaitCommittedValue(n uint64) {
+func (r *txnRig) awaitValue(n uint64) {
 	r.Helper()
 	r.Await("the commit", func() bool { return r.committed.Load() >= n })
 }
@@ -196,7 +204,7 @@ func testValueOnly(t *testing.T, s Subject) {
 	r := startTransactions(t, s, window, sink.WriterConfig{})
 	r.sendGroup(5)
 	committed := make(chan struct{})
-	r.Writer.(sink.TransactionalWriter).Commit([]byte(secret+"3"), func() { close(committed) })
+	r.writer.Commit([]byte(secret+"3"), func() { close(committed) })
 	select {
 	case <-committed:
 	case <-Context(t).Done():
@@ -226,12 +234,12 @@ func testZombie(t *testing.T, s Subject) {
 		t.Errorf("Run of the older Writer: %v", err)
 	}
 	young.sendGroup(50)
-	young.drain2()
+	young.drainCommitted()
 	young.wantVisible(110)
 }
 
-// drain2 waits until what is committed is reported, and ends the Writer.
-func (r *txnRig) drain2() {
+// drainCommitted waits until what is committed is reported, and ends the Writer.
+func (r *txnRig) drainCommitted() {
 	r.Helper()
 	r.awaitCommitted()
 	r.Writer.CloseSend()
@@ -282,7 +290,7 @@ func testTransactionRejected(t *testing.T, s Subject) {
 	}
 	r.next(sink.WriterConfig{})
 	r.sendGroup(20)
-	r.drain2()
+	r.drainCommitted()
 	r.wantVisible(40)
 }
 
@@ -299,7 +307,7 @@ func testTransactionFence(t *testing.T, s Subject) {
 	r.awaitCommitted()
 	closed.Store(true)
 	r.sendGroup(20)
-	time.Sleep(100 * time.Millisecond)
+	pause(100 * time.Millisecond)
 	r.wantVisible(20)
 	closed.Store(false)
 	r.Writer.Flush()
@@ -344,7 +352,7 @@ func testSwitch(t *testing.T, s Subject) {
 	writePosition(t, r.store, "10")
 	r.next(sink.WriterConfig{})
 	r.sendGroup(10)
-	r.drain2()
+	r.drainCommitted()
 	r.wantVisible(20)
 }
 
@@ -390,6 +398,6 @@ func testTransactionStopped(t *testing.T, s Subject, f Fault) {
 		r.next(sink.WriterConfig{})
 	}
 	r.sendGroup(1)
-	r.drain2()
+	r.drainCommitted()
 	r.wantVisible(len(r.sent))
 }
