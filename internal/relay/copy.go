@@ -29,6 +29,7 @@ var errCopyUnfinished = errors.New("the initial copy of an earlier start is not 
 type tableCopy struct {
 	point    pglogrepl.LSN  // where the slot starts
 	router   *encode.Router // of the rows of a refill; nil: it is an initial copy
+	total    uint64         // rows of a refill; 0: not counted yet
 	open     func(context.Context) (*catalog.Copy, error)
 	markDone func() // called when every row is acknowledged
 	log      *slog.Logger
@@ -88,7 +89,7 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 		defer func(router *encode.Router) { p.router = router }(p.router)
 		p.router = p.copy.router
 		p.router.SetDescribe(p.describe(ctx))
-		stop, err := p.flow.startRefill(ctx, c)
+		stop, err := p.flow.startRefill(ctx, c, p.copy.total)
 		if err != nil {
 			return false, err
 		}

@@ -303,6 +303,7 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	}
 	r.log.WarnContext(ctx, "slot lost: refilling what it had not delivered", slog.String("recorded", l.Record.EndLSN.String()),
 		slog.Time("recorded_at", l.Record.WrittenAt), slog.Int64("rows", l.Rows()), slog.Bool("continued", l.Resumes), slog.Any("reason", l.Cause))
+	r.missing = uint64(l.Rows())
 	if l.Resumes {
 		return nil
 	}
@@ -341,8 +342,10 @@ func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tab
 		return nil, err
 	}
 	missing := &catalog.Missing{Delivered: snapshot.Text, Until: refill.Until}
+	total := r.missing
+	r.missing = 0 // other rows may be missing the next time
 	return &tableCopy{
-		point: refill.Start, router: router, markDone: r.positions.markCopied, log: r.log,
+		point: refill.Start, router: router, total: total, markDone: r.positions.markCopied, log: r.log,
 		open: func(ctx context.Context) (*catalog.Copy, error) {
 			if r.copy != nil && r.copy.Point != refill.Start { // another process has created the slot since
 				r.closeCopy(ctx)

@@ -37,16 +37,18 @@ func (p *refillProgress) addRow() {
 	}
 }
 
-// startRefill makes the flow show the progress of the refill to which c has the rows, until stop is called.
-func (f *flow) startRefill(ctx context.Context, c *catalog.Copy) (stop func(), err error) {
-	p := &refillProgress{since: time.Now()}
-	for _, t := range c.Tables {
-		n, err := c.Count(ctx, t)
-		if err != nil {
-			return nil, err
+// startRefill makes the flow show the progress of the refill to which c has the rows, until stop is called. It
+// counts the rows if total is 0.
+func (f *flow) startRefill(ctx context.Context, c *catalog.Copy, total uint64) (stop func(), err error) {
+	if total == 0 {
+		for _, t := range c.Tables {
+			n, err := c.Count(ctx, t)
+			if err != nil {
+				return nil, err
+			}
+			total += uint64(n)
 		}
-		p.total += uint64(n)
 	}
-	f.refill.Store(p)
+	f.refill.Store(&refillProgress{since: time.Now(), total: total})
 	return func() { f.refill.Store(nil) }, nil
 }

@@ -164,7 +164,8 @@ type Relay struct {
 	skip      *skip           // nil: no SkipTo
 	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 
-	recovering bool // Recover runs
+	recovering bool   // Recover runs
+	missing    uint64 // number of rows of the refill that was prepared last; 0: not counted, or already used
 
 	warnedTimeline int32 // the server's timeline for which warnLostTail has logged
 	orderChecked   bool  // checkOrder was called; used by its goroutine only
