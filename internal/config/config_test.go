@@ -291,19 +291,14 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name: "what needs the position",
-			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\nsink.kafka.exactly_once: true\n",
+			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\non_bad_record: park\nsink.kafka.exactly_once: true\n",
 			want: []string{
+				"c.yaml:3: on_bad_record: park needs position_topic, where the relay stores which keys are parked",
+				"c.yaml:3: on_bad_record: park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter",
 				"c.yaml:1: source.create_slot: needs position_topic, because without it a later start cannot tell whether the slot was lost",
 				"c.yaml:1: source.initial_copy: needs position_topic, because without it the next start cannot tell whether the copy was complete",
 				"c.yaml:1: source.on_slot_loss: refill needs position_topic, because without it nothing says which rows were delivered",
-				"c.yaml:3: sink.kafka.exactly_once: needs position_topic, whose record belongs to each transaction",
-			},
-		},
-		{
-			name: "parked keys outside of a transaction",
-			file: "on_bad_record: park\nsink.kafka.exactly_once: true\n",
-			want: []string{
-				"c.yaml:1: on_bad_record: park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter",
+				"c.yaml:4: sink.kafka.exactly_once: needs position_topic, whose record belongs to each transaction",
 			},
 		},
 		{

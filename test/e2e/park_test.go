@@ -166,8 +166,9 @@ func TestParkAndRelease(t *testing.T) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		for ctx.Err() == nil && l.rows["a"] < 2000 {
+		for ctx.Err() == nil {
 			l.insert(t, "a", 1, 10)
+			time.Sleep(time.Millisecond)
 		}
 	}()
 	l.says(t, 0, "the key is not parked any more", "release", "--key", "a")
@@ -263,5 +264,30 @@ func TestParkSurvivesKills(t *testing.T) {
 		}
 	}
 	t.Logf("rows: %v, bad: %v", l.rows, bad)
+	process.Terminate(t)
+}
+
+// The relay stops if one more key than max_parked_keys had to be parked, and does not start with another value of
+// on_bad_record while keys are parked. A request without a running relay stays filed until it is withdrawn or handled.
+func TestParkLimits(t *testing.T) {
+	t.Parallel()
+	l := newLot(t, kafkatest.Broker(t), "max_parked_keys: 1\n")
+	process := l.Run(t)
+	l.insert(t, "a", 1, 10)
+	l.poison(t, "a")
+	l.insert(t, "a", 1, 10)
+	l.Confirmed(t, 30*time.Second)
+	l.poison(t, "b")
+	process.Fails(t, 14, "max_parked_keys")
+	rig.Start(t, "run", "-c", l.Config, "--set", "on_bad_record=dead-letter").Fails(t, 15, "on_bad_record: park")
+
+	l.says(t, 1, "no relay has handled the request", "discard", "--key", "a", "--yes", "--wait", "1s")
+	l.says(t, 1, "was filed at", "release", "--key", "a")
+	l.says(t, 0, "withdrawn", "release", "--key", "a", "--withdraw")
+	l.says(t, 1, "no relay has handled the request", "discard", "--key", "a", "--yes", "--wait", "1s")
+	process = l.Run(t, "--set", "max_parked_keys=2")
+	rig.WaitFor(t, 30*time.Second, "key a to be released", func() bool {
+		return slices.Equal(firsts(l.numbers(t, l.Topic, "a")), []int{1, 3})
+	})
 	process.Terminate(t)
 }
