@@ -149,7 +149,7 @@ func Parse(writer string, data []byte) (v Value, ok bool, err error) {
 	}
 	var head struct{ Version int }
 	if json.Unmarshal(data, &head) != nil {
-		return Value{}, false, nil
+		return Value{}, false, nil //nolint:nilerr // it is not of this package
 	}
 	if head.Version > version {
 		return Value{}, true, fmt.Errorf("%w: the record of parked keys has version %d, this program reads up to %d", checkpoint.ErrLaterVersion, head.Version, version)

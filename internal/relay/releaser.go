@@ -94,7 +94,7 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 		if faultOf(err).patience == never {
 			return err
 		}
-		return nil //nolint:nilerr // the next attempt may succeed
+		return nil // the next attempt may succeed
 	}
 	for i := range found.parked.requests {
 		if err := r.handle(ctx, &found.parked.requests[i]); err != nil {
