@@ -1,11 +1,11 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,17 +162,17 @@ func TestParkAndRelease(t *testing.T) {
 	l.arrives(t, l.Topic, "a", countTo(10))
 
 	l.allowLarge(t)
-	ctx, stop := context.WithCancel(t.Context())
+	var stop atomic.Bool
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		for ctx.Err() == nil {
+		for !stop.Load() {
 			l.insert(t, "a", 1, 10)
 			time.Sleep(time.Millisecond)
 		}
 	}()
 	l.says(t, 0, "the key is not parked any more", "release", "--key", "a")
-	stop()
+	stop.Store(true)
 	<-written
 	l.insert(t, "a", 3, 10)
 	l.Confirmed(t, 30*time.Second)
@@ -195,11 +195,11 @@ func TestParkSurvivesKills(t *testing.T) {
 	process := l.Run(t)
 	keys := []string{"a", "b", "c", "d", "e", "f"}
 	bad := make(map[string][]int)
-	ctx, stop := context.WithCancel(t.Context())
+	var stop atomic.Bool
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		for i := 0; ctx.Err() == nil; i++ {
+		for i := 0; !stop.Load(); i++ {
 			key := keys[i%len(keys)]
 			switch {
 			case i%41 == 7:
@@ -217,7 +217,7 @@ func TestParkSurvivesKills(t *testing.T) {
 	requests := make(chan struct{})
 	go func() {
 		defer close(requests)
-		for i := 0; ctx.Err() == nil; i++ {
+		for i := 0; !stop.Load(); i++ {
 			verb := []string{"release", "discard"}[i%2]
 			args := []string{"dead-letter", verb, "-c", l.Config, "--key", keys[(i/2)%len(keys)], "--wait", "1s"}
 			if verb == "discard" {
@@ -233,7 +233,7 @@ func TestParkSurvivesKills(t *testing.T) {
 		process = standby
 	}
 	process.Logged(t, "streaming")
-	stop()
+	stop.Store(true)
 	<-written
 	<-requests
 	l.allowLarge(t)
