@@ -121,7 +121,7 @@ var situations = []situation{
 		st.Slot.WALEnd += 10_500_000_000
 		st.Behind = time.Now().Add(-51 * time.Minute)
 	}},
-	{"parked", "2 keys are parked", "waits behind transaction 2A/7F000000, row 3: record for topic", "outbox-cdc dead-letter release --id 5f0c7a7e", parkTwo},
+	{"parked", "Keys are parked", "waits behind transaction 2A/7F000000, row 3: record for topic", "outbox-cdc dead-letter release --id 5f0c7a7e", parkTwo},
 	{"both", "Kafka does not acknowledge records, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
 		st.Slot.SafeBytes = new(int64(0))
 		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"

@@ -88,13 +88,10 @@ func (st *Status) Relaying() Verdict {
 
 // parking returns the verdict on a relay that delivers all but the parked keys.
 func (st *Status) parking() Verdict {
-	title := "1 key is parked"
-	if n := st.Parked.Number; n > 1 {
-		title = fmt.Sprintf("%d keys are parked", n)
-	}
 	first := &st.Parked.Keys[0]
 	return Verdict{
-		Warn, title, fmt.Sprintf("Their records go to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s", terminal.Span(float64(st.Parked.Oldest)), first.Row, first.Reason),
+		Warn, "Keys are parked", fmt.Sprintf("The records of %d go to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s",
+			st.Parked.Number, terminal.Span(float64(st.Parked.Oldest)), first.Row, first.Reason),
 		"Fix the cause, then: " + first.Release,
 	}
 }

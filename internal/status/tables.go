@@ -142,7 +142,8 @@ func (v View) topics(st *admin.Status, most int) []string {
 		lines = append(lines, v.Style.Warn(count))
 	}
 	if n := st.Parked.Number; n > 0 {
-		lines = append(lines, v.Style.Warn("Parked keys: "+terminal.Count(float64(n))+", for "+terminal.Span(float64(st.Parked.Oldest))))
+		parked := "Parked keys: " + terminal.Count(float64(n)) + ", for " + terminal.Span(float64(st.Parked.Oldest))
+		lines = append(lines, v.Style.Warn(parked))
 	}
 	return lines
 }

@@ -163,9 +163,9 @@ func (c *coordinator) addPartitions(ctx context.Context, id identity, partitions
 func (c *coordinator) firstError(codes map[string][]*sarama.PartitionError) error {
 	for topic, partitions := range codes {
 		for _, p := range partitions {
-			switch k := p.Err; {
-			case k == sarama.ErrNoError || k == sarama.ErrOperationNotAttempted:
-			case k == sarama.ErrTopicAuthorizationFailed || k == sarama.ErrUnknownTopicOrPartition:
+			switch k := p.Err; k { //nolint:exhaustive // see default
+			case sarama.ErrNoError, sarama.ErrOperationNotAttempted:
+			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition:
 				return fmt.Errorf("topic %s, partition %d: %w", topic, p.Partition, errorOf(k))
 			default:
 				return c.errorOf(k)
