@@ -57,7 +57,7 @@ var statements = []statement{
 		return rows
 	}},
 	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
-	{"pg_replication_slots", "tttb4ttt8bbt8bb", (*client).slots},
+	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888", (*client).slots},
 	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
 	{"pg_logical_emit_message", "t", nil},
 }
@@ -104,7 +104,7 @@ func (c *client) slots([][]byte) [][]string {
 		}
 	}
 	lsn := c.slot.confirmed.String()
-	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f"}}
+	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f", "", "0", "0", "0", "0"}}
 }
 
 // execute runs a statement.
