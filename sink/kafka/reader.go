@@ -64,6 +64,7 @@ func (r *reader) Spans(ctx context.Context, topics ...string) (map[string][]sink
 	}
 	spans := make(map[string][]sink.Span, len(existing))
 	err := r.client.retryTransient(ctx, func() error {
+		clear(spans) // of an attempt that has failed in the middle
 		led, err := r.byLeader(ctx, existing)
 		for node, parts := range led {
 			if err := r.onBroker(ctx, node, func(l *link) error { return readSpans(l, parts, spans) }); err != nil {

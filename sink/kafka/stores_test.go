@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,6 +265,27 @@ func TestDeadLettersAreReadAsSent(t *testing.T) {
 	}
 	if got := readSpan(t, k, topic, sink.Span{Partition: 0, Begin: 0, End: 3}); !cmp.Equal(want[:2], got) {
 		t.Errorf("a span whose first record has expired since: %v", got)
+	}
+}
+
+// The spans are those of the topic, also if a broker was asked twice because another one did not respond.
+func TestSpansAfterRetry(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(8, "t"))
+	var asked atomic.Int64
+	k.Control.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		k.Control.KeepControl()
+		if asked.Add(1) == 3 { // the first one to the second broker
+			return nil, errors.New("closed by the test"), true
+		}
+		return nil, nil, false
+	})
+	spans, _ := readAll(t, k.Cluster, "t")
+	var partitions []int32
+	for _, span := range spans {
+		partitions = append(partitions, span.Partition)
+	}
+	if !slices.Equal(partitions, []int32{0, 1, 2, 3, 4, 5, 6, 7}) || asked.Load() < 4 {
+		t.Errorf("spans of the partitions %v after %d requests", partitions, asked.Load())
 	}
 }
 
