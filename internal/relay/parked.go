@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
@@ -19,15 +18,11 @@ type ParkedKeys struct {
 // OpenParkedKeys opens the position topic of a relay. It uses Sink, Name and PositionTopic of cfg. The ParkedKeys must
 // be closed.
 func OpenParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (*ParkedKeys, error) {
-	reached, err := cfg.Sink.Open(ctx, log)
+	reached, positions, err := openPositions(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	store, err := reached.OpenPositions(ctx, cfg.PositionTopic, cfg.Name)
-	if err != nil {
-		return nil, errors.Join(err, reached.Close())
-	}
-	return &ParkedKeys{reached, newPositionWriter(store, false, log)}, nil
+	return &ParkedKeys{reached, positions}, nil
 }
 
 // Close closes the ParkedKeys.

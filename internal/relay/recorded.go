@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Recorded returns the position record of a relay, or nil if there is none. It uses Sink, Name,
@@ -16,17 +17,26 @@ func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Po
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.withDefaults().StartupTimeout)
 	defer cancel()
-	reached, err := cfg.Sink.Open(ctx, log)
+	reached, positions, err := openPositions(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	store, err := reached.OpenPositions(ctx, cfg.PositionTopic, cfg.Name)
-	if err != nil {
-		return nil, errors.Join(err, reached.Close())
-	}
-	found, err := newPositionWriter(store, false, log).readStore(ctx)
+	found, err := positions.readStore(ctx)
 	if err = errors.Join(err, reached.Close()); err != nil {
 		return nil, err
 	}
 	return found.position, nil
+}
+
+// openPositions opens the position topic of a relay that does not run in this process. The Sink must be closed.
+func openPositions(ctx context.Context, cfg Config, log *slog.Logger) (sink.Sink, *positionWriter, error) {
+	reached, err := cfg.Sink.Open(ctx, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := reached.OpenPositions(ctx, cfg.PositionTopic, cfg.Name)
+	if err != nil {
+		return nil, nil, errors.Join(err, reached.Close())
+	}
+	return reached, newPositionWriter(store, false, log), nil
 }

@@ -250,6 +250,17 @@ func (l *link) check() error {
 	return err
 }
 
+// use runs request, which fails if ctx ends, on a connection that is not forgotten. After an error, close l, unless the
+// broker has responded.
+func (l *link) use(ctx context.Context, request func(l *link) error) error {
+	l.conn.closeWith(ctx)
+	defer l.conn.detach()
+	if err := l.check(); err != nil {
+		return err
+	}
+	return request(l)
+}
+
 // Close closes the connection. A request in flight fails before Close returns. Only the goroutine that uses l
 // may call it.
 func (l *link) Close() error {
@@ -338,12 +349,7 @@ func (c *control) askAnother(ctx context.Context, avoid []string) {
 
 // runOnLink runs request on c.link, and closes the link if that fails.
 func (c *control) runOnLink(ctx context.Context, request func(l *link) error) error {
-	c.link.conn.closeWith(ctx)
-	err := c.link.check()
-	if err == nil {
-		err = request(c.link)
-	}
-	c.link.conn.detach()
+	err := c.link.use(ctx, request)
 	if err == nil {
 		return nil
 	}

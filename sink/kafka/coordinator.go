@@ -34,12 +34,7 @@ func (c *coordinator) do(ctx context.Context, request func(l *link) error) error
 		}
 		c.link = l
 	}
-	c.link.conn.closeWith(ctx)
-	err := c.link.check()
-	if err == nil {
-		err = request(c.link)
-	}
-	c.link.conn.detach()
+	err := c.link.use(ctx, request)
 	if err != nil && !isConcurrent(err) {
 		err = c.requestError(err)
 		c.disconnect()

@@ -186,12 +186,7 @@ func (r *reader) onBroker(ctx context.Context, node int32, request func(l *link)
 		}
 		r.links[node] = l
 	}
-	l.conn.closeWith(ctx)
-	err := l.check()
-	if err == nil {
-		err = request(l)
-	}
-	l.conn.detach()
+	err := l.use(ctx, request)
 	if err != nil {
 		_ = l.Close() // broken as it is
 		delete(r.links, node)
