@@ -53,15 +53,8 @@ func testDiverted(t *testing.T, s Subject) {
 		f := &follower{dead: dead, first: make(map[string]uint64)}
 		r := start(t, s, window, sink.WriterConfig{Substitute: f.substitute, Divert: f.divert})
 		heal := func() {}
-		if gathered { // the records wait for the response to an earlier request
-			r.send(destination, 1, 1)
-			r.awaitAll()
-			hold := s.Hold()
-			var met <-chan struct{}
-			met, heal = hold.Begin(t)
-			r.send(destination, 1, 1)
-			r.Writer.Flush()
-			r.meet(hold, met)
+		if gathered {
+			heal = r.gather(destination)
 		}
 		rejected := r.sendRejected(destination)
 		heal()

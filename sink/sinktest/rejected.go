@@ -29,20 +29,26 @@ func (r *rig) sendRejected(destination string) (rejected uint64) {
 	return rejected
 }
 
+// gather makes the next records wait for the response to an earlier request, until heal is called.
+func (r *rig) gather(destination string) (heal func()) {
+	r.Helper()
+	r.send(destination, 1, 1)
+	r.awaitAll()
+	hold := r.subject.Hold()
+	met, heal := hold.Begin(r.T)
+	r.send(destination, 1, 1)
+	r.Writer.Flush()
+	r.meet(hold, met)
+	return heal
+}
+
 func testRejected(t *testing.T, s Subject) {
 	for _, gathered := range []bool{false, true} {
 		destination := s.Destination(t)
 		r := start(t, s, window, sink.WriterConfig{})
 		heal := func() {}
-		if gathered { // the records wait for the response to an earlier request
-			r.send(destination, 1, 1)
-			r.awaitAll()
-			hold := s.Hold()
-			var met <-chan struct{}
-			met, heal = hold.Begin(t)
-			r.send(destination, 1, 1)
-			r.Writer.Flush()
-			r.meet(hold, met)
+		if gathered {
+			heal = r.gather(destination)
 		}
 		rejected := r.sendRejected(destination)
 		heal()

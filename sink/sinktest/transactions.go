@@ -106,13 +106,9 @@ func (r *txnRig) value() uint64 {
 // wantValue waits until Read returns n: a broker may take a moment after a commit.
 func (r *txnRig) wantValue(n uint64) {
 	r.Helper()
-	for range 100 {
-		if r.value() == n {
-			return
-		}
-		pause(10 * time.Millisecond)
+	if !settles(func() bool { return r.value() == n }) {
+		r.Errorf("the value is %d, want %d", r.value(), n)
 	}
-	r.Errorf("the value is %d, want %d", r.value(), n)
 }
 
 func (r *txnRig) commit() {
@@ -141,15 +137,21 @@ func (r *txnRig) awaitCommitted() {
 
 func pause(d time.Duration) { <-time.After(d) }
 
-// wantVisible waits until n records are visible, each once, and checks that no further one is.
-func (r *txnRig) wantVisible(n int) {
-	r.Helper()
+// settles reports whether cond becomes true within a second. Run may have returned.
+func settles(cond func() bool) bool {
 	for range 100 {
-		if times := r.stored(r.destination); len(times) >= n {
-			break
+		if cond() {
+			return true
 		}
 		pause(10 * time.Millisecond)
 	}
+	return cond()
+}
+
+// wantVisible waits until n records are visible, each once, and checks that no further one is.
+func (r *txnRig) wantVisible(n int) {
+	r.Helper()
+	settles(func() bool { return len(r.stored(r.destination)) >= n })
 	times := r.stored(r.destination)
 	for seq, n := range times {
 		if n != 1 {
