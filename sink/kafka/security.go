@@ -4,12 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/sha512"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 
@@ -32,7 +29,7 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 	if _, ok := errors.AsType[*dialError](err); ok {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
-	if reason := tlsReason(err); reason != "" {
+	if reason := sink.TLSReason(err, "broker"); reason != "" {
 		return fmt.Errorf("%w: %s: %s: %w", errAccess, addr, reason, err)
 	}
 	if k, ok := codeIn(err); ok && classify(k) == accessDenied {
@@ -63,27 +60,6 @@ func requestError(addr string, err error, login bool) error {
 		return fmt.Errorf("%s: the broker closed the connection (does the listener expect a SASL login?): %w", addr, err)
 	}
 	return fmt.Errorf("%s: %w", addr, withCodeText(err))
-}
-
-// tlsReason explains a TLS failure for which a retry does not help. It returns "" for any other error.
-func tlsReason(err error) string {
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "the broker's certificate is not signed by a trusted authority"
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "the broker's certificate is for another name"
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "the broker's certificate is not valid"
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return "the listener does not speak TLS"
-	}
-	// Package tls does not export the type of a received alert.
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
-		return "the broker ended the TLS handshake (does it want a client certificate?)"
-	}
-	return ""
 }
 
 const (
