@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // TestOpenAwaitsAStartingBroker: a broker that has just started returns COORDINATOR_LOAD_IN_PROGRESS for a while.
@@ -326,11 +326,10 @@ func TestOldBrokersAreSpokenTo(t *testing.T) {
 // unusedAddr returns an address that nothing listens on.
 func unusedAddr(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := serverproc.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	t.Cleanup(port.Close)
+	return port.Addr()
 }

@@ -147,13 +147,28 @@ func TestTLSHandshake(t *testing.T) {
 	}
 	t.Run("TLS to plaintext", func(t *testing.T) { // which waits for more of what it takes for a request
 		t.Parallel()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithCancel(sinktest.Context(t))
 		defer cancel()
 		cfg := Config{Brokers: kafkatest.Fake(t, kfake.NumBrokers(1)).Addrs, TLS: staticTLS(&tls.Config{RootCAs: trusted})}
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return onWrite{c, cancel}, err
+		}
 		if _, err := cfg.Open(ctx, slog.New(slog.DiscardHandler)); !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "plaintext listener?") {
 			t.Errorf("Open: %v", err)
 		}
 	})
+}
+
+// An onWrite is a connection that calls the function after each write.
+type onWrite struct {
+	net.Conn
+	written func()
+}
+
+func (c onWrite) Write(b []byte) (int, error) {
+	defer c.written()
+	return c.Conn.Write(b)
 }
 
 func serverTLS(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
@@ -294,9 +309,15 @@ func TestSecretErrorsAreClassified(t *testing.T) {
 		"silent":      {func(ctx context.Context) (string, error) { <-ctx.Done(); return "", context.Cause(ctx) }, sink.ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithCancel(sinktest.Context(t))
 			defer cancel()
-			cfg := Config{Brokers: k.Addrs, SASL: &SASL{Mechanism: "PLAIN", User: "alice", Secret: tc.secret}}
+			secret := func(ctx context.Context) (string, error) {
+				if errors.Is(tc.is, sink.ErrUnreachable) { // otherwise Open retries for ever
+					cancel()
+				}
+				return tc.secret(ctx)
+			}
+			cfg := Config{Brokers: k.Addrs, SASL: &SASL{Mechanism: "PLAIN", User: "alice", Secret: secret}}
 			_, err := cfg.Open(ctx, slog.New(slog.DiscardHandler))
 			if !errors.Is(err, tc.is) {
 				t.Errorf("Open: %v, want %v", err, tc.is)

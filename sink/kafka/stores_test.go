@@ -271,6 +271,11 @@ func TestDeadLettersAreReadAsSent(t *testing.T) {
 // The spans are those of the topic, also if a broker was asked twice because another one did not respond.
 func TestSpansAfterRetry(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(8, "t"))
+	for partition := range int32(8) { // kfake chooses leaders at random
+		if err := k.Control.MoveTopicPartition("t", partition, partition%2); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var asked atomic.Int64
 	k.Control.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.Control.KeepControl()
