@@ -37,4 +37,18 @@ type Record struct {
 	// Timestamp has millisecond precision. Zero means the time of Send. If the destination
 	// rejects it, the record gets the current time and a TimestampHeader.
 	Timestamp time.Time
+
+	// Position is that of the row in the stream of the source. The same row has the same Position whenever it is
+	// sent, and a row that is streamed later has a higher one. It is zero for a record that was not made from a
+	// streamed row: of an initial copy, a replay, a refill, or a dead letter.
+	Position Position
 }
+
+// A Position is the place of a row in the stream of the source.
+type Position struct {
+	CommitLSN uint64 // of the transaction
+	Index     int    // of the row in its transaction, from 0
+}
+
+// IsZero reports whether p is the position of no row.
+func (p Position) IsZero() bool { return p == Position{} }

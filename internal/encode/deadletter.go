@@ -161,7 +161,7 @@ func shorten(text string, longest int) string {
 // headers. It aliases rec.
 func DeadRecord(topic string, o Origin, rec *sink.Record, reason string) *sink.Record {
 	dead := *rec
-	dead.Topic, dead.Partition = topic, sink.AnyPartition
+	dead.Topic, dead.Partition, dead.Position = topic, sink.AnyPartition, sink.Position{}
 	destination := []sink.Header{{Key: DeadLetterTopic, Value: []byte(rec.Topic)}}
 	if rec.Partition != sink.AnyPartition {
 		destination = append(destination, sink.Header{Key: DeadLetterPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)})

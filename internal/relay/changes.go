@@ -28,7 +28,7 @@ func (p *pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 		return nil
 	}
 	p.tx.rows++
-	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) {
+	return p.sendRow(ctx, &p.tx.Tx, p.tx.position(index), func() (*sink.Record, error) {
 		if err != nil {
 			return p.deadLetterRow(index, &decoder.Insert{Relation: u.Relation, Row: u.New}, err)
 		}

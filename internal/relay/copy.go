@@ -97,7 +97,7 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	}
 	began := time.Now()
 	p.copy.logBegin(ctx, c)
-	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}}
+	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}, copied: true}
 	p.tx = &p.open
 	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
 		return false, fmt.Errorf("broken invariant: the copy, at %s, lies before the confirmed position %s", p.tx.CommitLSN, confirmed)

@@ -66,6 +66,15 @@ type openTx struct {
 	encode.Tx
 	rows    int  // rows read so far
 	skipped bool // its rows are not sent
+	copied  bool // its rows are read from tables
+}
+
+// position returns the position of a row in the stream, which a copied row does not have.
+func (tx *openTx) position(index int) sink.Position {
+	if tx.copied {
+		return sink.Position{}
+	}
+	return sink.Position{CommitLSN: uint64(tx.CommitLSN), Index: index}
 }
 
 // maxSpan limits the number of records from the oldest unacknowledged one to the newest. The sink's

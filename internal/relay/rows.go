@@ -19,7 +19,7 @@ import (
 func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	index := p.tx.rows
 	p.tx.rows++
-	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) {
+	return p.sendRow(ctx, &p.tx.Tx, p.tx.position(index), func() (*sink.Record, error) {
 		p.forgetRecord()
 		if err := p.router.Route(p.tx.Tx, index, row, &p.record); err != nil {
 			return p.deadLetterRow(index, row, err)
@@ -28,13 +28,15 @@ func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	})
 }
 
-// sendRow sends the result of route as the next record of the Tracker's open transaction. If the writer
-// does not accept the record, sendRow cancels its number. It does nothing if the row already has a record.
-func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.Record, error)) error {
+// sendRow sends the result of route, for the row of tx at the given position, as the next record of the Tracker's open
+// transaction. If the writer does not accept the record, sendRow cancels its number. It does nothing if the row
+// already has a record.
+func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, at sink.Position, route func() (*sink.Record, error)) error {
 	seq, err := p.tracker.Next(p.raw)
 	if seq == 0 || err != nil {
 		return err
 	}
+	p.record.Position = at
 	rec, err := route()
 	if err != nil {
 		p.tracker.Cancel()
@@ -125,7 +127,7 @@ func (p *pump) isRow(m *decoder.LogicalMessage) bool {
 func (p *pump) sendMessageRow(ctx context.Context, m *decoder.LogicalMessage) error {
 	index := p.tx.rows
 	p.tx.rows++
-	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) { return p.routeMessage(p.tx.Tx, index, m) })
+	return p.sendRow(ctx, &p.tx.Tx, p.tx.position(index), func() (*sink.Record, error) { return p.routeMessage(p.tx.Tx, index, m) })
 }
 
 // sendNonTransactional sends a non-transactional message as a transaction of its own. The LSN of the
@@ -140,7 +142,7 @@ func (p *pump) sendNonTransactional(ctx context.Context, m *decoder.LogicalMessa
 	}
 	if p.skip.covers(tx.CommitLSN) {
 		p.skip.countTransaction()
-	} else if err := p.sendRow(ctx, &tx, func() (*sink.Record, error) { return p.routeMessage(tx, 0, m) }); err != nil {
+	} else if err := p.sendRow(ctx, &tx, sink.Position{CommitLSN: uint64(tx.CommitLSN)}, func() (*sink.Record, error) { return p.routeMessage(tx, 0, m) }); err != nil {
 		return err
 	}
 	p.counts.received = max(p.counts.received, end)
