@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Relay returns the settings of the relay, or an [*Error] that names every missing key.
@@ -129,6 +130,7 @@ func (c *Config) route() encode.Config {
 		Columns:          encode.Columns(c.Outbox.Columns),
 		Topic:            c.Outbox.Topic,
 		TopicRules:       c.Outbox.TopicRules,
+		Names:            kafka.Names{},
 		Reserved:         []string{c.PositionTopic, c.DeadLetterTopic},
 		TombstoneOnEmpty: c.Outbox.TombstoneOnEmpty,
 		Place:            c.Outbox.Place,

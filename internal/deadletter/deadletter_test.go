@@ -44,7 +44,7 @@ func newFixture(t *testing.T) *fixture {
 	p.client = p.kafka.Client(t)
 	p.topic = p.kafka.Topic(t, 3, map[string]string{"max.message.bytes": "1000"})
 	p.deadLetterTopic = p.kafka.Topic(t, 2, nil)
-	p.cfg = relay.Config{Sink: kafka.Config{Brokers: p.kafka.Addrs}, Route: encode.Config{Columns: encode.DefaultColumns()}}
+	p.cfg = relay.Config{Sink: kafka.Config{Brokers: p.kafka.Addrs}, Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()}}
 	return p
 }
 

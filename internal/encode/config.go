@@ -20,6 +20,9 @@ type Config struct {
 	// TopicRules are applied to the result of Topic, one after the other.
 	TopicRules []TopicRule
 
+	// Names are the broker's rules for names of topics. Required.
+	Names Names
+
 	// Reserved are topics that rows must not be sent to: those of the relay itself.
 	Reserved []string
 

@@ -1,4 +1,4 @@
-// Package encode makes a Kafka record from a decoded outbox row.
+// Package encode makes a record from a decoded outbox row.
 //
 // A [Router], made from a [Config], makes records from inserted rows (Route), from updated rows whose
 // identity has changed (RouteUpdate) and from logical messages that have a JSON object (RouteMessage).
@@ -32,7 +32,7 @@
 //
 // # Source
 //
-// Topic names: org.apache.kafka.common.internals.Topic. Options are named after those of Debezium's
+// Options are named after those of Debezium's
 // outbox event router:
 // https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html
 package encode

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // stored returns a record as a consumer reads it. If restamped is set, it has the header that the sink adds when
@@ -166,7 +167,7 @@ func TestReviveMessage(t *testing.T) {
 	if err := r.Revive(l, nil, &rec); err == nil || err.Error() != refused.Error() {
 		t.Errorf("as it was: %v, want %v", err, refused)
 	}
-	now, err := New(Config{Columns: Columns{ID: "id", Key: "id", Route: "id", Payload: "id"}})
+	now, err := New(Config{Names: kafka.Names{}, Columns: Columns{ID: "id", Key: "id", Route: "id", Payload: "id"}})
 	if err != nil {
 		t.Fatal(err)
 	}

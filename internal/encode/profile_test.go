@@ -11,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 const (
@@ -65,6 +66,7 @@ func catalog(rel *decoder.Relation) ([]connect.Column, error) {
 // debezium returns a configuration as the importer writes it.
 func debezium(change func(*Config)) Config {
 	cfg := Config{
+		Names:    kafka.Names{},
 		Columns:  Columns{ID: "id", Key: "aggregateid", Route: "aggregatetype", Payload: "payload"},
 		Encoding: Encodings{Key: connect.String, Value: connect.String, Headers: connect.Simple},
 		Debezium: Debezium{Name: "shop"},

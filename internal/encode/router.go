@@ -279,7 +279,7 @@ func (b *builder) partitionNumber() {
 	b.rec.Partition = int32(n)
 }
 
-// timestamp sets the record's timestamp from its column, unless that is NULL. Kafka does not accept
+// timestamp sets the record's timestamp from its column, unless that is NULL. Brokers do not accept
 // timestamps before 1970.
 func (b *builder) timestamp() {
 	text := b.text(&b.plan.timestamp.field)
@@ -291,7 +291,7 @@ func (b *builder) timestamp() {
 	case err != nil:
 		b.fail(b.plan.timestamp.name, err.Error())
 	case ms < 0:
-		b.fail(b.plan.timestamp.name, "is before 1970, where Kafka has no timestamps")
+		b.fail(b.plan.timestamp.name, "is before 1970, where records have no timestamps")
 	default:
 		b.rec.Timestamp = time.UnixMilli(ms)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 var (
@@ -67,7 +68,7 @@ func row(rel *decoder.Relation, values map[string]string) *decoder.Insert {
 func header(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
 
 func defaultConfig(change func(*Config)) Config {
-	cfg := Config{Columns: DefaultColumns()}
+	cfg := Config{Names: kafka.Names{}, Columns: DefaultColumns()}
 	if change != nil {
 		change(&cfg)
 	}
@@ -308,7 +309,7 @@ func TestDefinitionChanges(t *testing.T) {
 }
 
 func TestConfigProblems(t *testing.T) {
-	_, err := New(Config{Topic: "${oops", Place: []Placement{{To: "envelop"}, {Column: "a", To: ToPartition}, {Column: "b", To: ToPartition}}})
+	_, err := New(Config{Names: kafka.Names{}, Topic: "${oops", Place: []Placement{{To: "envelop"}, {Column: "a", To: ToPartition}, {Column: "b", To: ToPartition}}})
 	want := strings.Join([]string{
 		"columns.id: a column name is needed", "columns.key: a column name is needed",
 		"columns.route: a column name is needed", "columns.payload: a column name is needed",
@@ -384,7 +385,7 @@ func TestFixedTopic(t *testing.T) {
 		{"a.b", []TopicRule{{Match: `(.*)\.(.*)`, Replace: "$2-$1"}}, "b-a"},
 		{"$$", nil, ""}, // not a legal topic name
 	} {
-		if got := (Config{Topic: tt.topic, TopicRules: tt.rules}).FixedTopic(); got != tt.want {
+		if got := (Config{Names: kafka.Names{}, Topic: tt.topic, TopicRules: tt.rules}).FixedTopic(); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.topic, got, tt.want)
 		}
 	}

@@ -1,13 +1,11 @@
 package encode
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
-
-// maxTopicLength is Kafka's limit on the length of a topic name.
-const maxTopicLength = 249
 
 // topicCacheSize is the maximum number of names in a [topicCache]. Each needs its bytes twice. With more
 // topics, some strings are allocated again.
@@ -57,35 +55,10 @@ func parseTemplate(template string) ([]part, error) {
 	return parts, nil
 }
 
-// illegalTopic returns why name is not a legal topic name, or "" if it is. Names that start with two
-// underscores are illegal too, because a row must not be able to write to __consumer_offsets.
-func illegalTopic(name []byte) string {
-	switch {
-	case len(name) == 0:
-		return "is empty"
-	case len(name) > maxTopicLength:
-		return fmt.Sprintf("has %d characters, Kafka allows %d", len(name), maxTopicLength)
-	case string(name) == "." || string(name) == "..":
-		return "is reserved"
-	case len(name) >= 2 && name[0] == '_' && name[1] == '_':
-		return "begins with __, which is reserved for the cluster's own topics"
-	}
-	for _, c := range name {
-		if !legalTopicByte(c) {
-			return fmt.Sprintf("contains %q; Kafka allows letters, digits, '.', '_' and '-'", c)
-		}
-	}
-	return ""
-}
-
-func legalTopicByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		c == '.' || c == '_' || c == '-'
-}
-
 // A topicCache has one string for every topic, so that records do not allocate one and rules are applied to
 // a name once. It has legal names only.
 type topicCache struct {
+	broker   Names
 	rules    []*Rule
 	reserved []string
 	names    map[string]string // by the result of the template
@@ -93,7 +66,10 @@ type topicCache struct {
 
 // newTopicCache returns an empty topicCache, or an error for the first invalid rule of cfg.
 func newTopicCache(cfg Config) (topicCache, error) {
-	c := topicCache{reserved: cfg.Reserved, names: make(map[string]string)}
+	c := topicCache{broker: cfg.Names, reserved: cfg.Reserved, names: make(map[string]string)}
+	if c.broker == nil {
+		return c, errors.New("names: the broker's rules for names are needed")
+	}
 	for _, rule := range cfg.TopicRules {
 		parsed, err := ParseRule(rule.Match, rule.Replace)
 		if err != nil {
@@ -106,7 +82,7 @@ func newTopicCache(cfg Config) (topicCache, error) {
 
 // illegal returns why no record may be sent to a topic, or "" if it may.
 func (c *topicCache) illegal(topic string) string {
-	if illegal := illegalTopic([]byte(topic)); illegal != "" {
+	if illegal := c.broker.Illegal(topic); illegal != "" {
 		return illegal
 	}
 	if slices.Contains(c.reserved, topic) {
@@ -148,6 +124,27 @@ func (cfg Config) FixedTopic() string {
 // if the topic depends on the row.
 func (cfg Config) IllegalTopic() string {
 	_, illegal := cfg.fixedTopic()
+	return illegal
+}
+
+// IllegalFor returns why no record may be sent to the topic of a row whose columns all have this value. It returns "" if
+// records may, or if the template or a rule is invalid.
+func (cfg Config) IllegalFor(value string) string {
+	parts, err := parseTemplate(cfg.Topic)
+	if err != nil {
+		return ""
+	}
+	topics, err := newTopicCache(cfg)
+	if err != nil {
+		return ""
+	}
+	var topic []byte
+	for _, p := range parts {
+		if topic = append(topic, p.text...); p.column != "" {
+			topic = append(topic, value...)
+		}
+	}
+	_, illegal := topics.intern(topic)
 	return illegal
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // The router rejects a row or message whose topic is one of the relay's own. That holds for any template, and if a
@@ -49,11 +50,25 @@ func TestReservedTopics(t *testing.T) {
 // TopicPrefix returns the part of the topic name that is the same for all rows.
 func TestTopicPrefix(t *testing.T) {
 	for template, want := range map[string]string{"orders": "orders", "": "outbox.event.", "a.${route}.b": "a.", "${route}": "", "${route}.b": ""} {
-		if got := (Config{Topic: template}).TopicPrefix(); got != want {
+		if got := (Config{Names: kafka.Names{}, Topic: template}).TopicPrefix(); got != want {
 			t.Errorf("%q: prefix %q, want %q", template, got, want)
 		}
 	}
-	if got := (Config{Topic: "a.${route}", TopicRules: []TopicRule{{Match: ".*", Replace: "b"}}}).TopicPrefix(); got != "" {
+	if got := (Config{Names: kafka.Names{}, Topic: "a.${route}", TopicRules: []TopicRule{{Match: ".*", Replace: "b"}}}).TopicPrefix(); got != "" {
 		t.Errorf("with rules: prefix %q", got)
+	}
+}
+
+// IllegalFor finds literal parts of a template that the broker rejects, also after the rules.
+func TestIllegalFor(t *testing.T) {
+	for topic, want := range map[string]string{"events.${route}": "", "@ENV@.${route}": "contains '@'", "${route}": "", "__${route}": "begins with __"} {
+		cfg := Config{Names: kafka.Names{}, Topic: topic}
+		if got := cfg.IllegalFor("Order"); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%s: %q, want %q", topic, got, want)
+		}
+	}
+	cfg := Config{Names: kafka.Names{}, Topic: "${route}", TopicRules: []TopicRule{{Match: "(.*)", Replace: "a/$1"}}}
+	if got := cfg.IllegalFor("Order"); !strings.HasPrefix(got, "contains '/'") {
+		t.Errorf("with a rule: %q", got)
 	}
 }

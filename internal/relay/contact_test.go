@@ -64,7 +64,7 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts in
 		Name:           "contact",
 		Source:         replication.Config{Conn: source, Publication: "p", Slot: "s"},
 		Sink:           kafka.Config{Brokers: kafkatest.Fake(t).Addrs},
-		Route:          encode.Config{Columns: encode.DefaultColumns()},
+		Route:          encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()},
 		StartupTimeout: timeout,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -45,7 +45,7 @@ const slotConfirmed pglogrepl.LSN = 1
 func (g *groupedRelay) start(window int) (*testSession, pglogrepl.LSN) {
 	g.Helper()
 	cfg := Config{Name: "relay", ExactlyOnce: true, PositionTopic: "positions", DrainTimeout: drainTimeout}
-	cfg.Route = encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}
+	cfg.Route = encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}
 	r, err := New(cfg, slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)))
 	if err != nil {
 		g.Fatal(err)
@@ -243,7 +243,7 @@ func TestSmallTransactionsShareAGroup(t *testing.T) {
 
 // TestExactlyOnceNeedsAPosition: without a position topic, nothing could be read after a crash.
 func TestExactlyOnceNeedsAPosition(t *testing.T) {
-	if _, err := New(Config{ExactlyOnce: true, Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "position_topic") {
+	if _, err := New(Config{ExactlyOnce: true, Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "position_topic") {
 		t.Errorf("New: %v", err)
 	}
 }

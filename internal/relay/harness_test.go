@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A script is the input of a source, message by message: pgoutput messages as a server sends them.
@@ -163,6 +164,7 @@ type scriptedProducer struct {
 
 	mu       sync.Mutex
 	sent     []string // key/value of every record
+	at       []sink.Position
 	open     []uint64
 	failed   error
 	done     func([]uint64, error)
@@ -188,6 +190,7 @@ func (p *scriptedProducer) Send(ctx context.Context, r *sink.Record) error {
 		return p.failed
 	}
 	p.sent = append(p.sent, string(r.Key)+"/"+string(r.Value))
+	p.at = append(p.at, r.Position)
 	if p.reject != nil {
 		if err := p.reject(r); err != nil {
 			p.failed = err
@@ -269,7 +272,7 @@ func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl
 // newTestSessionWith is newTestSession with a configuration. It also returns the log.
 func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN) (*testSession, *bytes.Buffer) {
 	tb.Helper()
-	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
+	cfg.Route.Names, cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = kafka.Names{}, encode.DefaultColumns(), "${route}", drainTimeout
 	log := new(bytes.Buffer)
 	r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {

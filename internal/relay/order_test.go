@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // CheckOrder reports no problem.
@@ -46,7 +47,7 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, checks := new(bytes.Buffer), 0
-				cfg := Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}}
+				cfg := Config{Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}
 				r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
 				if err != nil {
 					t.Fatal(err)

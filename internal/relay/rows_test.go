@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // updateMessage returns the update of a row with key a, id n and payload n. was is the old id, or 0 if the id is
@@ -128,6 +131,9 @@ func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 		if got, want := prod.records(), "a/1 a/2 a/3 a/4"; got != want || s.tracker.Confirmed() != 110 {
 			t.Errorf("sent %s and confirmed %s, want %s", got, s.tracker.Confirmed(), want)
 		}
+		if want := []sink.Position{{CommitLSN: 100}, {CommitLSN: 100, Index: 1}, {CommitLSN: 100, Index: 2}, {CommitLSN: 100, Index: 3}}; !slices.Equal(prod.at, want) {
+			t.Errorf("the positions are %v, want %v", prod.at, want)
+		}
 	})
 }
 
@@ -218,7 +224,7 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 func TestSkipSpansSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{SkipTo: 210, Messages: []string{"rows"}}
-		cfg.Route.Columns, cfg.Route.Topic = encode.DefaultColumns(), "${route}"
+		cfg.Route.Names, cfg.Route.Columns, cfg.Route.Topic = kafka.Names{}, encode.DefaultColumns(), "${route}"
 		var log bytes.Buffer
 		c, err := New(cfg, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {

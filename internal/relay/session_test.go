@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // When the relay stops in the middle of a transaction, it reads up to the commit, publishes nothing of the next
@@ -413,7 +414,7 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		}
 		var got []measured
 		r, err := New(Config{
-			Route:     encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"},
+			Route:     encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
 			Delivered: func(took time.Duration, trace string) { got = append(got, measured{took, trace}) },
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {

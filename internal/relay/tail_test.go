@@ -16,11 +16,12 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	t.Helper()
-	cfg := Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
+	cfg := Config{Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
 	router, err := encode.New(cfg.Route)
 	if err != nil {
 		t.Fatal(err)

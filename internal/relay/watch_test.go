@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A scriptedObserver answers each look with the next step, and repeats the last one. It records the calls and their
@@ -93,7 +94,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	t.Helper()
 	w := &watch{observer: &scriptedObserver{began: time.Now(), looks: looks}}
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
-	c, err := New(Config{Name: "orders", Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}}, log)
+	c, err := New(Config{Name: "orders", Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
