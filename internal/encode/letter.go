@@ -40,19 +40,18 @@ type DeadLetter struct {
 
 // ParseDeadLetter parses a record made by [Router.DeadRow], [Router.DeadMessage], [DeadRecord] or
 // [TruncateDeadLetter]. ok is false for any other record in a dead-letter topic. That includes records
-// whose dead-letter headers are repeated, unknown or not after all others. ParseDeadLetter cannot know who
-// wrote rec. The result aliases rec.
+// whose dead-letter headers are repeated or unknown. Not every broker keeps the order of headers, so it
+// does not matter. ParseDeadLetter cannot know who wrote rec. The result aliases rec.
 func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 	l = &DeadLetter{Record: *rec}
-	headers := l.restoreTimestamp(rec.Headers)
-	from := slices.IndexFunc(headers, isDeadLetterHeader)
-	if from < 0 || headers[from].Key != DeadLetterReason {
-		return nil, false
-	}
-	l.Record.Topic, l.Record.Partition = "", sink.AnyPartition
+	l.Record.Topic, l.Record.Partition, l.Record.Headers = "", sink.AnyPartition, nil
 	found := make(map[string]bool)
-	for _, h := range headers[from:] {
-		if _, twice := found[h.Key]; twice || !isDeadLetterHeader(h) {
+	for _, h := range l.restoreTimestamp(rec.Headers) {
+		if !isDeadLetterHeader(h) {
+			l.Record.Headers = append(l.Record.Headers, h)
+			continue
+		}
+		if _, twice := found[h.Key]; twice {
 			return nil, false
 		}
 		if name, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn); isColumn {
@@ -67,7 +66,7 @@ func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 			return nil, false
 		}
 	}
-	l.Record.Headers = l.restoreTimestamp(slices.Clip(headers[:from]))
+	l.Record.Headers = l.restoreTimestamp(l.Record.Headers)
 	return l, (l.Table == "") != (l.Record.Topic == "")
 }
 
