@@ -178,6 +178,10 @@ type Debezium struct {
 	// Modes are the options of the connector for values.
 	Modes connect.Modes
 
+	// KeyDelegate and ValueDelegate are the encodings of a key or value that is not bytea, if
+	// its encoding is [connect.Bytes]. Empty: only bytea is allowed.
+	KeyDelegate, ValueDelegate connect.Encoding
+
 	// Expand writes a payload that is a JSON document as a document instead of a string, as
 	// Expansion says.
 	Expand    bool

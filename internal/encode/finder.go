@@ -15,7 +15,7 @@ type finder struct {
 	types    typing
 	problems []string
 
-	documents *connect.Expansion // for json columns; nil: do not expand
+	documents *connect.Expansion // for json columns of messages; nil: a table, whose columns are not expanded
 }
 
 func (f *finder) find(name string) (field, bool) {
@@ -61,6 +61,18 @@ func (f *finder) encoded(name, key string, enc connect.Encoding, setting string)
 		f.problem("column %q %v (outbox.%s)", name, err, setting)
 	}
 	return c
+}
+
+// delegated returns enc or, if enc is bytes and the column is not sent as bytea, delegate.
+func (f *finder) delegated(name string, enc, delegate connect.Encoding) connect.Encoding {
+	c, ok := f.find(name)
+	if !ok || enc != connect.Bytes || delegate == "" {
+		return enc
+	}
+	if f.types.column(c, false).Type.OID == oidBytea && !f.types.modes.BinaryIsText() {
+		return enc
+	}
+	return delegate
 }
 
 // placed prepares the encoding of a placed column and reports whether the record has it. A column whose

@@ -129,7 +129,9 @@ func memberType(member gjson.Result) uint32 {
 		if _, err := strconv.ParseInt(member.Raw, 10, 64); err == nil {
 			return oidInt8
 		}
-	case gjson.String, gjson.Null:
+	case gjson.Null:
+		return oidBytea // Debezium's schema for a null member is that of optional bytes
+	case gjson.String:
 	}
 	return oidText
 }

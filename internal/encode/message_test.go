@@ -52,6 +52,21 @@ func TestMessage(t *testing.T) {
 			config: own, content: `{"payload":null,"id":"1","aggregatetype":"order","aggregateid":null}`,
 			want: "key null\nvalue null\nid 1",
 		},
+		"null members of an envelope": {
+			config: func(c *Config) {
+				c.Debezium.Exact, c.Debezium.Expansion.Nulls = true, true
+				c.Encoding.Value, c.Place = connect.JSON, place(ToEnvelope, "type")
+			},
+			content: `{"payload":{"a":null},"id":"1","aggregatetype":"order","aggregateid":"o-1","type":null}`,
+			want:    "key o-1\nvalue {\"payload\":{\"a\":null},\"type\":null}\nid 1",
+		},
+		"the schema of a null member": {
+			config:  func(c *Config) { c.Encoding.Value, c.Place = connect.JSONSchema, place(ToEnvelope, "type") },
+			content: `{"payload":null,"id":"1","aggregatetype":"order","aggregateid":"o-1","type":null}`,
+			want: `key o-1` + "\n" + `value {"schema":{"type":"struct","fields":[{"type":"bytes","optional":true,"field":"payload"},` +
+				`{"type":"bytes","optional":true,"field":"type"}],"optional":false,"name":"order"},` +
+				`"payload":{"payload":null,"type":null}}` + "\nid 1",
+		},
 		"the last of a name counts": {
 			config: own, content: `{"payload":"a","id":"1","aggregatetype":"order","aggregateid":"k","payload":true}`,
 			want: "key k\nvalue true\nid 1",

@@ -57,7 +57,7 @@ func (r *Router) fill(p *plan, f *finder) error {
 	cfg, encoding := r.cfg, r.cfg.Encoding
 
 	p.id = f.encoded(cfg.Columns.ID, "columns.id", encoding.Headers, "encoding.headers")
-	p.key = f.encoded(cfg.Columns.Key, "columns.key", encoding.Key, "encoding.key")
+	p.key = f.encoded(cfg.Columns.Key, "columns.key", f.delegated(cfg.Columns.Key, encoding.Key, cfg.Debezium.KeyDelegate), "encoding.key")
 	p.route = f.need(cfg.Columns.Route, "columns.route")
 	p.payload = f.need(cfg.Columns.Payload, "columns.payload")
 	if cfg.Columns.Type != "" {

@@ -148,6 +148,37 @@ func TestProfile(t *testing.T) {
 			row:  map[string]string{"blob": `\x4142`, "blob_domain": `\x6b6b`},
 			want: "key kk\nvalue AB\nid " + eventID,
 		},
+		"bytes, with a delegate for what is not bytea": {
+			config: func(c *Config) {
+				c.Columns.Key, c.Encoding.Value, c.Encoding.Key = "blob", connect.Bytes, connect.Bytes
+				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate = connect.String, connect.JSON
+			},
+			row:  map[string]string{"blob": `\x6b6b`, "payload": `{"a": 1}`},
+			want: "key kk\nvalue \"{\\\"a\\\": 1}\"\nid " + eventID,
+		},
+		"a delegate for an expanded payload": {
+			config: func(c *Config) {
+				c.Encoding.Value, c.Encoding.Key = connect.Bytes, connect.Bytes
+				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate, c.Debezium.Expand = connect.JSON, connect.JSON, true
+			},
+			row:  map[string]string{"payload": `{"a": [1]}`},
+			want: "key \"order-7\"\nvalue {\"a\":[1]}\nid " + eventID,
+		},
+		"a delegate for bytea that is text": {
+			config: func(c *Config) {
+				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate = "blob", connect.Bytes, connect.JSON
+				c.Debezium.Modes.Binary = "hex"
+			},
+			row:  map[string]string{"blob": `\x6b6b`},
+			want: "key order-7\nvalue \"6b6b\"\nid " + eventID,
+		},
+		"an expanded payload of bytea, with a delegate": {
+			config: func(c *Config) {
+				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate, c.Debezium.Expand = "blob", connect.Bytes, connect.JSON, true
+			},
+			row:  map[string]string{"blob": `\x7b7d`},
+			want: "key order-7\nvalue {}\nid " + eventID,
+		},
 		"headers in order, with names that repeat": {
 			config: func(c *Config) {
 				c.Columns.Type = "type"
@@ -290,7 +321,7 @@ func TestRefusedRows(t *testing.T) {
 		"timestamp before 1970": {
 			config: func(c *Config) { c.Columns.Timestamp = "at" },
 			row:    map[string]string{"at": "1969-12-30 00:00:00"},
-			want:   RowError{column: "at", reason: "is before 1970, where Kafka has no timestamps"},
+			want:   RowError{column: "at", reason: "is before 1970, where records have no timestamps"},
 		},
 		"infinite timestamp": {
 			config: func(c *Config) { c.Columns.Timestamp = "at" },

@@ -96,7 +96,19 @@ func (cfg Config) encodingProblems() (errs []error) {
 	if i := slices.IndexFunc(cfg.Place, func(p Placement) bool { return p.To == ToEnvelope }); i >= 0 && !isJSON(e.Value) {
 		errs = append(errs, fmt.Errorf("place[%d].to: an envelope is a JSON object: encoding.value must be json or json-schema", i))
 	}
-	if cfg.Debezium.Expand && !isJSON(e.Value) {
+	for _, d := range []struct {
+		part         string
+		is, delegate connect.Encoding
+	}{{"key", e.Key, cfg.Debezium.KeyDelegate}, {"value", e.Value, cfg.Debezium.ValueDelegate}} {
+		switch {
+		case d.delegate == "":
+		case !slices.Contains(EncodingsOfDelegates(), d.delegate):
+			errs = append(errs, fmt.Errorf("debezium.%s_delegate: %q is not one of %s", d.part, d.delegate, list(EncodingsOfDelegates())))
+		case d.is != connect.Bytes:
+			errs = append(errs, fmt.Errorf("debezium.%s_delegate: has no effect: encoding.%s is not bytes", d.part, d.part))
+		}
+	}
+	if cfg.Debezium.Expand && !isJSON(e.Value) && (e.Value != connect.Bytes || !isJSON(cfg.Debezium.ValueDelegate)) {
 		errs = append(errs, errors.New("debezium.expand_payload: has no effect: encoding.value is not json or json-schema"))
 	}
 	if cfg.Columns.Headers != "" && e.Headers == connect.JSONSchema {
@@ -119,6 +131,11 @@ func list[T ~string](words []T) string {
 // EncodingsOfValue returns the encodings of keys and values.
 func EncodingsOfValue() []connect.Encoding {
 	return []connect.Encoding{connect.Raw, connect.String, connect.JSON, connect.JSONSchema, connect.Bytes}
+}
+
+// EncodingsOfDelegates returns the encodings to which [connect.Bytes] can delegate.
+func EncodingsOfDelegates() []connect.Encoding {
+	return []connect.Encoding{connect.String, connect.JSON, connect.JSONSchema}
 }
 
 // EncodingsOfHeaders returns the encodings of headers.

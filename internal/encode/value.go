@@ -26,6 +26,7 @@ type member struct {
 // A schema makes the schema name of an envelope.
 type schema struct {
 	prefix  string // prefix of the name, before the route
+	suffix  string // the rest of the name, after the route
 	payload string // type of the payload, as far as Debezium distinguishes schemas by it
 	version *field // nil: none
 	number  int32  // version of the current row
@@ -37,11 +38,15 @@ func (f *finder) value(cfg Config, p *plan, members []member) {
 	if cfg.Debezium.Expand {
 		expand = &cfg.Debezium.Expansion
 	}
-	if err := f.encode(&p.payload, cfg.Encoding.Value, expand); err != nil {
+	enc := f.delegated(p.payload.name, cfg.Encoding.Value, cfg.Debezium.ValueDelegate)
+	if !isJSON(enc) {
+		expand = nil // bytea, which has no members
+	}
+	if err := f.encode(&p.payload, enc, expand); err != nil {
 		f.problem("column %q %v (outbox.encoding.value)", p.payload.name, err)
 		return
 	}
-	p.emptyIsNull = cfg.TombstoneOnEmpty && (p.payload.oid != oidBytea || p.payload.convert != nil && cfg.bytesAreText())
+	p.emptyIsNull = cfg.TombstoneOnEmpty && (p.payload.oid != oidBytea || p.payload.convert != nil && cfg.Debezium.Modes.BinaryIsText())
 	if p.payload.convert == nil || !slices.ContainsFunc(cfg.Place, func(pl Placement) bool { return pl.To == ToEnvelope }) {
 		return
 	}
@@ -60,17 +65,15 @@ func (f *finder) value(cfg Config, p *plan, members []member) {
 	p.envelope = e
 }
 
-// bytesAreText reports whether Debezium encodes bytea columns as text.
-func (cfg Config) bytesAreText() bool {
-	mode := cfg.Debezium.Modes.Binary
-	return mode != "" && mode != "bytes"
-}
-
 func (f *finder) schema(cfg Config, p *plan) *schema {
 	payload := f.types.column(p.payload, true)
 	s := &schema{
 		prefix:  cfg.Debezium.Name + "." + p.table + ".",
+		suffix:  ".Value",
 		payload: fmt.Sprint(payload.Type.OID, payload.Nullable),
+	}
+	if f.documents != nil { // the row of a message has a schema without name
+		s.prefix, s.suffix = "", ""
 	}
 	if v := cfg.Columns.SchemaVersion; v != "" {
 		const key = "columns.schema_version"
@@ -146,7 +149,7 @@ func (b *builder) schemaVersion(s *schema) *int32 {
 func (b *builder) schemaName(s *schema, version *int32) string {
 	route := b.text(&b.plan.route)
 	if !b.r.cfg.Debezium.Exact {
-		return s.prefix + string(route) + ".Value"
+		return s.prefix + string(route) + s.suffix
 	}
 	key := s.payload
 	if version != nil {
@@ -154,7 +157,7 @@ func (b *builder) schemaName(s *schema, version *int32) string {
 	}
 	name, ok := b.r.schemaNames[key]
 	if !ok && b.err == nil {
-		name = s.prefix + string(route) + ".Value"
+		name = s.prefix + string(route) + s.suffix
 		b.r.schemaNames[key] = name
 	}
 	return name

@@ -44,7 +44,7 @@ func byteaCodec(m modes) codec {
 			return append(dst, digits...), nil
 		})
 	}
-	if m.Binary != "" && m.Binary != "bytes" {
+	if m.BinaryIsText() {
 		return isoCodec("", func(dst, text []byte) ([]byte, error) { return appendBase64(dst, encoding, text) })
 	}
 	c := codec{schema: schema{kind: "bytes"}}

@@ -23,6 +23,9 @@ type Modes struct {
 	Exact bool
 }
 
+// BinaryIsText reports whether bytea columns are text.
+func (m Modes) BinaryIsText() bool { return m.Binary != "" && m.Binary != "bytes" }
+
 // modes are the resolved Modes, with defaults filled in.
 type modes struct {
 	Modes
