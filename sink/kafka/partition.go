@@ -29,6 +29,8 @@ type partition struct {
 	nextSequence int32    // sequence of the next batch that gets one
 	hintedLeader int32    // leader named by the last response, or noLeader
 
+	passed uint8 // number of requests in a row that had no room for its first batch
+
 	// inRequest is true while a batch of the partition is in a request that is being built or has no
 	// response. A request must have only one batch per partition.
 	inRequest bool

@@ -3,7 +3,9 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -37,6 +39,7 @@ type sender struct {
 	connectAttempts int       // failed attempts to connect since the last success
 	connectionLost  bool      // the last connection was lost
 	batches         []sentBatch
+	sorted          []*partition // reused by putFullestFirst
 	acked           []uint64
 	onAnswer        sarama.ProduceCallback
 }
@@ -52,8 +55,15 @@ type sentBatch struct {
 }
 
 // senderFor returns the sender for a partition whose leader is node. p.mu is held.
+//
+// With transactions, there is one sender per broker. A broker asks the coordinator whether a transaction has the
+// partitions of a request that begins it there (KIP-890). If a second such request arrives meanwhile, it rejects the
+// first with NOT_ENOUGH_REPLICAS.
 func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *sender {
-	key := senderKey{node, (part.topic.index + int(part.id)) % p.client.cfg.ConnectionsPerBroker}
+	key := senderKey{node: node}
+	if p.txn == nil {
+		key.index = (part.topic.index + int(part.id)) % p.client.cfg.ConnectionsPerBroker
+	}
 	s := p.senders[key]
 	if s == nil {
 		s = &sender{
@@ -158,6 +168,7 @@ func (s *sender) pickBatches() bool {
 	if p.identityLost || p.halted || p.checkFence() != nil {
 		return false
 	}
+	s.putFullestFirst()
 	size := 0
 	for !s.queue.empty() {
 		part := s.queue.front()
@@ -183,6 +194,55 @@ func (s *sender) pickBatches() bool {
 	return s.busy
 }
 
+// maxPassed is how many requests in a row may leave out a partition because others have larger batches.
+const maxPassed = 64
+
+// putFullestFirst removes entries of the queue that are out of date. If the others do not fit into one request, it puts
+// those with the largest batches first, so that the batches of the others grow meanwhile: a broker works for each batch,
+// not for each record. producer.mu is held.
+func (s *sender) putFullestFirst() {
+	size := 0
+	var places [maxUrgency + 1]int // by urgency: first the number of partitions, then the place of the next one
+	s.queue.keep(func(part *partition) bool {
+		if part.state != ready || part.sender != s {
+			return false
+		}
+		size += part.queue[0].size
+		places[part.urgency()]++
+		return true
+	})
+	if size <= maxRequestBytes {
+		return
+	}
+	next := 0
+	for u, n := range slices.Backward(places[:]) {
+		places[u] = next
+		next += n
+	}
+	s.sorted = slices.Grow(s.sorted[:0], next)[:next]
+	for _, part := range s.queue.items {
+		u := part.urgency()
+		s.sorted[places[u]] = part
+		places[u]++
+		part.passed = min(part.passed+1, maxPassed) // markInFlight resets those that are sent
+	}
+	s.queue.items, s.sorted = s.sorted, s.queue.items
+}
+
+// maxUrgency is the urgency of a partition that was passed maxPassed times.
+const maxUrgency = 255
+
+// urgency returns how early the first batch of part is to leave. Four steps double its size: a partition is counted into
+// one of few steps, because sorting thousands by their exact sizes takes milliseconds.
+func (part *partition) urgency() int {
+	if part.passed >= maxPassed {
+		return maxUrgency
+	}
+	size := part.queue[0].size
+	digits := bits.Len(uint(size))
+	return digits<<2 | size>>max(digits-3, 0)&3
+}
+
 // markInFlight marks b, the first batch of part, as part of a request.
 func (part *partition) markInFlight(b *batch) {
 	if part.inRequest {
@@ -190,6 +250,7 @@ func (part *partition) markInFlight(b *batch) {
 	}
 	part.inRequest = true
 	part.state = inFlight
+	part.passed = 0
 	b.sealed, b.sent = true, true
 	if b.sequence == noSequence {
 		b.sequence = part.nextSequence
@@ -271,6 +332,18 @@ func (l *senderQueue) push(part *partition) {
 		l.items, l.head = l.items[:n], 0
 	}
 	l.items = append(l.items, part)
+}
+
+// keep removes the entries for which f returns false.
+func (l *senderQueue) keep(f func(*partition) bool) {
+	kept := l.items[:0]
+	for _, part := range l.items[l.head:] {
+		if f(part) {
+			kept = append(kept, part)
+		}
+	}
+	clear(l.items[len(kept):])
+	l.items, l.head = kept, 0
 }
 
 func (l *senderQueue) front() *partition { return l.items[l.head] }
