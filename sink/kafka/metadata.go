@@ -283,7 +283,7 @@ func (p *producer) assignRecords(t *topic) {
 				copy(p.reserveRecord(part, g, &s, f.ms), f.raw)
 			default:
 				p.releaseWindow(1, s.payloadSize())
-				p.rejectRecord(t, f.partition, &f, t.rejectReason(&s))
+				p.rejectRecord(t, f.partition, nil, &f, t.rejectReason(&s))
 				rejected = true
 			}
 		}

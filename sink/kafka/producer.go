@@ -247,7 +247,7 @@ func (p *producer) reserveRecord(part *partition, g *group, s *shape, ms int64) 
 	dst := b.reserveRecord(p.client.pool, s, ms)
 	p.memory += b.capacity - before
 	part.topic.unacked++
-	if part.state == idle {
+	if part.state == idle || part.state == gated && p.maySend(part) { // a substitute may come before what waits
 		p.makeReady(part)
 	}
 	if sd := part.sender; sd != nil {

@@ -17,7 +17,10 @@ import (
 // rejectRecord sends a substitute for the record f, which the caller has removed, and reports true. If there is no
 // substitute, it ends the producer: earlier records are still delivered, later ones are dropped unless they are in
 // flight, so that no partition has a record after a missing one. p.mu is held; unlockAndReport reports the record.
-func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason error) (substituted bool) {
+//
+// If f is the first record of a queue, part is its partition, otherwise nil. A substitute for the same topic then takes
+// the place of f, so that no later record overtakes it.
+func (p *producer) rejectRecord(t *topic, partition int32, part *partition, f *frame, reason error) (substituted bool) {
 	s := f.shape()
 	r := f.record()
 	r.Topic, r.Partition = t.name, partition
@@ -35,6 +38,10 @@ func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason erro
 	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq && !isValue(f.seq) {
 		if instead := p.cfg.Substitute(&r, e); instead != nil {
 			instead.Seq = f.seq
+			if part != nil && instead.Topic == t.name {
+				p.insertSecond(part, instead)
+				return true
+			}
 			s := shapeOf(instead)
 			p.bufferRecord(instead, &s)
 			return true
@@ -58,6 +65,19 @@ func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason erro
 	return false
 }
 
+// insertSecond buffers r behind the first batch of part, which is about to be removed. p.mu is held.
+func (p *producer) insertSecond(part *partition, r *sink.Record) {
+	s, ms := shapeOf(r), millis(r.Timestamp)
+	b := p.newBatch(part, part.queue[0].group)
+	putFrame(b.reserveRecord(p.client.pool, &s, ms), r, ms)
+	b.sealed = true
+	p.memory += b.capacity
+	p.inFlightRecords++
+	p.inFlightBytes += s.payloadSize()
+	part.topic.unacked++
+	part.queue = slices.Insert(part.queue, 1, b)
+}
+
 func cloneHeaders(headers []sink.Header) []sink.Header {
 	clones := make([]sink.Header, 0, len(headers))
 	for _, h := range headers {
@@ -76,7 +96,7 @@ func (p *producer) rejectUnassigned(t *topic, reason error) {
 	p.releaseWindow(unassigned.records, unassigned.payload)
 	p.memory -= unassigned.capacity
 	for f := range unassigned.all {
-		if !p.rejectRecord(t, f.partition, &f, reason) {
+		if !p.rejectRecord(t, f.partition, nil, &f, reason) {
 			break
 		}
 	}
@@ -181,7 +201,7 @@ func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 		part.topic.unacked--
 		p.releaseWindow(b.records, b.payload)
 		for f := range b.all {
-			p.rejectRecord(part.topic, part.id, &f, sh.err)
+			p.rejectRecord(part.topic, part.id, part, &f, sh.err)
 			break
 		}
 		p.removeFirstBatch(part)

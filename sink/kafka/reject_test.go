@@ -335,6 +335,35 @@ func TestSubstituteForAnIsolatedRecord(t *testing.T) {
 	}
 }
 
+// TestSubstituteForTheSameTopic: a substitute for the same topic takes the place of the record that the broker rejects.
+// Otherwise a later record would be stored without it if the process ended in between.
+func TestSubstituteForTheSameTopic(t *testing.T) {
+	fake := kafkatest.Fake(t)
+	topic := fake.Topic(t, 1, map[string]string{"max.message.bytes": "5000"})
+	short := func(rec *sink.Record, _ *sink.RecordError) *sink.Record {
+		return &sink.Record{Topic: rec.Topic, Partition: sink.AnyPartition, Value: rec.Value[:2]}
+	}
+	// With compression only the broker can tell whether a record is too large.
+	r := newRigWith(t, Config{Brokers: fake.Addrs, Compression: "gzip"}, sink.WriterConfig{Substitute: short})
+	var want []string
+	for i := range 50 {
+		value := fmt.Sprintf("%02d", i)
+		want = append(want, value)
+		if i%10 == 5 {
+			noise := make([]byte, 10_000)
+			for j := range noise {
+				noise[j] = byte(rand.Uint32())
+			}
+			value += string(noise)
+		}
+		r.send(recordFor(topic, 0, value))
+	}
+	r.drain()
+	if got := values(fake.ReadAll(t, topic), 0); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestSubstituteForAnInvalidTopic: records that wait for a topic that cannot exist all go
 // elsewhere, and so do those that come later.
 func TestSubstituteForAnInvalidTopic(t *testing.T) {
