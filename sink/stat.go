@@ -5,7 +5,8 @@ import "time"
 // A Stat is a snapshot of a Sink, its current Writer and its position stores. Sizes in bytes are
 // those of keys, values and headers.
 type Stat struct {
-	// Topics has every destination that was written to since Open.
+	// Topics has the destinations that were written to since Open. If they are many, it has some of
+	// them, always the same ones, and the sum of the others as OtherTopics.
 	Topics map[string]TopicStat
 
 	// InFlightRecords and InFlightBytes are the records that Send has accepted and the broker has
@@ -13,10 +14,14 @@ type Stat struct {
 	InFlightRecords int
 	InFlightBytes   int
 
-	// WindowRecords and WindowBytes limit the records in flight, and so the number of duplicates
-	// after a crash.
+	// WindowRecords and WindowBytes limit the records in flight at present, and so the number of
+	// duplicates after a crash.
 	WindowRecords int
 	WindowBytes   int
+
+	// WindowAdvice is how to deliver faster if the limits of the records in flight slow delivery down.
+	// Otherwise it is empty.
+	WindowAdvice string
 
 	// Retries is the number of requests, or parts of requests, that were resent.
 	Retries int64
@@ -43,6 +48,19 @@ type Stat struct {
 	LastError   string
 	LastErrorAt time.Time
 }
+
+// Acked returns the sum of all destinations.
+func (s Stat) Acked() TopicStat {
+	var sum TopicStat
+	for _, t := range s.Topics {
+		sum.Records += t.Records
+		sum.Bytes += t.Bytes
+	}
+	return sum
+}
+
+// OtherTopics stands for the destinations without an entry of their own in [Stat].
+const OtherTopics = "other"
 
 // A TopicStat counts the acknowledged records of a destination.
 type TopicStat struct {

@@ -8,9 +8,10 @@ import (
 // A Writer writes a sequence of records to a Sink. One goroutine calls Send and CloseSend, and
 // another one calls Run. Flush may be called from any goroutine. A Writer is used once.
 type Writer interface {
-	// Send adds r to the records to write. It copies r, so the caller may change r afterwards. Send
-	// blocks while the window is full. If ctx ends first, Send returns its cause and has not
-	// accepted r. It does not retain ctx.
+	// Send adds r to the records to write. It copies r, so the caller may change r afterwards, and
+	// also the memory of the names of headers, which may be in a buffer. Send blocks while the
+	// window is full. If ctx ends first, Send returns its cause and has not accepted r. It does not
+	// retain ctx.
 	//
 	// A nil error does not mean that r is delivered: Run reports the outcome to done. After the
 	// Writer has failed, Send returns the error of Run.
@@ -34,7 +35,8 @@ type Writer interface {
 	//     *UndeliveredError whose cause is the error of the fence.
 	//   - A record was rejected and has no substitute: its *RecordError, after all records before
 	//     it are delivered. Of the records after it, only those are written that were already
-	//     sent to other partitions.
+	//     sent to other partitions. If ctx ends or the fence closes meanwhile, records before it
+	//     may have no outcome.
 	//   - After a response of the broker, writing is not possible any more: an error that wraps
 	//     ErrSuperseded, ErrIdentityUsed, ErrFenced or ErrFatal. Run first waits for outstanding
 	//     responses and reports their outcomes.
@@ -78,6 +80,11 @@ type WriterConfig struct {
 	// written, whether the records that wait for it are to be rejected. It is not asked about a
 	// destination that was writable since Open. Nil: records wait until it is there.
 	GiveUp func(Missing) bool
+
+	// MemoryChanged is called by NewWriter, and whenever the memory changes that the Writer may use for
+	// unacknowledged records, and needs for each destination; bytes is its maximum. It must not block, and
+	// must not call the Writer. Calls do not overlap. Nil: nobody follows it.
+	MemoryChanged func(bytes int)
 
 	// Delivered is called for acknowledged records, before done. It may return an example, such as
 	// a trace id, which is passed to Answered. Calls may overlap.

@@ -88,7 +88,8 @@ func envelopeOf(version int16) []byte {
 	return msg
 }
 
-// TestSendDoesNotAllocate: in steady state, Send reuses the memory of acknowledged records.
+// TestSendDoesNotAllocate: in steady state, Send reuses the memory of acknowledged records. Only a batch that gets more
+// records than it ever had allocates.
 func TestSendDoesNotAllocate(t *testing.T) {
 	for _, partitions := range []int{1, 6, 1000} {
 		p, acknowledge := newOfflineProducer(t, Config{}, partitions)
@@ -98,7 +99,7 @@ func TestSendDoesNotAllocate(t *testing.T) {
 			acknowledge()
 		}
 		round()
-		if allocs := testing.AllocsPerRun(10, round); allocs > 10 {
+		if allocs := testing.AllocsPerRun(10, round); allocs > max(10, float64(partitions)/10) {
 			t.Errorf("%d partitions: 10,000 records take %v allocations", partitions, allocs)
 		}
 	}

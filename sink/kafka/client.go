@@ -79,7 +79,7 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*client, error) {
 	if c.codec, err = codecOf(cfg.Compression); err != nil {
 		return nil, err
 	}
-	c.pool = &chunkPool{limit: cfg.WindowBytes + cfg.WindowBytes/16}
+	c.pool = new(chunkPool) // its limit follows the window
 	c.counters.topics = make(map[string]*topicCounters)
 	c.control = &control{connector: w, seeds: cfg.Brokers, inUse: make(chan struct{}, 1)}
 	c.identities = &identities{control: c.control}
@@ -133,6 +133,7 @@ func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer { return c.newProd
 func (c *client) newProducer(cfg sink.WriterConfig) *producer {
 	e, err := parseIdentity(cfg.Identity)
 	p := newProducer(c, cfg, e)
+	p.resizeWindow(c.cfg.windowBytes(0))
 	if err != nil {
 		p.failure, p.halted = fmt.Errorf("%w: %w", errFatal, err), true
 	}
@@ -143,7 +144,7 @@ func (c *client) newProducer(cfg sink.WriterConfig) *producer {
 // Stat implements [sink.Sink].
 func (c *client) Stat() sink.Stat {
 	s, p := c.counters.stat()
-	s.WindowRecords, s.WindowBytes = c.cfg.WindowRecords, c.cfg.WindowBytes
+	s.WindowRecords, s.WindowBytes = c.cfg.WindowRecords, c.cfg.windowBytes(0)
 	oldest := c.outage.stall(time.Now())
 	if p != nil {
 		if t := p.addStat(&s); oldest.since.IsZero() || !t.since.IsZero() && t.since.Before(oldest.since) {
@@ -184,7 +185,9 @@ func (p *producer) addStat(s *sink.Stat) stall {
 	defer p.mu.Unlock()
 	s.InFlightRecords = p.inFlightRecords
 	s.InFlightBytes = p.inFlightBytes
-	return p.oldestStall(time.Now())
+	now := time.Now()
+	s.WindowBytes, s.WindowAdvice = p.window, p.adviseWindow(now)
+	return p.oldestStall(now)
 }
 
 // counters are the part of [sink.Stat] that outlives producers.

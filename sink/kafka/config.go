@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// DefaultWindowBytes is the default of Config.WindowBytes.
-const DefaultWindowBytes = 4 << 20
-
-const defaultWindowRecords = 50_000
+// Defaults of Config.
+const (
+	DefaultWindowBytes   = 16 << 20
+	DefaultWindowRecords = 200_000
+)
 
 // Config configures the connection to a Kafka cluster and its producers. It implements [sink.Broker]. Every
 // field but Brokers may be zero.
@@ -64,10 +65,12 @@ type Config struct {
 
 	// WindowBytes limits the memory of unacknowledged records, to within one record or 64 KiB. For
 	// a moment after a topic was found, it may be exceeded a little. It also limits the number of
-	// duplicates after a crash. Zero means 4 MiB.
+	// duplicates after a crash. The producer uses at most 4 MiB of it while up to 341 partitions have
+	// records, and at most 12 KiB for each of more, so that their batches do not become small. Zero
+	// means 16 MiB.
 	WindowBytes int
 
-	// WindowRecords limits the number of unacknowledged records. Zero means 50,000.
+	// WindowRecords limits the number of unacknowledged records. Zero means 200,000.
 	WindowRecords int
 
 	// ConnectionsPerBroker is the number of connections for records to each broker, which handles
@@ -140,7 +143,7 @@ func (c Config) withDefaults() Config {
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Partitioner = cmp.Or(c.Partitioner, "murmur2")
 	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
-	c.WindowRecords = cmp.Or(c.WindowRecords, defaultWindowRecords)
+	c.WindowRecords = cmp.Or(c.WindowRecords, DefaultWindowRecords)
 	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
 	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, time.Minute)
 	return c

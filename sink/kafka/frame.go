@@ -176,8 +176,9 @@ func splitField(b []byte, n uint32) (head, tail []byte) {
 	return b[:n:n], b[n:]
 }
 
-// frames is a sequence of frames in chunks of increasing size, from minChunk to maxChunk. A frame is never
-// split; one that is larger than maxChunk has its own chunk. The zero value is empty and uses no memory.
+// frames is a sequence of frames in chunks, from minChunk to maxChunk. A new chunk has about a quarter of the memory of
+// those before it, because a part of the last one is unused. A frame is never split; one that is larger than maxChunk has
+// its own chunk. The zero value is empty and uses no memory.
 type frames struct {
 	chunks   [][]byte
 	records  int
@@ -190,7 +191,7 @@ func (fs *frames) reserve(pool *chunkPool, s *shape) []byte {
 	n := s.frameSize()
 	last := len(fs.chunks) - 1
 	if last < 0 || cap(fs.chunks[last])-len(fs.chunks[last]) < n {
-		chunk := pool.get(max(n, min(minChunk<<min(len(fs.chunks), 7), maxChunk)))
+		chunk := pool.get(max(n, min(fs.capacity/4, maxChunk)))
 		fs.chunks = append(fs.chunks, chunk)
 		fs.capacity += cap(chunk)
 		last++
@@ -285,12 +286,19 @@ const (
 // limit should be a little more than the maximum in use. Otherwise the pool releases idle slices of one size
 // again and again to allocate another size.
 type chunkPool struct {
+	mu    sync.Mutex
 	limit int
+	free  [40][][]byte // by size class: free[c] holds capacities of minChunk<<c
+	out   int          // bytes in use
+	idle  int          // bytes in free
+}
 
-	mu   sync.Mutex
-	free [40][][]byte // by size class: free[c] holds capacities of minChunk<<c
-	out  int          // bytes in use
-	idle int          // bytes in free
+// setLimit changes the limit.
+func (p *chunkPool) setLimit(limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = limit
+	p.trim()
 }
 
 // get returns an empty chunk with a capacity of at least n bytes.

@@ -223,6 +223,7 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	if t.parts == nil {
 		t.counters = p.countersOf(t.name)
 		t.addPartitions(len(info.leaders))
+		p.partitionsAdded(len(t.parts))
 		t.id = info.id
 		t.stickyPartition = rand.Int32N(int32(len(t.parts)))
 	}
@@ -346,6 +347,7 @@ func (t *topic) drained() bool {
 func (p *producer) resizeTopic(t *topic) {
 	n := t.resizeTo
 	t.resizeTo = 0
+	p.partitionsAdded(n - len(t.parts))
 	if n > len(t.parts) {
 		t.addPartitions(n)
 		return

@@ -48,8 +48,7 @@ func (p *producer) missingShare() float64 {
 			records += t.unassigned.records
 		}
 	}
-	cfg := &p.client.cfg
-	return max(float64(memory)/float64(cfg.WindowBytes), float64(records)/float64(cfg.WindowRecords))
+	return max(float64(memory)/float64(p.window), float64(records)/float64(p.client.cfg.WindowRecords))
 }
 
 // forgetTopic removes a topic that was never found, so that rows cannot fill the memory with names.

@@ -42,9 +42,13 @@ type producer struct {
 	identity         identity
 	identityAccepted bool // a broker has accepted a batch under identity
 
-	inFlightRecords int // accepted by Send, without an outcome
-	inFlightBytes   int // size of their keys, values and headers
-	memory          int // size of their frames
+	inFlightRecords int       // accepted by Send, without an outcome
+	inFlightBytes   int       // size of their keys, values and headers
+	memory          int       // size of their frames
+	window          int       // what memory may be
+	partitions      int       // of all topics
+	reportedMemory  int       // by the last call of MemoryChanged
+	windowFullAt    time.Time // when a record last did not fit
 
 	requestsInFlight int  // requests on the wire
 	sendClosed       bool // CloseSend was called
@@ -153,13 +157,6 @@ func (p *producer) sendError() error {
 	default:
 		return nil
 	}
-}
-
-// fitsWindow reports whether one more record of this shape fits into the window. Any record fits into an empty
-// window. p.mu is held.
-func (p *producer) fitsWindow(s *shape) bool {
-	return p.inFlightRecords == 0 ||
-		p.inFlightRecords < p.client.cfg.WindowRecords && p.memory+s.frameSize() <= p.client.cfg.WindowBytes
 }
 
 // bufferRecord copies r into the open batch of its partition, or into its topic's unassigned

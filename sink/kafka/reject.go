@@ -154,12 +154,6 @@ func (p *producer) dropFrames(fs *frames, last uint64) {
 	p.memory -= before.capacity - fs.capacity
 }
 
-// releaseWindow removes records from the window. p.mu is held.
-func (p *producer) releaseWindow(records, payload int) {
-	p.inFlightRecords -= records
-	p.inFlightBytes -= payload
-}
-
 // unlockAndReport unlocks p.mu and reports the records that were rejected while it was held.
 func (p *producer) unlockAndReport() {
 	rejected := p.rejected

@@ -168,6 +168,9 @@ func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 			j.topics = append(j.topics, t)
 		}
 	}
+	if d, again := p.shrinkWindow(now); again {
+		wait = min(wait, d)
+	}
 	j.logLines, p.logLines = p.logLines, nil
 	return j, wait
 }
