@@ -126,9 +126,12 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// End sends sig and waits like Wait.
+// End sends sig, also to a paused process, and waits like Wait.
 func (p *Process) End(ctx context.Context, sig syscall.Signal) error {
 	if err := p.Signal(sig); err != nil {
+		return err
+	}
+	if err := p.Resume(); err != nil { // a paused process handles the signal when it continues
 		return err
 	}
 	if err := p.Wait(ctx); err != nil {

@@ -143,6 +143,32 @@ func TestDirAndProcess(t *testing.T) {
 	}
 }
 
+// End also ends a process that is paused, by the signal that it was sent.
+func TestEndOfAPausedProcess(t *testing.T) {
+	dir, err := serverproc.MakeDir(t.TempDir(), "d-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Remove() }()
+	ready := filepath.Join(dir.Path(), "ready")
+	p, err := dir.Start(shell("trap 'exit 7' TERM; touch "+ready+"; while :; do sleep 0.01; done"), syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !exists(ready) && p.Running() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.End(t.Context(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](p.Err()); !ok || exit.ExitCode() != 7 {
+		t.Errorf("the process ended with %v", p.Err())
+	}
+}
+
 // While no server listens on a reserved port, a client that dials it repeatedly is
 // never connected to itself.
 func TestPortStaysOurs(t *testing.T) {
