@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const cleanupTimeout = 10 * time.Second
+const cleanupTimeout = time.Minute
 
 // A Cluster is a Kafka cluster that clients can connect to without TLS or SASL.
 type Cluster struct {

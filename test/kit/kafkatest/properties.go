@@ -55,8 +55,7 @@ func (s *Server) addr(name string) string {
 	return ""
 }
 
-// configure reserves the ports and writes server.properties.
-func (s *Server) configure(cfg Config) error {
+func (s *Server) reservePorts(cfg Config) error {
 	for _, name := range listenerNames(cfg) {
 		port, err := serverproc.ReservePort()
 		if err != nil {
@@ -72,9 +71,12 @@ func (s *Server) configure(cfg Config) error {
 		s.listeners = append(s.listeners, listener{name: proxied + strconv.Itoa(i), port: port, advertised: proxy.Addr()})
 		proxy.Redirect(port.Addr())
 	}
-	s.clusterID = newClusterID()
 	s.Cluster = &Cluster{Addrs: []string{s.addr(plaintext)}}
+	return nil
+}
 
+// configure writes server.properties.
+func (s *Server) configure(cfg Config) error {
 	props := s.baseProperties()
 	if cfg.Joins != nil {
 		s.clusterID = cfg.Joins.clusterID

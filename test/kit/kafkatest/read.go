@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -26,6 +27,22 @@ func (c *Cluster) ReadCommitted(tb testing.TB, topics ...string) []*kgo.Record {
 		visible = append(visible, Committed(records)...)
 	}
 	return visible
+}
+
+// ReadsToEnd reports whether a consumer that reads only committed records can read partition 0 of a topic to its end, and
+// the partition has records. Otherwise a transaction is open there.
+func ReadsToEnd(tb testing.TB, admin *kadm.Client, topic string) bool {
+	tb.Helper()
+	committed, err := admin.ListCommittedOffsets(tb.Context(), topic)
+	if err != nil {
+		tb.Fatalf("list the last stable offset of %s: %v", topic, err)
+	}
+	all, err := admin.ListEndOffsets(tb.Context(), topic)
+	if err != nil {
+		tb.Fatalf("list the end of %s: %v", topic, err)
+	}
+	end := all[topic][0].Offset
+	return end > 0 && committed[topic][0].Offset == end
 }
 
 // byPartition splits sorted records.

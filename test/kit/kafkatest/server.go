@@ -87,13 +87,25 @@ func Launch(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 func launch(ctx context.Context, vm jvm, cfg Config) (*Server, error) {
+	s, err := prepare(vm, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.boot(ctx, cfg); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return s, nil
+}
+
+// prepare returns a broker with a directory and ports, which was not started.
+func prepare(vm jvm, cfg Config) (*Server, error) {
 	dir, err := serverproc.MakeDir("", "outbox-cdc-kafka-")
 	if err != nil {
 		return nil, fmt.Errorf("create the broker's directory: %w", err)
 	}
-	s := &Server{vm: vm, options: cfg.options(), dir: dir, log: serverproc.NewTail(cfg.Log)}
-	if err := s.boot(ctx, cfg); err != nil {
-		return nil, errors.Join(err, s.discard())
+	s := &Server{vm: vm, options: cfg.options(), dir: dir, log: serverproc.NewTail(cfg.Log), clusterID: newClusterID()}
+	if err := s.reservePorts(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("reserve the broker's ports: %w", err), s.discard())
 	}
 	return s, nil
 }
@@ -183,22 +195,11 @@ func (s *Server) logTail() string { return s.log.String() }
 
 // Shutdown is a controlled shutdown (SIGTERM). It blocks until the broker has exited or
 // ctx is done. The data stays.
-func (s *Server) Shutdown(ctx context.Context) error { return s.end(ctx, syscall.SIGTERM) }
+func (s *Server) Shutdown(ctx context.Context) error { return s.proc.Load().End(ctx, syscall.SIGTERM) }
 
 // Kill kills the broker (SIGKILL) and blocks until it has exited or ctx is done. The
 // data stays.
-func (s *Server) Kill(ctx context.Context) error { return s.end(ctx, syscall.SIGKILL) }
-
-func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
-	proc := s.proc.Load()
-	if err := proc.Signal(sig); err != nil {
-		return err
-	}
-	if err := proc.Resume(); err != nil { // a paused process does not handle SIGTERM
-		return err
-	}
-	return proc.End(ctx, sig)
-}
+func (s *Server) Kill(ctx context.Context) error { return s.proc.Load().End(ctx, syscall.SIGKILL) }
 
 // Pause stops the broker's process (SIGSTOP). Connections remain open and the kernel
 // accepts data, but the broker does not respond.
@@ -231,9 +232,11 @@ func (s *Server) Stop() error {
 		return nil
 	}
 	s.removed = true
-	proc := s.proc.Load()
-	err := proc.Signal(syscall.SIGKILL)
-	<-proc.Done()
+	var err error
+	if proc := s.proc.Load(); proc != nil {
+		err = proc.Signal(syscall.SIGKILL)
+		<-proc.Done()
+	}
 	return errors.Join(err, s.discard())
 }
 

@@ -2,13 +2,16 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
@@ -94,6 +97,13 @@ func Start(tb testing.TB, cfg Config) *Server {
 		tb.Cleanup(func() { <-own })
 	}
 	s := mustLaunch(tb, vm(tb), cfg)
+	stopAfter(tb, s)
+	return s
+}
+
+// stopAfter stops the broker when the test ends.
+func stopAfter(tb testing.TB, s *Server) {
+	tb.Helper()
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Logf("end of the broker's log:\n%s", s.logTail())
@@ -102,7 +112,6 @@ func Start(tb testing.TB, cfg Config) *Server {
 			tb.Errorf("stop the broker: %v", err)
 		}
 	})
-	return s
 }
 
 func mustLaunch(tb testing.TB, vm jvm, cfg Config) *Server {
@@ -141,6 +150,17 @@ func Fake(tb testing.TB, opts ...kfake.Opt) *FakeCluster {
 	}
 	tb.Cleanup(fake.Close)
 	return &FakeCluster{Cluster: &Cluster{Addrs: fake.ListenAddrs()}, Control: fake}
+}
+
+var errHungUp = errors.New("the test closes the connection")
+
+// HangUp closes the connection of the next produce request with records of the topic, and does not store them. A relay
+// also writes to its position topic, over other connections.
+func (c *FakeCluster) HangUp(topic string) {
+	c.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		produce, ok := req.(*kmsg.ProduceRequest)
+		return nil, errHungUp, ok && slices.ContainsFunc(produce.Topics, func(t kmsg.ProduceRequestTopic) bool { return t.Topic == topic })
+	})
 }
 
 // A Runner runs tests: a *testing.M or a wrapped one.
