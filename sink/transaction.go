@@ -1,5 +1,7 @@
 package sink
 
+import "context"
+
 // A TransactionalStore is a PositionStore whose broker stores a value and records in one transaction. Its
 // NextIdentity also ends the transaction of every Writer with a lower identity: after it has returned, Read returns
 // the values of those that were committed, and the others are aborted.
@@ -29,4 +31,9 @@ type TransactionalWriter interface {
 	//
 	// Records that no Commit follows before CloseSend are not delivered.
 	Commit(value []byte, committed func())
+
+	// Abort ends the transaction that is open after Run has returned, so that consumers wait neither for the next writer
+	// nor for a timeout. It does nothing if there is none, or if a later writer has ended it. It blocks until the broker
+	// has responded or ctx ends. Call it at most once. A process that does not call it loses nothing.
+	Abort(ctx context.Context) error
 }

@@ -250,8 +250,10 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	defer cancel()
 	missing := "not recorded"
 	var err error
-	if t.pump.groups == nil { // a transaction whose outcome is unknown may have a later position
+	if g := t.pump.groups; g == nil { // a transaction whose outcome is unknown may have a later position
 		_, err = t.positions.writePosition(last)
+	} else if open := g.writer.Abort(last); open != nil {
+		t.log.WarnContext(ctx, "could not abort the open transaction; read_committed consumers wait for its timeout", slog.Any("err", open))
 	}
 	if s != nil {
 		if unconfirmed := s.close(ctx, errStopReading); err == nil && unconfirmed != nil {

@@ -12,9 +12,12 @@ import (
 // TransactionalID returns the transactional.id of the relay with the given name.
 func TransactionalID(name string) string { return "outbox-cdc-" + name }
 
-// concurrentRetry is the time between two requests to a coordinator that is still completing the last transaction. That
-// takes a few milliseconds, because it writes to every partition of the transaction.
-const concurrentRetry = 2 * time.Millisecond
+// concurrentRetry returns how long to wait, after so many earlier attempts, for a coordinator that is still completing the
+// last transaction. That takes a few milliseconds, because it writes to every partition of the transaction, and longer if
+// one of them has no leader.
+func concurrentRetry(attempts int) time.Duration {
+	return time.Millisecond * time.Duration(min(1+attempts/10, 20))
+}
 
 // A coordinator sends requests to the broker that coordinates the transactions of a transactional id. One goroutine at
 // a time uses it. Protocol: KIP-98, as of Kafka 3.6; a response with an error code becomes a [*codeError].
@@ -121,7 +124,7 @@ func (c *coordinator) initProducer(ctx context.Context, timeout time.Duration) (
 	req := &sarama.InitProducerIDRequest{
 		Version: 4, TransactionalID: &c.id, TransactionTimeout: timeout, ProducerID: -1, ProducerEpoch: -1,
 	}
-	for {
+	for attempts := 0; ; attempts++ {
 		err := c.do(ctx, func(l *link) error {
 			res, err := l.InitProducerID(req)
 			if err != nil {
@@ -133,7 +136,7 @@ func (c *coordinator) initProducer(ctx context.Context, timeout time.Duration) (
 		if !isConcurrent(err) {
 			return next, err
 		}
-		if !sleepUntil(ctx, time.Now().Add(concurrentRetry)) {
+		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
 			return next, context.Cause(ctx)
 		}
 	}
@@ -170,11 +173,11 @@ func (c *coordinator) firstError(codes map[string][]*sarama.PartitionError) erro
 	return nil
 }
 
-// commit commits the transaction of a producer. If a response was lost, it must be called again: the coordinator
-// gives the same answer until the next transaction begins.
-func (c *coordinator) commit(ctx context.Context, id identity) error {
+// endTransaction commits or aborts the transaction of a producer. If a response was lost, it must be called again: the
+// coordinator gives the same answer until the next transaction begins.
+func (c *coordinator) endTransaction(ctx context.Context, id identity, commit bool) error {
 	req := &sarama.EndTxnRequest{
-		Version: 3, TransactionalID: c.id, ProducerID: id.id, ProducerEpoch: id.epoch, TransactionResult: true,
+		Version: 3, TransactionalID: c.id, ProducerID: id.id, ProducerEpoch: id.epoch, TransactionResult: commit,
 	}
 	return c.do(ctx, func(l *link) error {
 		res, err := l.EndTxn(req)

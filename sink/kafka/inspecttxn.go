@@ -20,7 +20,7 @@ func (i *Inspector) MayTransact(ctx context.Context, name string) error {
 		if err := c.checkVersion(ctx); err != nil {
 			return err
 		}
-		err := c.commit(ctx, identity{id: math.MaxInt64})
+		err := c.endTransaction(ctx, identity{id: math.MaxInt64}, true)
 		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrInvalidProducerIDMapping {
 			return nil
 		}

@@ -52,6 +52,7 @@ type group struct {
 	ended     bool   // Commit was called
 	committed func() // of Commit
 
+	begun   bool         // a request to begin its transaction was sent
 	parts   []*partition // with batches of the group
 	added   int          // how many of parts were added to the transaction
 	batches int          // number of batches that are not stored
@@ -96,6 +97,25 @@ func (p transactionalProducer) Commit(value []byte, committed func()) {
 	p.txn.spare = nil
 	p.wakeSenders()
 	signal(p.txn.wake)
+}
+
+// Abort implements [sink.TransactionalWriter]. A broker may still receive a produce request whose response the producer
+// has not awaited. It rejects the records, because the transaction does not have their partition any more (KIP-890).
+func (p transactionalProducer) Abort(ctx context.Context) error {
+	p.mu.Lock()
+	begun, id := p.txn.groups[0].begun, p.identity
+	p.mu.Unlock()
+	if !begun {
+		return nil
+	}
+	defer p.txn.coordinator.disconnect()
+	return p.client.retryTransient(ctx, func() error {
+		err := p.txn.coordinator.endTransaction(ctx, id, false)
+		if code, ok := errors.AsType[*codeError](err); ok && abortsTransaction(classify(code.code)) {
+			return nil // it has ended
+		}
+		return err
+	})
 }
 
 func (t *transactions) last() *group { return t.groups[len(t.groups)-1] }
@@ -237,6 +257,7 @@ func (p *producer) runTransactions(ctx context.Context) {
 func (p *producer) addPartitions(ctx context.Context, g *group) {
 	p.mu.Lock()
 	fresh, id := g.parts[g.added:], p.identity
+	g.begun = true
 	p.mu.Unlock()
 	named := make(map[string][]int32)
 	for _, part := range fresh {
@@ -266,7 +287,7 @@ func (p *producer) commitGroup(ctx context.Context, g *group) {
 	id := p.identity
 	p.requestsInFlight++
 	p.mu.Unlock()
-	ok := p.askCoordinator(ctx, func() error { return p.txn.coordinator.commit(ctx, id) })
+	ok := p.askCoordinator(ctx, func() error { return p.txn.coordinator.endTransaction(ctx, id, true) })
 	if ok {
 		p.reportOutcomes(g.acked, nil)
 		g.committed()
@@ -313,9 +334,10 @@ func (p *producer) noteCoordinator(err error, start time.Time) (delay time.Durat
 		p.txn.logged = false
 		return 0, false
 	}
+	attempts := p.txn.retry.attempts
 	p.txn.retry.recordFailure(err, start, time.Now(), rand.Float64())
 	if isConcurrent(err) {
-		return concurrentRetry, false
+		return concurrentRetry(attempts), false
 	}
 	code, answered := errors.AsType[*codeError](err)
 	if !answered {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -27,7 +28,7 @@ type txnLab struct {
 
 // openTransactional opens a store in the lab that writes in transactions.
 func (l *lab) openTransactional(j *sinktest.Journal) (*positionStore, error) {
-	return l.client(Config{ExactlyOnce: true}, j.Logger()).openPositions(l.Context(), "positions", "key")
+	return l.client(Config{ExactlyOnce: true, ConnectionsPerBroker: 3}, j.Logger()).openPositions(l.Context(), "positions", "key")
 }
 
 func (l *lab) transactional() *txnLab {
@@ -43,14 +44,29 @@ func (l *lab) transactional() *txnLab {
 }
 
 // next starts a writer with the next identity.
-func (x *txnLab) next(j *sinktest.Journal) {
+func (x *txnLab) next(j *sinktest.Journal) { x.nextWith(j, sink.WriterConfig{}) }
+
+// nextWith is next with a configuration.
+func (x *txnLab) nextWith(j *sinktest.Journal, cfg sink.WriterConfig) {
 	x.Helper()
 	id, err := x.store.NextIdentity(x.Context())
 	if err != nil {
 		x.Fatalf("NextIdentity: %v", err)
 	}
-	x.writer = x.store.NewTransactionalWriter(testWriter, sink.WriterConfig{Identity: id})
+	cfg.Identity = id
+	x.writer = x.store.NewTransactionalWriter(testWriter, cfg)
 	x.Session = sinktest.StartWriter(x.T, x.store.sink, x.writer, j)
+}
+
+// send sends a record of topic, in the current transaction.
+func (x *txnLab) send(topic string) {
+	x.Helper()
+	x.seq++
+	rec := recordFor(topic, 0, "v")
+	rec.Seq = x.seq
+	if err := x.writer.Send(x.Context(), &rec); err != nil {
+		x.Fatalf("Send: %v", err)
+	}
 }
 
 // sendGroup commits a transaction with a record for each partition of topic t.
@@ -171,6 +187,42 @@ func TestTransactionWaitsForLeaders(t *testing.T) {
 		gone.Remove()
 		x.Drain(2)
 	})
+}
+
+// TestSubstituteBeforeTheNextTransaction: a substitute goes to a partition whose earlier records of its transaction are
+// stored, and whose next ones wait for the next transaction.
+func TestSubstituteBeforeTheNextTransaction(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		x := l.transactional()
+		x.Stop(nil)
+		_ = x.Wait()
+		x.nextWith(x.Journal, sink.WriterConfig{Substitute: substituteTo("dead")})
+		x.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.MessageTooLarge, Count: 1})
+		release := holdProduce(x.fake)
+		x.send("dead")
+		x.send("t")
+		x.writer.Commit([]byte("1"), func() {})
+		synctest.Wait() // both are in a request
+		x.send("dead")
+		x.writer.Commit([]byte("2"), func() {})
+		release()
+		x.Drain(3)
+		l.readRecords("dead", 3)
+	}, kfake.SeedTopics(1, "t", "dead", "positions"))
+}
+
+// TestTransactionBeginsWithOneRequest: a broker rejects requests that begin the same transaction at the same time, so
+// all batches for a broker go into one request, whatever number of connections is configured.
+func TestTransactionBeginsWithOneRequest(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		x := l.transactional()
+		produced := x.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1})
+		x.sendGroup("1")
+		x.Drain(2)
+		if n := produced.Hits(); n != 1 {
+			x.Errorf("%d produce requests for a transaction with three partitions of a broker, want 1", n)
+		}
+	}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
 }
 
 // TestOldBrokersHaveNoExactlyOnce: before 3.6, a late request can leave a transaction open for ever.
