@@ -13,10 +13,13 @@ import (
 // visible before the others.
 const (
 	// groupAge is how old a group may get while further transactions wait to be sent. As long as they wait, each
-	// group may get twice as old as the last one, up to backlogAge: a transaction costs Kafka some milliseconds, and
+	// group may get twice as old as the last one, up to backlogAge: a transaction costs the broker some milliseconds, and
 	// rows that wait behind a backlog do not gain from small ones.
 	groupAge   = 10 * time.Millisecond
 	backlogAge = 200 * time.Millisecond
+
+	// backlogPause is how long Postgres must send nothing until a group that works off a backlog ends.
+	backlogPause = 2 * time.Millisecond
 
 	// groupRows and groupBytes limit what is sent again after a crash.
 	groupRows  = 50_000
@@ -76,26 +79,38 @@ func (g *grouper) endIfOld() error {
 	return g.end()
 }
 
-// endIfIdle ends the group when no message of Postgres waits, and after a transaction of the source. It also has a
-// position stored that no record follows.
-func (g *grouper) endIfIdle(inTransaction bool) error {
-	switch {
-	case g.uncommitted.Load() > 0, g.rows == 0 && !g.due:
-		return nil
-	case g.rows > 0 && inTransaction && time.Since(g.began) < maxGroupAge:
+// endIfIdle ends the group when no message of Postgres has waited for the time idle, and the group need not wait longer.
+// It also has a position stored that no record follows.
+func (g *grouper) endIfIdle(inTransaction bool, idle time.Duration) error {
+	if g.uncommitted.Load() > 0 || g.rows == 0 && !g.due || g.patience(inTransaction, idle) > 0 {
 		return nil
 	}
 	g.age = groupAge
 	return g.end()
 }
 
-// expiry returns a channel on which a value arrives when the group must end although a transaction of the source is
-// open.
-func (g *grouper) expiry(inTransaction bool) <-chan time.Time {
-	if g.rows == 0 || !inTransaction || g.uncommitted.Load() > 0 {
+// expiry returns a channel on which a value arrives when endIfIdle may end the group: at once if that has become true
+// since endIfIdle was called.
+func (g *grouper) expiry(inTransaction bool, idle time.Duration) <-chan time.Time {
+	if g.rows == 0 || g.uncommitted.Load() > 0 {
 		return nil
 	}
-	return time.After(maxGroupAge - time.Since(g.began))
+	return time.After(g.patience(inTransaction, idle))
+}
+
+// patience returns how much longer the group waits for rows, after no message has waited for the time idle: for the rest
+// of a transaction of the source, and a moment if it works off a backlog, because Postgres pauses for a moment now and
+// then while it sends one.
+func (g *grouper) patience(inTransaction bool, idle time.Duration) time.Duration {
+	switch age := time.Since(g.began); {
+	case g.rows == 0:
+		return 0
+	case inTransaction:
+		return maxGroupAge - age
+	case age > 2*groupAge:
+		return backlogPause - idle
+	}
+	return 0
 }
 
 // end ends the group. It does nothing if the group has no rows and the position is not ahead of the record.

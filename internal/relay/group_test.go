@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -245,5 +246,37 @@ func TestSmallTransactionsShareAGroup(t *testing.T) {
 func TestExactlyOnceNeedsAPosition(t *testing.T) {
 	if _, err := New(Config{ExactlyOnce: true, Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "position_topic") {
 		t.Errorf("New: %v", err)
+	}
+}
+
+// TestGroupOfABacklogSurvivesAPause: a group that is old ends only if Postgres sends nothing for a moment, and a new one
+// at once. So short pauses do not divide a backlog into many small groups, and a row alone does not wait.
+func TestGroupOfABacklogSurvivesAPause(t *testing.T) {
+	for name, test := range map[string]struct {
+		collected, patience time.Duration
+	}{
+		"a row alone": {0, 0},
+		"a backlog":   {3 * groupAge, backlogPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGrouper(nil, nil, nil)
+				if err := g.addRow(1); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(test.collected)
+				if got := g.patience(false, 0); got != test.patience {
+					t.Errorf("the group waits %v for further rows, want %v", got, test.patience)
+				}
+				if got := g.patience(false, backlogPause); got > 0 {
+					t.Errorf("the group waits %v more after a pause of %v", got, backlogPause)
+				}
+				select { // the pause may end after endIfIdle has looked
+				case <-g.expiry(false, backlogPause):
+				case <-time.After(time.Second):
+					t.Error("nothing ends the group after the pause")
+				}
+			})
+		})
 	}
 }

@@ -182,8 +182,9 @@ func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 
 // nextGrouped is the part of nextBatch in which no batch is waiting, with transactions of the writer.
 func (p *pump) nextGrouped(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) (*replication.Batch, error) {
+	began := time.Now()
 	for {
-		if err := p.groups.endIfIdle(p.tx != nil); err != nil {
+		if err := p.groups.endIfIdle(p.tx != nil, time.Since(began)); err != nil {
 			return nil, err
 		}
 		p.writer.Flush()
@@ -191,7 +192,7 @@ func (p *pump) nextGrouped(ctx context.Context, stop <-chan struct{}, batches <-
 		case batch := <-batches:
 			return batch, nil
 		case <-p.groups.freed:
-		case <-p.groups.expiry(p.tx != nil):
+		case <-p.groups.expiry(p.tx != nil, time.Since(began)):
 		case <-p.groups.positions.wake:
 			p.groups.due = true
 		case <-stop:
