@@ -222,17 +222,23 @@ func (w *positionWriter) checkGap(found *storeState, s checkpoint.Server) error 
 	return err
 }
 
-// canContinue reports whether the current tenure may continue on s: according to found no other process has
+// canContinue returns nil if the current tenure may continue on s: according to found no other process has
 // claimed the slot, the timeline is the same, and the slot is not ahead of the record.
-func (w *positionWriter) canContinue(found *storeState, s checkpoint.Server) bool {
+func (w *positionWriter) canContinue(found *storeState, s checkpoint.Server) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	record := w.stored
 	if w.state == recordObsolete {
 		record = w.next
 	}
-	_, err := record.Continue(s)
-	return err == nil && found.owns(record.Claim) && record.Timeline == s.Timeline
+	switch _, err := record.Continue(s); {
+	case !found.owns(record.Claim):
+		return errForeignClaim
+	case record.Timeline != s.Timeline:
+		return errPromoted
+	default:
+		return err
+	}
 }
 
 // runReplacing is run if the writer stores the position.

@@ -261,7 +261,7 @@ func TestPositionWriterClaims(t *testing.T) {
 		t.Errorf("the second claim is %+v", p)
 	}
 	found, err := first.readStore(t.Context())
-	if err != nil || first.canContinue(found, server(100)) {
+	if err != nil || !errors.Is(first.canContinue(found, server(100)), errForeignClaim) {
 		t.Errorf("the first process may continue, %v", err)
 	}
 	deliver(after, 300)
@@ -275,7 +275,7 @@ func TestPositionWriterClaims(t *testing.T) {
 		t.Errorf("checkClaim of the second: %v", err)
 	}
 	found, err = second.readStore(t.Context())
-	if err != nil || found.position.EndLSN != 300 || !second.canContinue(found, server(100)) || second.canContinue(found, server(301)) {
+	if err != nil || found.position.EndLSN != 300 || second.canContinue(found, server(100)) != nil || !as[*checkpoint.GapError](second.canContinue(found, server(301))) {
 		t.Errorf("the second one finds %+v, %v", found, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -685,7 +685,7 @@ func TestPositionWriterWithoutAStore(t *testing.T) {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
 	found, err := w.readStore(t.Context())
-	if err != nil || !w.canContinue(found, server(150)) || w.canContinue(found, server(300)) {
+	if err != nil || w.canContinue(found, server(150)) != nil || !as[*checkpoint.GapError](w.canContinue(found, server(300))) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	if start, err := w.chooseStart(t.Context(), server(300)); start != 0 || err != nil || !strings.Contains(log.String(), "level=ERROR") {
@@ -714,7 +714,7 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	given.EndLSN = 200
 	store.values[0].Value = marshal(t, given) // stored although the write failed
 	found, err := w.readStore(t.Context())
-	if err != nil || !w.canContinue(found, server(100)) {
+	if err != nil || w.canContinue(found, server(100)) != nil {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	store.allow = nil

@@ -36,6 +36,10 @@ var (
 	// errForeignClaim: another process has claimed the slot.
 	errForeignClaim = errors.New("another relay has claimed the slot")
 
+	// errCopyInterrupted and errPromoted are reasons for a new tenure.
+	errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
+	errPromoted        = errors.New("the server is on another timeline than before")
+
 	// errSlotTaken: the WAL sender that holds the slot is not that of the session.
 	errSlotTaken = errors.New("another connection has the slot")
 
@@ -62,8 +66,11 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if err != nil {
 		return err
 	}
-	if t := r.tenure; t != nil && t.id == s.id && t.resumable() && r.positions.canContinue(found, server) {
-		return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+	var ended error // why the current tenure does not continue
+	if t := r.tenure; t != nil {
+		if ended = r.mayContinue(t, s, found, server); ended == nil {
+			return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+		}
 	}
 	if err := r.checkParked(found); err != nil {
 		return err
@@ -72,13 +79,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	r.warnLostTail(ctx, found.position, server)
-	cause := errForeignClaim
-	if t := r.tenure; t != nil && t.id != s.id {
-		cause = errOtherServer
-	} else if t != nil && t.life.Err() != nil {
-		cause = context.Cause(t.life) //nolint:contextcheck // of the tenure
-	}
-	r.endTenure(ctx, cause)
+	r.endTenure(ctx, ended)
 	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
 	if err != nil {
 		return err
@@ -224,6 +225,19 @@ func (r *Relay) newWriter(cfg sink.WriterConfig) sink.Writer {
 		return store.NewTransactionalWriter(r.positions.writer, cfg)
 	}
 	return (*r.sink.Load()).NewWriter(cfg)
+}
+
+// mayContinue returns nil if the tenure t may continue in the session s, and otherwise why not.
+func (r *Relay) mayContinue(t *tenure, s *session, found *storeState, server checkpoint.Server) error {
+	switch {
+	case t.id != s.id:
+		return errOtherServer
+	case t.life.Err() != nil:
+		return context.Cause(t.life)
+	case t.pump.copy != nil:
+		return errCopyInterrupted
+	}
+	return r.positions.canContinue(found, server)
 }
 
 // endTenure abandons the current tenure, if there is one. The next tenure resends the records without an

@@ -133,9 +133,6 @@ func (t *tenure) run(ctx context.Context) {
 	}
 }
 
-// resumable reports whether another session may continue the tenure.
-func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.copy == nil }
-
 // runSession sends the rows that a session reads, until the session ends, ctx is done, or an error occurs
 // from which another session cannot recover. If the session ends, the tenure continues, and runSession
 // returns why the session ended. Otherwise runSession reads to the end of a transaction, waits for at most

@@ -49,7 +49,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 				t.Errorf("starts at %s, confirmed to Postgres is %s", got, w.confirmedPosition())
 			}
 			found, err := w.readStore(t.Context())
-			if err != nil || !w.canContinue(found, s) {
+			if err != nil || w.canContinue(found, s) != nil {
 				t.Errorf("a session that is lost before the record is written: %+v, %v", found, err)
 			}
 			write(t, w)
