@@ -18,6 +18,16 @@ type Reader interface {
 	Close() error
 }
 
+// A PositionReader is a [Reader] that also reads position stores. It is optional: other brokers have a position store
+// that is a destination, such as a topic of Kafka, or a local file.
+type PositionReader interface {
+	Reader
+
+	// ReadPositions returns what [PositionStore.Read] returns for a store and a name. A store that does not exist has
+	// no values, and is not created.
+	ReadPositions(ctx context.Context, store, name string) ([]StoredValue, error)
+}
+
 // A Span is the offsets of a partition from Begin up to, but not including, End.
 type Span struct {
 	Partition  int32

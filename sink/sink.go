@@ -80,9 +80,9 @@ type PositionStore interface {
 
 	// CheckOrder tests whether the broker keeps the order of identities. It writes to the place of
 	// the store as an older and as a newer Writer; Read ignores these records. The error wraps
-	// ErrOlderAccepted if the broker accepts the older one or does not order identities, and
-	// ErrNewerRejected if it rejects the newer one. With any other error the test has no result.
-	// CheckOrder retries transient errors until ctx ends.
+	// ErrOlderAccepted if the broker accepts the older one, ErrNewerRejected if it rejects the newer
+	// one, and errors.ErrUnsupported if the broker does not order identities. With any other error
+	// the test has no result. CheckOrder retries transient errors until ctx ends.
 	CheckOrder(ctx context.Context) error
 }
 
