@@ -1,13 +1,9 @@
 package kafka
 
 import (
-	"context"
-	"errors"
-	"net"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -27,7 +23,7 @@ func TestContract(t *testing.T) {
 		t.Run(compression, func(t *testing.T) {
 			kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
 				t.Helper()
-				sinktest.Run(t, &subject{Cluster: k, compression: compression})
+				sinktest.Run(t, newSubject(k, nil, compression))
 			})
 		})
 	}
@@ -37,7 +33,7 @@ func TestContract(t *testing.T) {
 func TestContractWithBrokerFaults(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t)
-	sinktest.Run(t, &subject{Cluster: k.Cluster, control: k.Control})
+	sinktest.Run(t, newSubject(k.Cluster, k.Control, ""))
 }
 
 // A subject is a Kafka cluster for package sinktest. It injects faults into produce requests, either in the
@@ -46,15 +42,17 @@ type subject struct {
 	*kafkatest.Cluster
 	control     *kfake.Cluster // nil if the broker cannot inject faults
 	compression string
+	faults      sinktest.ConnFaults
+}
 
-	mu    sync.Mutex
-	fault *connFault // nil if connections work
+func newSubject(k *kafkatest.Cluster, control *kfake.Cluster, compression string) *subject {
+	return &subject{Cluster: k, control: control, compression: compression, faults: sinktest.ConnFaults{IsWrite: beginsProduce}}
 }
 
 const subjectLimit = 20_000
 
 func (s *subject) Broker(window int) sink.Broker {
-	return Config{Brokers: s.Addrs, WindowRecords: window, Compression: s.compression, Dial: s.dial}
+	return Config{Brokers: s.Addrs, WindowRecords: window, Compression: s.compression, Dial: s.faults.Dial}
 }
 
 func (s *subject) Destination(t *testing.T) string {
@@ -93,14 +91,11 @@ func (s *subject) Reject(rec *sink.Record) {
 }
 
 func (s *subject) Hold() sinktest.Fault {
-	return s.strike("answers are withheld", func(f *connFault) { f.hold = make(chan struct{}) })
+	return s.faults.Hold()
 }
 
 func (s *subject) Faults() []sinktest.Fault {
-	faults := []sinktest.Fault{
-		s.strike("connections break in a request", func(f *connFault) { f.cut = true }),
-		s.strike("connections break before the answer", func(f *connFault) { f.lose = true }),
-	}
+	faults := []sinktest.Fault{s.faults.Cut(), s.faults.Lose()}
 	if s.control == nil {
 		return faults
 	}
@@ -129,107 +124,9 @@ func (s *subject) Faults() []sinktest.Fault {
 	return faults
 }
 
-// strike returns a connection fault.
-func (s *subject) strike(name string, set func(f *connFault)) sinktest.Fault {
-	return sinktest.Fault{Name: name, Begin: func(*testing.T) (<-chan struct{}, func()) {
-		f := &connFault{met: make(chan struct{})}
-		set(f)
-		s.mu.Lock()
-		s.fault = f
-		s.mu.Unlock()
-		return f.met, sync.OnceFunc(func() {
-			s.mu.Lock()
-			s.fault = nil
-			s.mu.Unlock()
-			if f.hold != nil {
-				close(f.hold)
-			}
-		})
-	}}
-}
-
-func (s *subject) present() *connFault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fault
-}
-
-// A connFault is a connection fault.
-type connFault struct {
-	cut, lose bool
-	hold      chan struct{} // closed when responses may pass
-	met       chan struct{}
-	once      sync.Once
-}
-
-func (f *connFault) meet() { f.once.Do(func() { close(f.met) }) }
-
-func (s *subject) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return &faultyConn{Conn: conn, subject: s, closed: make(chan struct{})}, nil
-}
-
-// A faultyConn is a connection to which the subject's fault applies.
-type faultyConn struct {
-	net.Conn
-	subject *subject
-	closed  chan struct{}
-	once    sync.Once
-
-	mu       sync.Mutex
-	produced bool // a produce request is unanswered
-}
-
-var errStruck = errors.New("struck by a fault")
-
-func (c *faultyConn) Write(b []byte) (int, error) {
-	if len(b) < 8 || int(b[0])<<24|int(b[1])<<16|int(b[2])<<8|int(b[3]) < len(b)-4 || b[4] != 0 || b[5] != produceKey {
-		return c.Conn.Write(b) // another kind of request, or the last part of one
-	}
-	if f := c.subject.present(); f != nil && f.cut {
-		_, _ = c.Conn.Write(b[:len(b)/2])
-		_ = c.Close()
-		f.meet()
-		return 0, errStruck
-	}
-	c.mu.Lock()
-	c.produced = true
-	c.mu.Unlock()
-	return c.Conn.Write(b)
-}
-
-func (c *faultyConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.mu.Lock()
-	answer := c.produced
-	c.produced = false
-	c.mu.Unlock()
-	f := c.subject.present()
-	if !answer || err != nil || f == nil {
-		return n, err
-	}
-	switch {
-	case f.lose:
-		_ = c.Close()
-		f.meet()
-		return 0, errStruck
-	case f.hold != nil:
-		f.meet()
-		select {
-		case <-f.hold:
-		case <-c.closed:
-			return 0, errStruck
-		}
-	}
-	return n, err
-}
-
-func (c *faultyConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
+// beginsProduce reports whether b begins with a produce request that is not the last part of a larger one.
+func beginsProduce(b []byte) bool {
+	return len(b) >= 8 && int(b[0])<<24|int(b[1])<<16|int(b[2])<<8|int(b[3]) >= len(b)-4 && b[4] == 0 && b[5] == produceKey
 }
 
 // TestTransactions runs the suite of transactional writers, and that of all sinks beside it.
@@ -237,7 +134,7 @@ func TestTransactions(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
 		t.Helper()
-		sinktest.RunTransactions(t, &transactionalSubject{&subject{Cluster: k}})
+		sinktest.RunTransactions(t, &transactionalSubject{newSubject(k, nil, "")})
 	})
 }
 
@@ -245,7 +142,7 @@ func TestTransactions(t *testing.T) {
 func TestTransactionsWithBrokerFaults(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t)
-	sinktest.RunTransactions(t, &transactionalSubject{&subject{Cluster: k.Cluster, control: k.Control}})
+	sinktest.RunTransactions(t, &transactionalSubject{newSubject(k.Cluster, k.Control, "")})
 }
 
 // A transactionalSubject is a Kafka cluster that is used with transactions.

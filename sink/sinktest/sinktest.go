@@ -39,13 +39,52 @@ type Subject interface {
 	Faults() []Fault
 }
 
+// A Limited Subject says what its broker does not offer. The suite then tests what package sink says for that case.
+type Limited interface {
+	Limits() Limits
+}
+
+// Limits is what a broker does not offer.
+type Limits struct {
+	NoReader      bool // OpenReader returns an error that wraps errors.ErrUnsupported
+	NoDeadLetters bool // OpenDeadLetters does
+	NoMissing     bool // no destination is missing: the broker creates it, or does not know
+	Unordered     bool // destinations have no order
+
+	// LocalPositions: positions are not stored at the broker, so faults do not affect them.
+	LocalPositions bool
+
+	NoNull      bool // a null key, value or header is stored as an empty one
+	NoTimestamp bool // timestamps are not stored, or less exactly than in milliseconds
+
+	// Missing is a destination that does not exist. If it is empty, a name without a meaning is used.
+	Missing string
+}
+
+func limitsOf(s Subject) Limits {
+	if l, ok := s.(Limited); ok {
+		return l.Limits()
+	}
+	return Limits{}
+}
+
 // A Fault is a fault that affects writes.
 type Fault struct {
 	Name string
 
+	// Breaks says that it breaks connections. Stat must then count those that replace them.
+	Breaks bool
+
 	// Begin starts the fault. met is closed when the fault has affected a write. heal ends the
 	// fault.
 	Begin func(t *testing.T) (met <-chan struct{}, heal func())
+}
+
+// RunPositions runs the tests of position stores without faults, which need nothing else of the Subject.
+func RunPositions(t *testing.T, s Subject) {
+	t.Helper()
+	t.Run("positions", func(t *testing.T) { testPositions(t, s) })
+	t.Run("positions of several writers", func(t *testing.T) { testPositionWriters(t, s) })
 }
 
 // Run runs the suite. Every test also checks that no error and no log line contains a key, a value or
@@ -70,14 +109,14 @@ func Run(t *testing.T, s Subject) {
 		{"a rejected substitute ends the Writer", testRejectedSubstitute},
 		{"records behind a rejected one are diverted", testDiverted},
 		{"deliveries are reported before outcomes", testDelivered},
-		{"positions", testPositions},
-		{"positions of several writers", testPositionWriters},
 		{"a position write that was given up", testPositionGivenUp},
 		{"dead letters", testDeadLetters},
 		{"missing destinations", testMissing},
+		{"readers", testReader},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
 	}
+	RunPositions(t, s)
 	for _, f := range append(s.Faults(), s.Hold()) {
 		t.Run("writing/"+f.Name, func(t *testing.T) { testFault(t, s, f) })
 		t.Run("stopped/"+f.Name, func(t *testing.T) { testStopped(t, s, f) })

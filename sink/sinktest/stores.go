@@ -1,6 +1,8 @@
 package sinktest
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +65,39 @@ func testPositions(t *testing.T, s Subject) {
 	writePosition(t, another, "a5")
 	wantPosition(t, a, "a5")
 	wantPosition(t, b, "b4")
+	testPositionReader(t, s, store, a)
+}
+
+// testPositionReader: a PositionReader reads what the store reads, and does not create a store.
+func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionStore) {
+	t.Helper()
+	opened, err := s.Broker(window).OpenReader(newJournal(t).Logger())
+	if err != nil {
+		if !limitsOf(s).NoReader {
+			t.Error(err)
+		}
+		return
+	}
+	defer opened.Close()
+	reader, ok := opened.(sink.PositionReader)
+	if !ok {
+		return
+	}
+	want, err := of.Read(Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := reader.ReadPositions(Context(t), store, "a")
+	if err != nil || !slices.EqualFunc(got, want, func(a, b sink.StoredValue) bool {
+		return a.Writer == b.Writer && bytes.Equal(a.Value, b.Value) && a.Place == b.Place
+	}) {
+		t.Errorf("ReadPositions: %d values, want the %d of the store: %v", len(got), len(want), err)
+	}
+	for range 2 { // the second time, the first one has not created it
+		if got, err := reader.ReadPositions(Context(t), store+"-missing", "a"); err != nil || len(got) > 0 {
+			t.Errorf("ReadPositions of a missing store: %d values, %v", len(got), err)
+		}
+	}
 }
 
 // testPositionWriters: each writer has its own value. An open store sees that another store has removed
@@ -113,6 +148,9 @@ func testPositionWriters(t *testing.T, s Subject) {
 }
 
 func testPositionFault(t *testing.T, s Subject, f Fault) {
+	if limitsOf(s).LocalPositions {
+		t.Skip("faults of the broker do not affect positions")
+	}
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
 	for i := range 3 {
@@ -132,6 +170,9 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 
 // testPositionGivenUp: a Write whose context was canceled does not overwrite the value of a later Write.
 func testPositionGivenUp(t *testing.T, s Subject) {
+	if limitsOf(s).LocalPositions {
+		t.Skip("faults of the broker do not affect positions")
+	}
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
 	writePosition(t, p, "first")
@@ -148,11 +189,17 @@ func testPositionGivenUp(t *testing.T, s Subject) {
 }
 
 func testDeadLetters(t *testing.T, s Subject) {
-	destination := s.Destination(t)
+	destination, limits := s.Destination(t), limitsOf(s)
 	r := start(t, s, window, sink.WriterConfig{})
 	r.send(destination, 200, 7)
 	r.drain()
 	deadLetters, err := s.Broker(window).OpenDeadLetters(Context(t), destination, r.Journal.Logger())
+	if limits.NoDeadLetters {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("OpenDeadLetters: %v", err)
+		}
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +214,10 @@ func testDeadLetters(t *testing.T, s Subject) {
 		err := deadLetters.Read(Context(t), span, func(got *sink.StoredRecord) error {
 			want := r.sentAs(&got.Record)
 			switch {
-			case want == nil || differs(want, &got.Record) != "":
+			case want == nil || differs(want, &got.Record, limits) != "":
 				t.Errorf("a record at offset %d that was not sent so", got.Offset)
 				return nil
-			case got.Partition != span.Partition || got.Offset < next || got.Offset >= span.End || want.Seq < last[string(got.Key)]:
+			case got.Partition != span.Partition || got.Offset < next || got.Offset >= span.End || want.Seq < last[string(got.Key)] && !limits.Unordered:
 				t.Errorf("record %d is at %d of partition %d", want.Seq, got.Offset, got.Partition)
 			}
 			next, last[string(got.Key)] = got.Offset+1, want.Seq
@@ -194,26 +241,64 @@ func testDeadLetters(t *testing.T, s Subject) {
 }
 
 func testMissing(t *testing.T, s Subject) {
-	const missing = "nobody-has-made-this"
+	limits := limitsOf(s)
+	missing := cmp.Or(limits.Missing, "nobody-has-made-this")
 	destination, j := s.Destination(t), newJournal(t)
 	on := open(t, s, window, j)
 	if err := on.CheckDestinations(Context(t), destination); err != nil {
 		t.Errorf("a destination that exists: %v", err)
 	}
-	if err := on.CheckDestinations(Context(t), destination, missing); !errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), missing) {
+	err := on.CheckDestinations(Context(t), destination, missing)
+	switch {
+	case limits.NoMissing && err != nil:
+		t.Errorf("a destination that nobody has used: %v", err)
+	case !limits.NoMissing && (!errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), missing)):
 		t.Errorf("a missing destination: %v", err)
 	}
-	if _, err := s.Broker(window).OpenDeadLetters(Context(t), missing, j.Logger()); !errors.Is(err, sink.ErrMissing) {
-		t.Errorf("dead letters of a missing destination: %v", err)
+	if !limits.NoMissing && !limits.NoDeadLetters {
+		if _, err := s.Broker(window).OpenDeadLetters(Context(t), missing, j.Logger()); !errors.Is(err, sink.ErrMissing) {
+			t.Errorf("dead letters of a missing destination: %v", err)
+		}
 	}
-	reader, err := s.Broker(window).OpenReader(j.Logger())
+}
+
+// testReader: a Reader reads what a Writer has written, and leaves out destinations that do not exist.
+func testReader(t *testing.T, s Subject) {
+	limits := limitsOf(s)
+	destination, other := s.Destination(t), s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	r.send(destination, 50, 7)
+	r.drain()
+	reader, err := s.Broker(window).OpenReader(r.Journal.Logger())
+	if limits.NoReader {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("OpenReader: %v", err)
+		}
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	other := s.Destination(t)
+	missing := cmp.Or(limits.Missing, "nobody-has-made-this")
 	spans, err := reader.Spans(Context(t), destination, missing, other)
-	if err != nil || len(spans) != 2 || len(spans[destination]) == 0 || len(spans[other]) == 0 {
+	if err != nil || len(spans[destination]) == 0 || !limits.NoMissing && (len(spans) != 2 || len(spans[other]) == 0) {
 		t.Errorf("Spans of two destinations and a missing one: %v, %v", spans, err)
+	}
+	seen := 0
+	for _, span := range spans[destination] {
+		err := reader.Read(Context(t), destination, span, func(got *sink.StoredRecord) error {
+			if want := r.sentAs(&got.Record); want == nil || differs(want, &got.Record, limits) != "" {
+				t.Errorf("a record at offset %d that was not sent so", got.Offset)
+			}
+			seen++
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Read: %v", err)
+		}
+	}
+	if seen != len(r.sent) {
+		t.Errorf("read %d of %d records", seen, len(r.sent))
 	}
 }

@@ -84,7 +84,11 @@ func testWriters(t *testing.T, s Subject) {
 func testWindow(t *testing.T, s Subject) {
 	const n = 20
 	destination := s.Destination(t)
-	r := start(t, s, n, sink.WriterConfig{})
+	bytes := 0
+	r := start(t, s, n, sink.WriterConfig{MemoryChanged: func(n int) { bytes = n }})
+	if want := r.Sink.Stat().WindowBytes; bytes != want || want == 0 {
+		t.Errorf("NewWriter reports a window of %d bytes, Stat of %d", bytes, want)
+	}
 	r.send(destination, 1, 1) // the Writer fetches the metadata with this record
 	r.awaitAll()
 	hold := s.Hold()
@@ -109,20 +113,27 @@ func testWindow(t *testing.T, s Subject) {
 	r.wantAll(destination, false)
 }
 
+// FaultKeys is the number of keys of the records that are sent during a fault, and so that of the requests in flight if a
+// request has one record.
+const FaultKeys = 7
+
 func testFault(t *testing.T, s Subject, f Fault) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
 	for range 3 {
-		r.send(destination, 100, 7)
+		r.send(destination, 100, FaultKeys)
 		met, heal := f.Begin(t)
-		r.send(destination, 300, 7)
+		r.send(destination, 300, FaultKeys)
 		r.Writer.Flush()
 		r.meet(f, met)
-		r.send(destination, 100, 7)
+		r.send(destination, 100, FaultKeys)
 		heal()
 	}
 	r.drain()
 	r.wantAll(destination, false)
+	if st := r.Sink.Stat(); f.Breaks && st.Reconnects == 0 {
+		t.Errorf("connections broke, and Stat has no reconnect: %+v", st)
+	}
 }
 
 // testStopped: when a Writer is stopped during a fault, Run returns the number of records without an
@@ -130,10 +141,10 @@ func testFault(t *testing.T, s Subject, f Fault) {
 func testStopped(t *testing.T, s Subject, f Fault) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
-	r.send(destination, 100, 7)
+	r.send(destination, 100, FaultKeys)
 	r.Writer.Flush()
 	met, heal := f.Begin(t)
-	r.send(destination, 300, 7)
+	r.send(destination, 300, FaultKeys)
 	r.Writer.Flush()
 	r.meet(f, met)
 	cause := errors.New("enough")
@@ -286,7 +297,7 @@ func testFenceOpens(t *testing.T, s Subject) {
 
 // testIdentities: after the first record of a Writer with a higher identity, the broker rejects the
 // records of a Writer with a lower one. If the broker does not order identities, CheckOrder returns
-// ErrOlderAccepted. All records have one key, because the broker may order identities per partition of
+// an error that wraps errors.ErrUnsupported. All records have one key, because the broker may order identities per partition of
 // the destination.
 func testIdentities(t *testing.T, s Subject) {
 	destination, j := s.Destination(t), newJournal(t)
@@ -305,7 +316,7 @@ func testIdentities(t *testing.T, s Subject) {
 	first := next(on)
 	order := openStore(t, on, store, "a", j).CheckOrder(Context(t))
 	if first == nil {
-		if !errors.Is(order, sink.ErrOlderAccepted) {
+		if !errors.Is(order, errors.ErrUnsupported) {
 			t.Errorf("the broker does not order identities, and CheckOrder returns %v", order)
 		}
 		return
