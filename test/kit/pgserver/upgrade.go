@@ -27,6 +27,7 @@ func (s *Server) upgrade(ctx context.Context, old *Server) error {
 		return err
 	}
 	err := s.dir.Run(ctx, s.command("pg_upgrade", "--username", superuser, "--socketdir", s.socketDir(),
+		"--new-options", "-c wal_level=logical", // or it does not migrate slots
 		"--old-bindir", old.install.BinDir, "--new-bindir", s.install.BinDir, "--old-datadir", old.DataDir(), "--new-datadir", s.DataDir()))
 	if err != nil {
 		return fmt.Errorf("run pg_upgrade from %s to %s: %w\n%s", old.install, s.install, err, s.log)

@@ -205,7 +205,7 @@ func (db *DB) dropSlots(ctx context.Context, conn *pgx.Conn) error {
 // is already canceled when they run.
 func cleanupContext(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), time.Minute)
 	tb.Cleanup(cancel)
 	return ctx
 }

@@ -3,7 +3,10 @@
 //
 //	go run ./test/kit/pgtest/fetch 14 16 17 18
 //
-// It prints one line per major version: the version and the directory.
+// It prints one line per major version: the version and the directory. The argument complete stands for a Postgres of
+// the newest major version with all client programs, which package pgtest finds if OUTBOX_TEST_PG_UPGRADE has its directory:
+//
+//	OUTBOX_TEST_PG_UPGRADE=$(go run ./test/kit/pgtest/fetch complete | cut -d' ' -f2)
 package main
 
 import (
@@ -31,11 +34,19 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, majors []string, stdout, stderr io.Writer) error {
-	if len(majors) == 0 {
-		return errors.New("usage: fetch MAJOR…")
+func run(ctx context.Context, versions []string, stdout, stderr io.Writer) error {
+	if len(versions) == 0 {
+		return errors.New("usage: fetch MAJOR… | complete")
 	}
-	for _, arg := range majors {
+	for _, arg := range versions {
+		if arg == "complete" {
+			install, err := pgserver.FetchComplete(ctx)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(stdout, install, install.BinDir)
+			continue
+		}
 		major, err := strconv.Atoi(arg)
 		if err != nil {
 			return fmt.Errorf("%q is not a major version", arg)
