@@ -1,0 +1,115 @@
+package keyed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const (
+	// outageGap is the maximum time without an attempt in an outage. After that, it is unknown whether the broker still
+	// fails.
+	outageGap = 5 * time.Second
+
+	// attemptTimeout limits an attempt, so that a server that does not respond does not keep us from another one.
+	attemptTimeout = 10 * time.Second
+)
+
+// An outage records since when attempts outside of a [Writer] have failed, such as connecting to the broker or reading
+// positions.
+type outage struct {
+	mu         sync.Mutex
+	attempting int       // number of attempts in progress
+	since      time.Time // start of the first failed attempt; zero: no outage
+	failedAt   time.Time // end of the last failed attempt
+	cause      error     // of the last failed attempt
+	warned     bool      // the outage was logged
+	reached    bool      // an attempt has succeeded before
+}
+
+// attempt calls f and records its result, unless ctx was canceled.
+func (o *outage) attempt(ctx context.Context, f func(context.Context) error) error {
+	o.mu.Lock()
+	o.attempting++
+	o.mu.Unlock()
+	start := time.Now()
+	limited, cancel := context.WithTimeout(ctx, attemptTimeout)
+	err := f(limited)
+	cancel()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.attempting--
+	switch {
+	case err == nil:
+		o.since, o.warned, o.reached = time.Time{}, false, true
+	case isFinal(err):
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+	default:
+		if o.since.IsZero() || start.Sub(o.failedAt) > outageGap {
+			o.since, o.warned = start, false
+		}
+		o.failedAt, o.cause = time.Now(), err
+	}
+	return err
+}
+
+// stall returns the outage as a stall, if it continues.
+func (o *outage) stall(now time.Time) stall {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() || o.attempting == 0 && now.Sub(o.failedAt) > outageGap {
+		return stall{}
+	}
+	return stall{since: o.since, reason: o.cause.Error()}
+}
+
+// warns reports true once per outage, and whether the broker was never reached.
+func (o *outage) warns() (warn, firstContact bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	warn = !o.warned && !o.since.IsZero()
+	o.warned = o.warned || warn
+	return warn, !o.reached
+}
+
+// isFinal reports whether a retry does not help.
+func isFinal(err error) bool {
+	return errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrMissing)
+}
+
+// Retry calls attempt until it succeeds: the first contact of a [sink.Broker], or a later request, for example of a position store.
+// It returns an error that wraps [sink.ErrAccess], [sink.ErrMissing] or [sink.ErrFatal] at once, retries any other one with
+// back-off until ctx ends, and then returns an error that wraps [sink.ErrUnreachable]. The context of an attempt ends after
+// 10 seconds.
+func Retry(ctx context.Context, s *Stats, log *slog.Logger, attempt func(context.Context) error) error {
+	var last error // of an attempt that ctx has not ended
+	for n := 0; ; n++ {
+		err := s.outage.attempt(ctx, attempt)
+		if err == nil || isFinal(err) {
+			return err
+		}
+		if last == nil || !isOver(ctx) {
+			last = err
+		}
+		s.RecordError(err)
+		if warn, first := s.outage.warns(); warn && first {
+			log.WarnContext(ctx, "broker not reached yet", slog.String("broker", s.options.Broker), slog.Any("err", err))
+		} else if warn {
+			log.WarnContext(ctx, "request to the broker failed, retrying", slog.String("broker", s.options.Broker), slog.Any("err", err))
+		}
+		if !sleep(ctx, backoff(n, backoffMax)) {
+			return fmt.Errorf("%w at %s: %w (last cause: %w)", sink.ErrUnreachable, s.options.Broker, context.Cause(ctx), last)
+		}
+	}
+}
+
+// isOver reports whether ctx has ended or its deadline has passed. A dialer may detect the deadline first.
+func isOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
