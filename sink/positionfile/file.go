@@ -1,0 +1,91 @@
+package positionfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// version is the version of the format.
+const version = 1
+
+// A contents is what a file has, as JSON.
+type contents struct {
+	Version int                `json:"version"`
+	Relays  map[string][]value `json:"relays"` // by name, the values in the order in which they were stored
+}
+
+type value struct {
+	Writer string `json:"writer"`
+	Value  []byte `json:"value"`
+}
+
+// replace returns values with a new value of a writer at the end, or without one if to is nil.
+func replace(values []value, writer string, to []byte) []value {
+	values = slices.DeleteFunc(values, func(v value) bool { return v.Writer == writer })
+	if to != nil {
+		values = append(values, value{Writer: writer, Value: to})
+	}
+	return values
+}
+
+// readFile returns the contents of a file, empty if it does not exist. A file is complete, because writeFile renames it.
+func readFile(path string) (contents, error) {
+	var c contents
+	data, err := os.ReadFile(path) //nolint:gosec // which file is the operator's choice
+	if errors.Is(err, fs.ErrNotExist) {
+		return contents{Version: version, Relays: make(map[string][]value)}, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(data, &c); err != nil || c.Version != version || c.Relays == nil {
+		return c, fmt.Errorf("%w: position file %s is damaged, or of a newer version of the relay. Restore it from a backup, or move it away: "+
+			"the relay then starts without a stored position", sink.ErrFatal, path)
+	}
+	return c, nil
+}
+
+// writeFile replaces a file. It returns when the new one is on disk.
+func writeFile(path string, c contents) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	next := path + ".new" // the lock is held, so nobody else writes it
+	if err := writeSynced(next, data); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func writeSynced(path string, data []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // as above
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// syncDir makes a rename in dir durable.
+func syncDir(dir string) (err error) {
+	d, err := os.Open(dir) //nolint:gosec // as above
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return d.Sync()
+}
