@@ -1,0 +1,155 @@
+package jetstream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// The error classes of package sink with texts for NATS.
+var (
+	errUnreachable error = advisedError{natsError{sink.ErrUnreachable, "no NATS server can be reached"}, reachAdvice}
+	errAccess      error = advisedError{natsError{sink.ErrAccess, "no access to NATS"}, accessAdvice}
+	errDenied      error = advisedError{natsError{sink.ErrAccess, "the user may not publish to the subject"}, publishAdvice}
+	errClosed      error = advisedError{natsError{sink.ErrAccess, "the stream is sealed"}, sealedAdvice}
+	errNoJetStream error = advisedError{natsError{sink.ErrAccess, "JetStream is not enabled"}, enableAdvice}
+	errMissing           = natsError{sink.ErrMissing, "no stream has the subject"}
+	errFatal       error = natsError{sink.ErrFatal, "cannot continue writing to NATS"}
+)
+
+const (
+	reachAdvice   = "Check sink.jetstream.servers."
+	accessAdvice  = "Check sink.jetstream.tls and the credentials of sink.jetstream."
+	publishAdvice = "Allow the user to publish to the subject, and to subscribe to _INBOX.> (sink.jetstream.inbox_prefix)."
+	sealedAdvice  = "A sealed stream never accepts messages again. Create another one for the subject."
+	enableAdvice  = "Start nats-server with -js or a jetstream block, and enable JetStream for the account of the user."
+)
+
+// A natsError is an error class with another text.
+type natsError struct {
+	class error
+	text  string
+}
+
+func (e natsError) Error() string { return e.text }
+
+func (e natsError) Unwrap() error { return e.class }
+
+// An advisedError is an error class with advice; it implements [sink.Advised].
+type advisedError struct {
+	natsError
+
+	advice string
+}
+
+func (e advisedError) Advice() string { return e.advice }
+
+// adviseMissing returns an error for a subject that no stream has.
+func adviseMissing(subject string) error {
+	return advisedError{errMissing, fmt.Sprintf("Add the subject to a stream, in a cluster with --replicas 3:\n  nats stream add NAME --subjects %q --storage file --dupe-window 2m --defaults", subject)}
+}
+
+// A codeError is an error of a server's response: code is its err_code.
+type codeError struct {
+	code int
+	text string
+}
+
+func (e *codeError) Error() string { return fmt.Sprintf("%s (err_code %d)", e.text, e.code) }
+
+// A class says what a server's response means for a record.
+type class uint8
+
+const (
+	retriable  class = iota // not stored; back off and send it again
+	unwritable              // as retriable, and log it: somebody has to change the stream or a privilege
+	tooLarge                // the stream rejects the record; a smaller one may be accepted
+)
+
+const codeStoreFailed = 10077
+
+// tooLargeForStore is the text of codeStoreFailed that is about the record. Its other texts are about limits of the stream,
+// with the discard policy new, which make records wait until messages are consumed, removed or expire.
+const tooLargeForStore = "message too large"
+
+// A row is a code of the server, its class and what it means.
+type row struct {
+	code  int
+	class class
+	text  string
+}
+
+// codeTable is the only place that decides what an error code means. Any other code is retriable: the record waits, and
+// status shows why.
+func codeTable() []row {
+	return []row{
+		{10002, retriable, "the account has used up its JetStream resources"},
+		{10008, retriable, "JetStream is temporarily unavailable"},
+		{10009, retriable, "the server does not lead the cluster"},
+		{10023, retriable, "the server has too few resources for JetStream"},
+		{10028, retriable, "the server has too little memory for JetStream"},
+		{10047, retriable, "the server has too little storage for JetStream"},
+		{codeStoreFailed, retriable, "the stream is full, and its discard policy is new"},
+		{10118, retriable, "the stream is offline"},
+		{10158, retriable, "an earlier copy of the record is being stored"},
+		{10167, retriable, "the stream has too many requests waiting"},
+		{10194, retriable, "the stream is offline"},
+		{10054, tooLarge, "larger than max_msg_size of the stream"},
+		{10097, tooLarge, "its headers are larger than 64 KiB"},
+		{10109, unwritable, "the stream is sealed"},
+		{10076, unwritable, "JetStream is not enabled on the server"},
+		{10039, unwritable, "JetStream is not enabled for the account"},
+	}
+}
+
+// errorOf returns the outcome of a record to which a server has responded with an error.
+func errorOf(code int, description string) error {
+	for _, r := range codeTable() {
+		if r.code != code {
+			continue
+		}
+		switch {
+		case r.class == tooLarge:
+			return &sink.RecordError{TooLarge: true, Code: codeName(code), Reason: &codeError{code, r.text}}
+		case r.class == unwritable && code == 10109:
+			return errClosed
+		case r.class == unwritable:
+			return errNoJetStream
+		case code == codeStoreFailed && description == tooLargeForStore:
+			return &sink.RecordError{TooLarge: true, Code: codeName(code), Reason: &codeError{code, "larger than a file of the stream can be"}}
+		case code == codeStoreFailed:
+			return &codeError{code, r.text + ": " + description}
+		}
+		return &codeError{code, r.text}
+	}
+	return &codeError{code, description}
+}
+
+func codeName(code int) string { return fmt.Sprint(code) }
+
+// isAccess reports whether err of a connection says that the server rejects us, or that one side does not trust the
+// other. Retrying does not help then.
+func isAccess(err error) bool {
+	for _, rejected := range []error{
+		sink.ErrAccess, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrNkeysNotSupported,
+	} {
+		if errors.Is(err, rejected) {
+			return true
+		}
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error" // a TLS alert: the server rejects our certificate
+}

@@ -1,0 +1,327 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+)
+
+const (
+	noWriter         = "_" // in the place of the writer ""
+	bucketPrefix     = "KV_"
+	bucketSubject    = "$KV."
+	clusterReplicas  = 3
+	codeLastSequence = 10071
+)
+
+// A bucket has the values of a name in a key-value bucket. The key of a value is NAME.WRITER. Its methods read from the
+// leader of the bucket's stream, because a replica may be behind.
+type bucket struct {
+	name   string
+	prefix string // subject of a value, without the writer
+}
+
+func newBucket(store, name string) (bucket, error) {
+	if !IsBucket(store) {
+		return bucket{}, fmt.Errorf("%w: %q is not a name for a bucket, which has letters, digits, _ and - only", errFatal, store)
+	}
+	return bucket{name: store, prefix: bucketSubject + store + "." + keyToken(name) + "."}, nil
+}
+
+// A positionStore is the [sink.PositionStore] in a bucket.
+type positionStore struct {
+	bucket
+
+	client *client
+
+	writing   chan struct{}     // cap 1: held by Write
+	revisions map[string]uint64 // of the last value of each writer that Write knows
+}
+
+// OpenPositions implements [sink.Sink].
+func (c *client) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
+	b, err := newBucket(store, name)
+	if err != nil {
+		return nil, err
+	}
+	err = c.control.retry(ctx, func(ctx context.Context, l *link) error { return c.ensureBucket(ctx, l, store) })
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", store, err)
+	}
+	return &positionStore{client: c, bucket: b, writing: make(chan struct{}, 1), revisions: make(map[string]uint64)}, nil
+}
+
+// IsBucket reports whether a position store can have this name.
+func IsBucket(name string) bool {
+	for _, c := range []byte(name) {
+		if !isTokenByte(c) || c == '=' {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// keyToken returns name as a token of a key.
+func keyToken(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if isTokenByte(c) && c != '=' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	return b.String()
+}
+
+func isTokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '='
+}
+
+// ensureBucket creates a bucket if it is missing.
+func (c *client) ensureBucket(ctx context.Context, l *link, bucket string) error {
+	err := l.call(ctx, func(ctx context.Context) error {
+		_, err := l.js.Stream(ctx, bucketPrefix+bucket)
+		return err
+	})
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	replicas := c.cfg.BucketReplicas
+	if replicas == 0 {
+		replicas = 1
+		if l.conn.ConnectedClusterName() != "" {
+			replicas = clusterReplicas
+		}
+	}
+	return l.call(ctx, func(ctx context.Context) error {
+		_, err := l.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: bucket, Description: "positions of outbox-cdc", History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) {
+			return nil // another process has created it
+		}
+		return err
+	})
+}
+
+// retry calls f until it succeeds or ctx ends.
+func (s *positionStore) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
+	c := s.client.control
+	return keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return insist(c.use(ctx, f)) })
+}
+
+// Read implements [sink.PositionStore].
+func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
+	var values []sink.StoredValue
+	err := s.retry(ctx, func(ctx context.Context, l *link) (err error) {
+		values, err = s.values(ctx, l)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read positions: %w", err)
+	}
+	return values, nil
+}
+
+// ReadPositions implements [sink.PositionReader].
+func (r *reader) ReadPositions(ctx context.Context, store, name string) ([]sink.StoredValue, error) {
+	b, err := newBucket(store, name)
+	if err != nil {
+		return nil, err
+	}
+	var values []sink.StoredValue
+	err = r.control.retry(ctx, func(ctx context.Context, l *link) (err error) {
+		values, err = b.values(ctx, l)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil // the bucket does not exist
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read positions: %w", err)
+	}
+	return values, nil
+}
+
+// values returns the values, in the order in which they were stored.
+func (b bucket) values(ctx context.Context, l *link) ([]sink.StoredValue, error) {
+	subjects, err := b.subjects(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	var found []storedMessage
+	for _, subject := range subjects {
+		m, missing, err := b.last(ctx, l, subject)
+		if err != nil {
+			return nil, err
+		}
+		if !missing && m.isValue() {
+			found = append(found, m)
+		}
+	}
+	slices.SortFunc(found, func(a, b storedMessage) int { return int(a.Sequence) - int(b.Sequence) })
+	var values []sink.StoredValue
+	for _, m := range found {
+		writer := strings.TrimPrefix(m.Subject, b.prefix)
+		if writer == noWriter {
+			writer = ""
+		}
+		values = append(values, sink.StoredValue{
+			Writer: writer, Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence),
+		})
+	}
+	return values, nil
+}
+
+// subjects returns the subjects of the values.
+func (b bucket) subjects(ctx context.Context, l *link) ([]string, error) {
+	var subjects []string
+	err := l.call(ctx, func(ctx context.Context) error {
+		stream, err := l.js.Stream(ctx, bucketPrefix+b.name)
+		if err != nil {
+			return err
+		}
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.prefix+"*"))
+		if err != nil {
+			return err
+		}
+		for subject := range info.State.Subjects {
+			subjects = append(subjects, subject)
+		}
+		return nil
+	})
+	return subjects, err
+}
+
+// A storedMessage is a message as the leader of a stream returns it.
+type storedMessage struct {
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"seq"`
+	Headers  []byte    `json:"hdrs"`
+	Data     []byte    `json:"data"`
+	Time     time.Time `json:"time"`
+}
+
+// isValue reports whether the message has no headers but the one of put.
+func (m *storedMessage) isValue() bool {
+	if len(m.Headers) == 0 {
+		return true
+	}
+	headers, err := nats.DecodeHeadersMsg(m.Headers)
+	delete(headers, jetstream.ExpectedLastSubjSeqHeader)
+	return err == nil && len(headers) == 0
+}
+
+// last returns the last message of a subject of the bucket.
+func (b bucket) last(ctx context.Context, l *link, subject string) (m storedMessage, missing bool, err error) {
+	request, err := json.Marshal(struct {
+		Last string `json:"last_by_subj"`
+	}{subject})
+	if err != nil {
+		return m, false, err
+	}
+	answer, err := l.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + bucketPrefix + b.name, Data: request})
+	if err != nil {
+		return m, false, err
+	}
+	var response struct {
+		Message storedMessage       `json:"message"`
+		Error   *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &response); err != nil {
+		return m, false, fmt.Errorf("read bucket %s: %w", b.name, err)
+	}
+	if response.Error != nil {
+		return m, response.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound, ignoreNotFound(response.Error)
+	}
+	return response.Message, false, nil
+}
+
+func ignoreNotFound(err *jetstream.APIError) error {
+	if err.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+		return nil
+	}
+	return err
+}
+
+// Write implements [sink.PositionStore]. It names the revision that it replaces. So if an earlier Write was given up and
+// its message arrives later, the server rejects that one.
+func (s *positionStore) Write(ctx context.Context, writer string, value []byte) error {
+	select {
+	case s.writing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.writing }()
+	if writer == "" {
+		writer = noWriter
+	}
+	subject := s.prefix + writer
+	err := s.retry(ctx, func(ctx context.Context, l *link) error {
+		for {
+			revision, known := s.revisions[writer]
+			if !known {
+				m, _, err := s.last(ctx, l, subject)
+				if err != nil {
+					return err
+				}
+				revision = m.Sequence
+			}
+			stored, err := s.put(ctx, l, subject, value, revision)
+			if err == nil {
+				s.revisions[writer] = stored
+				return nil
+			}
+			delete(s.revisions, writer)
+			if !errors.Is(err, errReplaced) {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("write a position: %w", err)
+	}
+	return nil
+}
+
+// errReplaced: the value has another revision than the one that was to be replaced.
+var errReplaced = errors.New("the position has another revision")
+
+// put stores a value, or a marker that it was removed, and returns its revision.
+func (s *positionStore) put(ctx context.Context, l *link, subject string, value []byte, revision uint64) (uint64, error) {
+	m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: []string{strconv.FormatUint(revision, 10)},
+	}}
+	if value == nil {
+		m.Header["KV-Operation"] = []string{"DEL"}
+	}
+	answer, err := l.request(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	stored, err := parseAck(answer.Data)
+	if code, ok := errors.AsType[*codeError](err); ok && (code.code == codeLastSequence || code.code == int(jetstream.JSErrCodeStreamWrongLastSequenceConstant)) {
+		return 0, errReplaced
+	}
+	return stored, err
+}
+
+// NextIdentity implements [sink.PositionStore]. JetStream does not order writers.
+func (s *positionStore) NextIdentity(context.Context, ...[]byte) ([]byte, error) { return nil, nil }
+
+// CheckOrder implements [sink.PositionStore].
+func (s *positionStore) CheckOrder(context.Context) error {
+	return fmt.Errorf("%w: JetStream does not order writers", errors.ErrUnsupported)
+}

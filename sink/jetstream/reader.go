@@ -1,0 +1,174 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+)
+
+// A reader is the [sink.Reader] and [sink.PositionReader] of a cluster. A destination has one partition, 0. Its offsets are sequences of the stream,
+// which may have other subjects too.
+type reader struct {
+	control *control
+}
+
+// OpenReader implements [sink.Broker].
+func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) { return c.openReader(log) }
+
+func (c Config) openReader(log *slog.Logger) (*reader, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &reader{control: newControl(c.withDefaults(), keyed.NewStats(keyed.Options{Broker: strings.Join(c.hosts(), ",")}), log)}, nil
+}
+
+// Close implements [sink.Reader].
+func (r *reader) Close() error {
+	r.control.close()
+	return nil
+}
+
+// Spans implements [sink.Reader].
+func (r *reader) Spans(ctx context.Context, subjects ...string) (map[string][]sink.Span, error) {
+	spans := make(map[string][]sink.Span, len(subjects))
+	for _, subject := range subjects {
+		var span sink.Span
+		found := false
+		err := r.control.retry(ctx, func(ctx context.Context, l *link) error {
+			stream, err := openStream(ctx, l, subject)
+			if err != nil || stream == nil {
+				return err
+			}
+			state := stream.CachedInfo().State
+			span, found = sink.Span{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}, true
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("look up the stream of %s: %w", subject, err)
+		}
+		if found {
+			spans[subject] = []sink.Span{span}
+		}
+	}
+	return spans, nil
+}
+
+// openStream returns the stream that has a subject, or nil if there is none.
+func openStream(ctx context.Context, l *link, subject string) (stream jetstream.Stream, err error) {
+	name, err := streamOf(ctx, l, subject)
+	if err != nil || name == "" {
+		return nil, err
+	}
+	err = l.call(ctx, func(ctx context.Context) error {
+		stream, err = l.js.Stream(ctx, name)
+		return err
+	})
+	return stream, err
+}
+
+// Read implements [sink.Reader].
+func (r *reader) Read(ctx context.Context, subject string, span sink.Span, fn func(*sink.StoredRecord) error) error {
+	if span.Begin >= span.End {
+		return nil
+	}
+	for span.Begin < span.End { // an attempt takes limited time
+		var fnErr error
+		err := r.control.retry(ctx, func(attempt context.Context, l *link) error {
+			next, err := readSome(attempt, l, subject, span, func(rec *sink.StoredRecord) error {
+				fnErr = fn(rec)
+				return fnErr
+			})
+			span.Begin = next
+			if fnErr == nil {
+				return err
+			}
+			return nil // no reason to retry
+		})
+		switch {
+		case fnErr != nil:
+			return fnErr
+		case err != nil:
+			return fmt.Errorf("read %s: %w", subject, err)
+		}
+	}
+	return nil
+}
+
+// readTime is how long an attempt to read goes on.
+const readTime = 5 * time.Second
+
+// readSome calls fn for messages of a span, and returns where the rest of the span begins.
+func readSome(ctx context.Context, l *link, subject string, span sink.Span, fn func(*sink.StoredRecord) error) (int64, error) {
+	stream, err := openStream(ctx, l, subject)
+	if err != nil {
+		return span.Begin, err
+	}
+	if stream == nil {
+		return span.End, nil
+	}
+	consumer, err := openConsumer(ctx, l, stream, subject, span)
+	if err != nil {
+		return span.Begin, err
+	}
+	if consumer.CachedInfo().NumPending == 0 {
+		return span.End, nil
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return span.Begin, err
+	}
+	defer messages.Stop()
+	ctx, release := l.bind(ctx)
+	defer release()
+	for start := time.Now(); time.Since(start) < readTime; {
+		m, pending, err := nextMessage(ctx, messages)
+		if err != nil {
+			return span.Begin, err
+		}
+		if int64(m.Sequence) >= span.End {
+			return span.End, nil
+		}
+		if err := fn(decode(m)); err != nil {
+			return span.Begin, err
+		}
+		if span.Begin = int64(m.Sequence) + 1; pending == 0 || span.Begin >= span.End {
+			return span.End, nil
+		}
+	}
+	return span.Begin, nil
+}
+
+func openConsumer(ctx context.Context, l *link, stream jetstream.Stream, subject string, span sink.Span) (consumer jetstream.Consumer, err error) {
+	err = l.call(ctx, func(ctx context.Context) error {
+		consumer, err = stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+			FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(span.Begin),
+		})
+		return err
+	})
+	return consumer, err
+}
+
+// nextMessage returns the next message, and how many follow it.
+func nextMessage(ctx context.Context, messages jetstream.MessagesContext) (m *jetstream.RawStreamMsg, pending uint64, err error) {
+	msg, err := messages.Next(jetstream.NextContext(ctx))
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, 0, err
+	}
+	meta, err := msg.Metadata()
+	if err != nil {
+		return nil, 0, err
+	}
+	return &jetstream.RawStreamMsg{
+		Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp,
+	}, meta.NumPending, nil
+}

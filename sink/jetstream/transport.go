@@ -1,0 +1,146 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+)
+
+// A transport implements [keyed.Transport] over one connection at a time.
+type transport struct {
+	cfg     Config
+	stats   *keyed.Stats
+	encoder encoder
+	message nats.Msg // of the current Publish
+	link    *link    // nil: not connected
+	stop    func() bool
+
+	lookups lookups
+
+	mu      sync.Mutex
+	current *link // the link, for the end of ctx
+	over    error // ctx has ended
+}
+
+func newTransport(cfg Config, stats *keyed.Stats) *transport {
+	return &transport{cfg: cfg, stats: stats}
+}
+
+// Publish implements [keyed.Transport].
+func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
+	if t.stop == nil {
+		t.stop = context.AfterFunc(ctx, func() { t.end(context.Cause(ctx)) })
+	}
+	start, dialed := time.Now(), false
+	if t.link == nil || t.link.failure() != nil {
+		if err := t.connect(ctx); err != nil {
+			for _, r := range requests {
+				r.Done(0, err)
+			}
+			return
+		}
+		dialed = true
+	}
+	for _, r := range requests {
+		now := time.Now()
+		if dialed || now.Sub(start) > fenceInterval {
+			if err := r.Fence(); err != nil {
+				r.Done(0, err)
+				continue
+			}
+		}
+		t.publish(ctx, r, now)
+	}
+}
+
+// fenceInterval is how long after the Writer has called the fence a request may still be written without another call.
+const fenceInterval = 5 * time.Millisecond
+
+// publish writes one request.
+func (t *transport) publish(ctx context.Context, r *keyed.Request, now time.Time) {
+	rec := r.Records[0] // Options.RequestRecords is 1
+	t.message = nats.Msg{Subject: rec.Topic, Header: t.encoder.encode(rec), Data: rec.Value}
+	l := t.link
+	err := l.publish(&t.message, now, func(m *nats.Msg, err error) { t.handle(ctx, l, r, m, err) })
+	switch {
+	case err == nil:
+	case errors.Is(err, nats.ErrMaxPayload):
+		r.Done(0, &sink.RecordError{TooLarge: true, Limit: int(l.conn.MaxPayload()), Reason: errPayload})
+	case isMessageError(err):
+		r.Done(0, &sink.RecordError{Reason: err})
+	default:
+		r.Done(0, err)
+	}
+}
+
+var errPayload = errors.New("larger than max_payload of the server")
+
+// handle reports the outcome of a request.
+func (t *transport) handle(ctx context.Context, l *link, r *keyed.Request, m *nats.Msg, err error) {
+	if errors.Is(err, errNoResponders) {
+		t.lookups.start(ctx, l, r.Records[0].Topic, func(err error) { r.Done(0, err) })
+		return
+	}
+	if err == nil {
+		_, err = parseAck(m.Data)
+	}
+	if err != nil {
+		r.Done(0, err)
+		return
+	}
+	r.Done(1, nil)
+}
+
+// connect replaces the link.
+func (t *transport) connect(ctx context.Context) error {
+	again := t.link != nil
+	if again {
+		t.link.close()
+	}
+	l, err := t.cfg.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+	}
+	t.link = l
+	t.mu.Lock()
+	t.current = l
+	over := t.over
+	t.mu.Unlock()
+	if over != nil {
+		l.fail(over)
+	}
+	if again {
+		t.stats.Reconnected()
+	}
+	return nil
+}
+
+// end ends the requests that have no outcome.
+func (t *transport) end(cause error) {
+	t.mu.Lock()
+	t.over = cause
+	l := t.current
+	t.mu.Unlock()
+	if l != nil {
+		l.fail(cause)
+	}
+}
+
+// Close implements [keyed.Transport].
+func (t *transport) Close() error {
+	if t.stop != nil {
+		t.stop()
+	}
+	if t.link != nil {
+		t.link.close()
+	}
+	t.lookups.wait()
+	return nil
+}
