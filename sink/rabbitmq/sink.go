@@ -1,0 +1,64 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+)
+
+// A broker implements sink.Sink.
+type broker struct {
+	cfg   Config
+	log   *slog.Logger
+	stats *keyed.Stats
+}
+
+// Open implements [sink.Broker].
+func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	b := &broker{cfg: c, log: log, stats: keyed.NewStats(keyed.Options{
+		Broker: strings.Join(c.Servers, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Outstanding: outstanding,
+	})}
+	err := keyed.Retry(ctx, b.stats, log, func(ctx context.Context) error {
+		k, _, err := c.connectAny(ctx, 0)
+		if err == nil {
+			k.close() // a Writer has connections of its own
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// NewWriter implements [sink.Sink].
+func (b *broker) NewWriter(cfg sink.WriterConfig) sink.Writer {
+	return keyed.NewWriter(cfg, newTransport(b.cfg, b.stats, b.log), b.stats, b.log)
+}
+
+// Stat implements [sink.Sink].
+func (b *broker) Stat() sink.Stat { return b.stats.Stat() }
+
+// Close implements [sink.Sink]. A Writer has closed its connections.
+func (b *broker) Close() error { return nil }
+
+// OpenReader returns an error that wraps [errors.ErrUnsupported].
+func (c Config) OpenReader(*slog.Logger) (sink.Reader, error) {
+	return nil, fmt.Errorf("RabbitMQ: %w: an exchange stores no messages, and reading a queue removes them; "+
+		"to compare, bind a queue of your own to the exchange and consume it", errors.ErrUnsupported)
+}
+
+// OpenDeadLetters returns an error that wraps [errors.ErrUnsupported].
+func (c Config) OpenDeadLetters(_ context.Context, destination string, _ *slog.Logger) (sink.DeadLetters, error) {
+	return nil, fmt.Errorf("RabbitMQ: %w: reading a queue removes its messages; look at the queue of %s with rabbitmqadmin get or in the management UI, "+
+		"and send its messages on with a shovel", errors.ErrUnsupported, destination)
+}
