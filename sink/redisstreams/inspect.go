@@ -1,0 +1,232 @@
+package redisstreams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Inspect implements [sink.Inspector].
+func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
+	if err := c.Validate(); err != nil {
+		return []sink.Finding{{Condition: "connection", State: sink.Failed, Found: err.Error()}}
+	}
+	i := &inspection{cfg: c.withDefaults(), client: newClient(c.withDefaults())}
+	defer func() { _ = i.client.Close() }()
+	defer context.AfterFunc(ctx, i.client.abort)()
+	if err := i.client.Eval(ctx, "return 1", nil).Err(); err != nil {
+		i.add("connection", "", sink.Failed, causeOf(ctx, errorOf(err)).Error(), accessAdvice)
+		return i.findings
+	}
+	i.add("connection", "", sink.Met, "the relay may connect and run scripts", "")
+	i.inspectServers(ctx)
+	if !use.Short {
+		i.inspectStreams(ctx, use)
+	}
+	return i.findings
+}
+
+// An inspection collects findings.
+type inspection struct {
+	cfg      Config
+	client   *client
+	findings []sink.Finding
+}
+
+func (i *inspection) add(condition, object string, state sink.State, found, fix string) {
+	i.findings = append(i.findings, sink.Finding{Condition: condition, Object: object, State: state, Found: found, Fix: fix})
+}
+
+// inspectServers inspects the server, or each primary of the cluster.
+func (i *inspection) inspectServers(ctx context.Context) {
+	if i.client.cluster == nil {
+		if node, err := i.client.node(ctx, ""); err == nil {
+			i.inspectServer(ctx, "", node)
+		}
+		return
+	}
+	var mu sync.Mutex
+	nodes := make(map[string]*redis.Client)
+	err := i.client.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes[node.Options().Addr] = node
+		return nil
+	})
+	if err != nil {
+		i.add("cluster", "", sink.Failed, causeOf(ctx, errorOf(err)).Error(), "")
+		return
+	}
+	addrs := make([]string, 0, len(nodes))
+	for addr := range nodes {
+		addrs = append(addrs, addr)
+	}
+	slices.Sort(addrs)
+	for _, addr := range addrs {
+		i.inspectServer(ctx, addr, nodes[addr])
+	}
+}
+
+func (i *inspection) inspectServer(ctx context.Context, object string, node *redis.Client) {
+	text, err := node.Info(ctx, "everything").Result()
+	if err != nil {
+		i.add("server", object, sink.Doubt, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+causeOf(ctx, errorOf(err)).Error(),
+			"ACL SETUSER <user> +info '+config|get'")
+		return
+	}
+	info := parseInfo(text)
+	if version := info["redis_version"]; version != "" {
+		state, fix := sink.Met, ""
+		if older(version, 6, 2) {
+			state, fix = sink.Failed, "upgrade to Redis 6.2 or later"
+		}
+		i.add("version", object, state, "the server has version "+version, fix)
+	}
+	if info["role"] != "master" {
+		i.add("role", object, sink.Failed, "the server is a replica and rejects writes", "set sink.redis_streams.addresses to the primary, or use sink.redis_streams.sentinel")
+	}
+	i.inspectReplicas(object, info)
+	i.inspectPersistence(object, info, settings(ctx, node))
+	i.inspectMemory(object, info, settings(ctx, node))
+}
+
+// settings returns what CONFIG GET says about persistence and memory. It is empty if the user may not use that.
+func settings(ctx context.Context, node *redis.Client) map[string]string {
+	all := make(map[string]string)
+	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory-policy"} {
+		values, err := node.ConfigGet(ctx, name).Result()
+		if err != nil {
+			return nil
+		}
+		all[name] = values[name]
+	}
+	return all
+}
+
+func (i *inspection) inspectReplicas(object string, info map[string]string) {
+	connected, _ := strconv.Atoi(info["connected_slaves"])
+	want := i.cfg.Wait.Replicas
+	switch {
+	case want > connected:
+		i.add("replicas", object, sink.Failed, fmt.Sprintf("%d replicas are connected, so no record is acknowledged: sink.redis_streams.wait.replicas is %d", connected, want),
+			"connect more replicas, or lower sink.redis_streams.wait.replicas")
+	case want > 0:
+		i.add("replicas", object, sink.Met, fmt.Sprintf("%d replicas are connected, and a record is acknowledged when %d have it", connected, want), "")
+	case connected > 0:
+		i.add("replicas", object, sink.Doubt, fmt.Sprintf("%d replicas are connected, and a record is acknowledged before they have it: a failover loses the records that they lack", connected),
+			"set sink.redis_streams.wait.replicas")
+	}
+}
+
+func (i *inspection) inspectPersistence(object string, info, settings map[string]string) {
+	const name = "persistence"
+	switch appendOnly := info["aof_enabled"] == "1"; {
+	case !appendOnly:
+		i.add(name, object, sink.Doubt, "appendonly is no: when the server stops without a snapshot, all records since the last one are lost, although they are acknowledged",
+			"CONFIG SET appendonly yes, and appendfsync always if no acknowledged record may be lost")
+	case settings == nil:
+		i.add(name, object, sink.Doubt, "appendonly is yes; the user may not read appendfsync, so it is unknown when records are on disk", "ACL SETUSER <user> '+config|get'")
+	case settings["appendfsync"] == "always":
+		i.add(name, object, sink.Met, "appendonly is yes and appendfsync is always: an acknowledged record is on disk", "")
+	case settings["appendfsync"] == "everysec":
+		i.add(name, object, sink.Doubt, "appendfsync is everysec: a crash of the server's machine loses up to two seconds of acknowledged records", "CONFIG SET appendfsync always")
+	default:
+		i.add(name, object, sink.Doubt, "appendfsync is "+settings["appendfsync"]+": a crash of the server's machine loses acknowledged records that the system has not written to disk", "CONFIG SET appendfsync always")
+	}
+}
+
+func (i *inspection) inspectMemory(object string, info, settings map[string]string) {
+	policy := info["maxmemory_policy"]
+	if settings != nil {
+		policy = settings["maxmemory-policy"]
+	}
+	limit, _ := strconv.ParseInt(info["maxmemory"], 10, 64)
+	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
+	if strings.HasPrefix(policy, "allkeys-") {
+		i.add("eviction", object, sink.Failed, "maxmemory-policy is "+policy+": a full server deletes whole streams", "CONFIG SET maxmemory-policy noeviction")
+	} else {
+		i.add("eviction", object, sink.Met, "maxmemory-policy is "+policy+": the server deletes no stream", "")
+	}
+	const nearly = 90
+	switch {
+	case limit == 0:
+	case used*100 >= limit*nearly:
+		i.add("memory", object, sink.Doubt, fmt.Sprintf("%d of %d bytes (maxmemory) are in use; a full server rejects records, and the relay waits", used, limit),
+			"raise maxmemory, or let consumers trim the streams")
+	default:
+		i.add("memory", object, sink.Met, fmt.Sprintf("%d of %d bytes (maxmemory) are in use", used, limit), "")
+	}
+}
+
+func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
+	limit := i.cfg.MaxEntryBytes
+	if limit == 0 {
+		limit = i.client.readLimit(ctx)
+	}
+	for _, d := range use.Destinations {
+		i.inspectStream(ctx, d.Name)
+		if d.Largest > limit {
+			i.add("entry size", d.Name, sink.Failed, fmt.Sprintf("the largest of the last records has %d bytes, and the limit is %d", d.Largest, limit),
+				"raise proto-max-bulk-len and sink.redis_streams.max_entry_bytes")
+		}
+	}
+	if use.DeadLetters != "" {
+		i.inspectStream(ctx, use.DeadLetters)
+	}
+	if use.Positions == "" {
+		return
+	}
+	if err := i.client.HGet(ctx, use.Positions, "").Err(); err != nil && !errors.Is(err, redis.Nil) {
+		fix := "use a name that no other key has"
+		if redis.HasErrorPrefix(err, "NOPERM") {
+			fix = fmt.Sprintf("ACL SETUSER <user> '~%s' +hget +hset +hdel +hgetall", use.Positions)
+		}
+		i.add("position store", use.Positions, sink.Failed, causeOf(ctx, errorOf(err)).Error(), fix)
+		return
+	}
+	i.add("position store", use.Positions, sink.Met, "the hash can be read", "")
+}
+
+func (i *inspection) inspectStream(ctx context.Context, name string) {
+	exists, err := i.client.exists(ctx, name)
+	switch {
+	case err != nil:
+		i.add("stream", name, sink.Failed, causeOf(ctx, err).Error(), "")
+	case exists:
+		i.add("stream", name, sink.Met, "it exists", "")
+	case i.cfg.CreateStreams:
+		i.add("stream", name, sink.Met, "it does not exist yet; the first record creates it", "")
+	default:
+		i.add("stream", name, sink.Failed, "it does not exist", fmt.Sprintf("XGROUP CREATE %s <group> 0 MKSTREAM", name))
+	}
+}
+
+// parseInfo returns the fields of a response to INFO.
+func parseInfo(text string) map[string]string {
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// older reports whether a version is lower than major.minor.
+func older(version string, major, minor int) bool {
+	var x, y int
+	if _, err := fmt.Sscanf(version, "%d.%d", &x, &y); err != nil {
+		return false
+	}
+	return x < major || x == major && y < minor
+}
+
+var _ sink.Inspector = Config{}

@@ -1,0 +1,188 @@
+package redisstreams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+)
+
+// pageEntries is the number of entries that one request reads.
+const pageEntries = 500
+
+// An entry is an entry of a stream: the names and values of its fields in turn.
+type entry struct {
+	id     string
+	fields []string
+}
+
+// streams reads entries of streams.
+type streams struct {
+	client *client
+	stats  *keyed.Stats
+	log    *slog.Logger
+}
+
+func (c Config) openStreams(log *slog.Logger) (streams, error) {
+	if err := c.Validate(); err != nil {
+		return streams{}, err
+	}
+	c = c.withDefaults()
+	return streams{client: newClient(c), stats: keyed.NewStats(keyed.Options{Broker: strings.Join(c.Addrs, ",")}), log: log}, nil
+}
+
+// Close implements [sink.Reader] and [sink.DeadLetters].
+func (s streams) Close() error { return s.client.Close() }
+
+// look returns the state of a stream. The error wraps errMissing if it does not exist, and errUnusable if the key is not a
+// stream.
+func (s streams) look(ctx context.Context, stream string) (info *redis.XInfoStream, err error) {
+	err = keyed.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
+		return s.client.attempt(ctx, func() error {
+			info, err = s.client.XInfoStream(ctx, stream).Result()
+			if err != nil && isReply(err) && strings.Contains(err.Error(), "no such key") {
+				return errMissing
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", stream, err)
+	}
+	return info, nil
+}
+
+// read calls fn for the entries of a stream between two ids, until fn returns an error.
+func (s streams) read(ctx context.Context, stream, from, to string, fn func(entry) error) error {
+	for {
+		var page []entry
+		err := keyed.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
+			return s.client.attempt(ctx, func() error {
+				reply, err := s.client.Do(ctx, "xrange", stream, from, to, "count", pageEntries).Slice()
+				if err != nil {
+					return err
+				}
+				page, err = parseEntries(reply)
+				return err
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", stream, err)
+		}
+		for _, e := range page {
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+		if len(page) < pageEntries {
+			return nil
+		}
+		from = "(" + page[len(page)-1].id
+	}
+}
+
+var errReply = errors.New("the server's response has another form than that of XRANGE")
+
+// parseEntries returns the entries of a response to XRANGE. The types of go-redis have no order of fields.
+func parseEntries(reply []any) ([]entry, error) {
+	entries := make([]entry, 0, len(reply))
+	for _, item := range reply {
+		parts, ok := item.([]any)
+		if !ok || len(parts) != 2 {
+			return nil, fmt.Errorf("%w: %w", errFatal, errReply)
+		}
+		id, isText := parts[0].(string)
+		values, isList := parts[1].([]any)
+		if !isText || !isList {
+			return nil, fmt.Errorf("%w: %w", errFatal, errReply)
+		}
+		e := entry{id: id, fields: make([]string, len(values))}
+		for i, v := range values {
+			if e.fields[i], ok = v.(string); !ok {
+				return nil, fmt.Errorf("%w: %w", errFatal, errReply)
+			}
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// A reader is a [sink.Reader] and a [sink.PositionReader]. An id has 128 bits, and an offset 64. So the offset of an entry
+// is its number among those that the stream had when Spans was called last, from 0. If entries are removed meanwhile, the
+// numbers of later ones decrease. Read returns none that was added after Spans.
+type reader struct {
+	streams
+
+	seen map[string]snapshot // by stream
+}
+
+// A snapshot is the entries of a stream at one time.
+type snapshot struct{ first, last string }
+
+// OpenReader implements [sink.Broker].
+func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) {
+	s, err := c.openStreams(log)
+	if err != nil {
+		return nil, err
+	}
+	return &reader{streams: s, seen: make(map[string]snapshot)}, nil
+}
+
+// Spans implements [sink.Reader]. A destination is one partition. A key that is not a stream has no records.
+func (r *reader) Spans(ctx context.Context, destinations ...string) (map[string][]sink.Span, error) {
+	spans := make(map[string][]sink.Span)
+	for _, name := range destinations {
+		info, err := r.look(ctx, name)
+		switch {
+		case errors.Is(err, errMissing):
+		case errors.Is(err, errUnusable):
+			spans[name] = []sink.Span{{}}
+		case err != nil:
+			return nil, err
+		default:
+			r.seen[name] = snapshot{info.FirstEntry.ID, info.LastGeneratedID}
+			spans[name] = []sink.Span{{End: info.Length}}
+		}
+	}
+	return spans, nil
+}
+
+var errEnd = errors.New("the end of the span")
+
+// Read implements [sink.Reader].
+func (r *reader) Read(ctx context.Context, destination string, span sink.Span, fn func(*sink.StoredRecord) error) error {
+	if span.Begin >= span.End {
+		return nil
+	}
+	if _, ok := r.seen[destination]; !ok {
+		if _, err := r.Spans(ctx, destination); err != nil {
+			return err
+		}
+	}
+	seen := r.seen[destination]
+	if seen.first == "" {
+		return nil
+	}
+	next := int64(0)
+	err := r.read(ctx, destination, seen.first, seen.last, func(e entry) error {
+		at := next
+		next++
+		switch {
+		case at < span.Begin:
+			return nil
+		case at >= span.End:
+			return errEnd
+		}
+		return fn(&sink.StoredRecord{Record: parseEntry(destination, e.fields), Offset: at})
+	})
+	if errors.Is(err, errEnd) {
+		return nil
+	}
+	return err
+}

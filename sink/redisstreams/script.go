@@ -1,0 +1,37 @@
+package redisstreams
+
+import (
+	_ "embed" // the scripts
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A script is a Lua script that a server runs by its hash.
+type script struct{ source, hash string }
+
+//go:embed append.lua
+var appendSource string
+
+//go:embed position.lua
+var positionSource string
+
+var (
+	appendScript   = newScript(appendSource)   //nolint:gochecknoglobals // a constant
+	positionScript = newScript(positionSource) //nolint:gochecknoglobals // a constant
+)
+
+// newScript returns the script without its comments and indentation, which every EVAL would send.
+func newScript(source string) script {
+	var short strings.Builder
+	for line := range strings.Lines(source) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			short.WriteString(line)
+			short.WriteByte('\n')
+		}
+	}
+	return script{source: short.String(), hash: redis.NewScript(short.String()).Hash()}
+}
+
+// errNoScript is the prefix of the error of a server that does not have the script.
+const errNoScript = "NOSCRIPT"
