@@ -1,0 +1,152 @@
+package sqs
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const (
+	// DefaultMaxBytes is the default of Config.MaxBytes.
+	DefaultMaxBytes = 256 << 10
+
+	// LargestMaxBytes is the largest Config.MaxBytes.
+	LargestMaxBytes = 1 << 20
+
+	// DefaultBatches is the default of Config.Batches.
+	DefaultBatches = 16
+)
+
+// Config configures the access to Amazon SQS and Amazon SNS. It implements [sink.Broker]. Every field may be zero.
+type Config struct {
+	// Region is the region of queues that are given by their names, and of URLs that do not have one. Empty means that
+	// of Destination, or else that of the environment or of Profile.
+	Region string
+
+	// Profile is the profile of the shared configuration and credentials files. Empty means that of the environment.
+	Profile string
+
+	// SQSEndpoint and SNSEndpoint are URLs to use in place of the endpoints of the services, in every region. Empty means
+	// those of the environment or of Profile, if they have any.
+	SQSEndpoint, SNSEndpoint string
+
+	// Destination says what Open contacts: the service and the region of this destination, which need not exist and
+	// whose name may be a template. Empty means SQS in Region.
+	Destination string
+
+	// Credentials are the credentials. They are asked for each request, so they should be cached. Nil means the
+	// standard chain: the environment, the shared files, web identity, the role of the container or of the instance.
+	Credentials aws.CredentialsProvider
+
+	// TLS returns the TLS configuration of a connection. It is called for each connection, from any goroutine, so that
+	// certificates may be rotated. An empty ServerName means the host of the endpoint. Nil: the certificate
+	// authorities of the system, or those of AWS_CA_BUNDLE.
+	TLS func() (*tls.Config, error)
+
+	// Dial makes network connections, below TLS, like net.Dialer.DialContext. Nil means TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// MaxBytes is the maximum size of a message, and of the messages of a batch together. Larger records are rejected
+	// without sending them. The service has a limit for each queue and topic, MaximumMessageSize, of up to 1 MiB. Zero
+	// means 256 KiB.
+	MaxBytes int
+
+	// Batches is the maximum number of batches in flight for each destination. Zero means 16.
+	Batches int
+
+	// WindowBytes limits the memory of unacknowledged records, and WindowRecords their number. Both also limit the
+	// number of duplicates after a crash. Zero means the default of package keyed.
+	WindowBytes, WindowRecords int
+}
+
+// Validate returns an error that names the first invalid field.
+func (c Config) Validate() error {
+	for _, n := range []struct {
+		field          string
+		value, highest int
+	}{
+		{"MaxBytes", c.MaxBytes, LargestMaxBytes},
+		{"Batches", c.Batches, 1000},
+		{"WindowBytes", c.WindowBytes, 0},
+		{"WindowRecords", c.WindowRecords, 0},
+	} {
+		switch {
+		case n.value < 0:
+			return fmt.Errorf("sink: %s is negative", n.field)
+		case n.highest > 0 && n.value > n.highest:
+			return fmt.Errorf("sink: %s is %d, the maximum is %d", n.field, n.value, n.highest)
+		}
+	}
+	for _, e := range []struct{ field, url string }{{"SQSEndpoint", c.SQSEndpoint}, {"SNSEndpoint", c.SNSEndpoint}} {
+		if e.url != "" && !strings.HasPrefix(e.url, "https://") && !strings.HasPrefix(e.url, "http://") {
+			return fmt.Errorf("sink: %s is not an http or https URL", e.field)
+		}
+	}
+	return nil
+}
+
+// String returns the services with their region, for messages.
+func (c Config) String() string {
+	first := c.contact()
+	name := "Amazon " + strings.ToUpper(first.service.String())
+	if endpoint := c.endpoint(first.service); endpoint != "" {
+		return name + " at " + hostOf(endpoint)
+	}
+	if region := cmp.Or(first.region, c.Region); region != "" {
+		return name + " in " + region
+	}
+	return name
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	c.Batches = cmp.Or(c.Batches, DefaultBatches)
+	return c
+}
+
+func (c Config) endpoint(s service) string {
+	if s == topics {
+		return c.SNSEndpoint
+	}
+	return c.SQSEndpoint
+}
+
+// contact returns the service and the region that Open contacts. The rest of Destination may be a template.
+func (c Config) contact() Destination {
+	if strings.HasPrefix(c.Destination, "arn:") {
+		if part := strings.SplitN(c.Destination, ":", 6); len(part) == 6 {
+			d := Destination{region: part[3]}
+			if part[2] == topics.String() {
+				d.service = topics
+			}
+			return d
+		}
+	}
+	if _, rest, ok := strings.Cut(c.Destination, "://"); ok {
+		host, _, _ := strings.Cut(rest, "/")
+		if m := hostPattern.FindStringSubmatch(host); m != nil {
+			return Destination{region: m[1] + m[2]}
+		}
+	}
+	return Destination{}
+}
+
+// errUnsupported: reading a message of a queue hides it from other consumers, and a topic keeps none.
+var errUnsupported = fmt.Errorf("SQS and SNS do not allow to read messages without taking them from their consumers: %w", errors.ErrUnsupported)
+
+// OpenReader implements [sink.Broker]. Queues and topics cannot be read back.
+func (c Config) OpenReader(*slog.Logger) (sink.Reader, error) { return nil, errUnsupported }
+
+// OpenDeadLetters implements [sink.Broker]. Queues and topics cannot be read back.
+func (c Config) OpenDeadLetters(context.Context, string, *slog.Logger) (sink.DeadLetters, error) {
+	return nil, errUnsupported
+}

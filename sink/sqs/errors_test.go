@@ -1,0 +1,315 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+)
+
+// rig is a client of an in-process server, and a destination of each service.
+type rig struct {
+	server *awstest.Server
+	client *client
+	to     []string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{server: awstest.Fake(t)}
+	r.client = open(t, testConfig(r.server.URL))
+	r.to = []string{r.server.Queue("q.fifo", subjectLimit), r.server.Topic("t.fifo", subjectLimit)}
+	return r
+}
+
+func open(t *testing.T, cfg Config) *client {
+	t.Helper()
+	opened, err := cfg.Open(sinktest.Context(t), sinktest.NewJournal().Logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return opened.(*client)
+}
+
+// batchOf returns a batch of n messages of different keys.
+func batchOf(n int) []*pending {
+	batch := make([]*pending, n)
+	for i := range batch {
+		r := &sink.Record{Seq: uint64(i + 1), Key: fmt.Append(nil, "key ", i), Value: fmt.Append(nil, "value ", i)}
+		batch[i] = &pending{
+			request: &keyed.Request{Records: []*sink.Record{r}, Fence: func() error { return nil }},
+			message: newMessage(r, true, "token"),
+		}
+	}
+	return batch
+}
+
+func (r *rig) send(t *testing.T, to string, n int) []error {
+	t.Helper()
+	d, err := ParseDestination(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.client.send(sinktest.Context(t), d, batchOf(n))
+}
+
+// wantClass fails the test unless err is what the Writer needs for a code of the class.
+func wantClass(t *testing.T, what string, c class, err error) {
+	t.Helper()
+	rejected, isRejected := errors.AsType[*sink.RecordError](err)
+	isMissing, isAccess, isConnection := errors.Is(err, sink.ErrMissing), errors.Is(err, sink.ErrAccess), errors.Is(err, keyed.ErrConnection)
+	ok := err != nil && isRejected == (c == invalid) && isMissing == (c == missing) &&
+		isAccess == (c == denied || c == unauthenticated) && isConnection == (c == unauthenticated)
+	if !ok || isRejected && (rejected.Reason == nil || rejected.Code == "") {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// TestCodes sends a message for each row of classTable, and gets its code as that of the response and as that of an entry.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for c, codes := range classTable() {
+		for _, code := range codes {
+			for _, to := range r.to {
+				what := fmt.Sprintf("%s, class %d, of %s", code, c, to)
+				r.server.SetFault(func(awstest.Request) *awstest.Answer {
+					return &awstest.Answer{Status: http.StatusBadRequest, Code: code}
+				})
+				wantClass(t, what, class(c), r.send(t, to, 1)[0])
+				r.server.SetFault(func(awstest.Request) *awstest.Answer {
+					return &awstest.Answer{Status: http.StatusOK, Code: code, Fail: func(entry int) bool { return entry == 1 }}
+				})
+				outcomes := r.send(t, to, 3)
+				wantClass(t, "entry: "+what, class(c), outcomes[1])
+				if outcomes[0] != nil || outcomes[2] != nil {
+					t.Errorf("%s: the other entries have %v and %v", what, outcomes[0], outcomes[2])
+				}
+			}
+		}
+	}
+}
+
+// TestUnknownCode: an unknown code rejects no record, whatever the status is.
+func TestUnknownCode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for status, want := range map[int]class{400: retriable, 403: retriable, 429: throttled, 500: retriable, 503: retriable} {
+		for _, to := range r.to {
+			r.server.SetFault(func(awstest.Request) *awstest.Answer { return &awstest.Answer{Status: status, Code: "SomethingNew"} })
+			err := r.send(t, to, 1)[0]
+			wantClass(t, fmt.Sprint(status, to), retriable, err)
+			if e, ok := errors.AsType[*codeError](err); !ok || e.class() != want {
+				t.Errorf("status %d: class %v", status, err)
+			}
+		}
+	}
+}
+
+// TestFormsOfCodes: the same code has a namespace in one protocol and a prefix in the other.
+func TestFormsOfCodes(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"QueueDoesNotExist", "com.amazonaws.sqs#QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"} {
+		if c := classify(code); c != missing {
+			t.Errorf("%s is of class %d", code, c)
+		}
+	}
+	seen := make(map[string]bool)
+	for _, codes := range classTable() {
+		for _, code := range codes {
+			if seen[code] {
+				t.Errorf("%s has two rows", code)
+			}
+			seen[code] = true
+		}
+	}
+}
+
+// TestEntryWithoutOutcome: an entry that the response does not name is sent again.
+func TestEntryWithoutOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.server.SetFault(func(awstest.Request) *awstest.Answer {
+		return &awstest.Answer{Status: http.StatusOK, Omit: func(entry int) bool { return entry == 0 }}
+	})
+	for _, to := range r.to {
+		if outcomes := r.send(t, to, 2); !errors.Is(outcomes[0], errNotNamed) || outcomes[1] != nil {
+			t.Errorf("%s: %v", to, outcomes)
+		}
+	}
+}
+
+// TestRejectedBatch: if a message makes the service reject the whole batch, only that one is rejected.
+func TestRejectedBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, to := range r.to {
+		requests := 0
+		r.server.SetFault(func(req awstest.Request) *awstest.Answer {
+			requests++
+			if req.Entries > 1 || requests == 4 { // the third message on its own
+				return &awstest.Answer{Status: http.StatusBadRequest, Code: "InvalidParameterValue"}
+			}
+			return nil
+		})
+		for i, err := range r.send(t, to, 5) {
+			if _, rejected := errors.AsType[*sink.RecordError](err); rejected != (i == 2) || !rejected && err != nil {
+				t.Errorf("%s: message %d: %v", to, i, err)
+			}
+		}
+		if n := len(r.server.Messages(to)); n != 4 {
+			t.Errorf("%s has %d messages", to, n)
+		}
+	}
+}
+
+// TestClosedFence: a batch is not written if the fence has closed since Publish.
+func TestClosedFence(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	closed := errors.New("closed")
+	for _, to := range r.to {
+		d, _ := ParseDestination(to)
+		for open := range 2 { // calls of the fence that return nil: the second one follows the connection
+			r.client.http.CloseIdleConnections()
+			batch := batchOf(2)
+			calls := 0
+			for _, p := range batch {
+				p.request.Fence = func() error {
+					if calls++; calls > open {
+						return closed
+					}
+					return nil
+				}
+			}
+			for _, err := range r.client.send(sinktest.Context(t), d, batch) {
+				if !errors.Is(err, closed) || errors.Is(err, keyed.ErrConnection) {
+					t.Errorf("%s: %v", to, err)
+				}
+			}
+		}
+		if n := len(r.server.Messages(to)); n > 0 {
+			t.Errorf("%s has %d messages", to, n)
+		}
+	}
+}
+
+type credentialsFunc func() (aws.Credentials, error)
+
+func (f credentialsFunc) Retrieve(context.Context) (aws.Credentials, error) { return f() }
+
+// TestFirstContact: rejected credentials and missing ones end Open at once; an error of the service is retried.
+func TestFirstContact(t *testing.T) {
+	t.Parallel()
+	server := awstest.Fake(t)
+	for _, destination := range []string{"", awstest.TopicARN("${route}")} {
+		cfg := testConfig(server.URL)
+		cfg.Destination = destination
+		for _, code := range classTable()[unauthenticated] {
+			server.SetFault(func(awstest.Request) *awstest.Answer {
+				return &awstest.Answer{Status: http.StatusForbidden, Code: code}
+			})
+			if _, err := cfg.Open(sinktest.Context(t), sinktest.NewJournal().Logger()); !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), code) {
+				t.Errorf("%q, %s: %v", destination, code, err)
+			}
+		}
+		for _, code := range []string{"AccessDenied", "AccessDeniedException", "AuthorizationError", "InvalidParameter", "NotFound"} {
+			server.SetFault(func(awstest.Request) *awstest.Answer {
+				return &awstest.Answer{Status: http.StatusForbidden, Code: code}
+			})
+			open(t, cfg) // a role that may only send
+		}
+		tries := 0
+		server.SetFault(func(awstest.Request) *awstest.Answer {
+			if tries++; tries > 2 {
+				return nil
+			}
+			return &awstest.Answer{Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable"}
+		})
+		open(t, cfg)
+		server.SetFault(nil)
+	}
+	none := testConfig(server.URL)
+	none.Credentials = credentialsFunc(func() (aws.Credentials, error) { return aws.Credentials{}, errors.New("no role") })
+	if _, err := none.Open(sinktest.Context(t), sinktest.NewJournal().Logger()); !errors.Is(err, sink.ErrAccess) || !errors.Is(err, errNoCredentials) {
+		t.Errorf("no credentials: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := testConfig("http://127.0.0.1:1").Open(ctx, sinktest.NewJournal().Logger())
+	advised, ok := errors.AsType[sink.Advised](err)
+	if !errors.Is(err, sink.ErrUnreachable) || !ok || advised.Advice() == "" {
+		t.Errorf("no server: %v", err)
+	}
+}
+
+// TestCredentialsExpire: after the first contact, credentials are retried.
+func TestCredentialsExpire(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	gone := false
+	r.client.aws.Credentials = provider{credentialsFunc(func() (aws.Credentials, error) {
+		if gone {
+			return aws.Credentials{}, errors.New("expired")
+		}
+		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "key"}, nil
+	})}
+	clear(r.client.queues)
+	if err := r.send(t, r.to[0], 1)[0]; err != nil {
+		t.Fatal(err)
+	}
+	gone = true
+	wantClass(t, "no credentials", unauthenticated, r.send(t, r.to[0], 1)[0])
+	gone = false
+	if err := r.send(t, r.to[0], 1)[0]; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheckDestinations: a missing privilege is an error of another class than a missing queue.
+func TestCheckDestinations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if err := r.client.CheckDestinations(t.Context(), append(r.to, "q.fifo", "arn:aws:sqs:eu-west-1:000000000000:q.fifo")...); err != nil {
+		t.Error(err)
+	}
+	absent := []string{awstest.TopicARN("absent"), r.server.URL + "/" + awstest.Account + "/absent"}
+	err := r.client.CheckDestinations(t.Context(), append(absent, r.to...)...)
+	if !errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), absent[0]) || !strings.Contains(err.Error(), absent[1]) {
+		t.Errorf("absent: %v", err)
+	}
+	r.server.SetFault(func(awstest.Request) *awstest.Answer {
+		return &awstest.Answer{Status: http.StatusForbidden, Code: "AccessDenied"}
+	})
+	for _, to := range r.to {
+		if err := r.client.CheckDestinations(t.Context(), to); !errors.Is(err, sink.ErrAccess) {
+			t.Errorf("denied: %v", err)
+		}
+	}
+}
+
+// Rows may choose any number of queues and regions: what is remembered of them is limited.
+func TestManyRegions(t *testing.T) {
+	r := newRig(t)
+	for i := range maxKnown + 10 {
+		d := Destination{region: fmt.Sprint("region-", i)}
+		if c := r.client.queuesOf(d); r.client.queuesOf(d) != c {
+			t.Fatal("the client of a region is not used again")
+		}
+		r.client.topicsOf(d)
+	}
+	if c := r.client; len(c.queues) > maxKnown || len(c.topics) > maxKnown {
+		t.Errorf("%d clients of SQS, %d of SNS", len(c.queues), len(c.topics))
+	}
+}
