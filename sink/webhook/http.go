@@ -1,0 +1,230 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+)
+
+// maxResponse is how much of the body of a response is read, so that the connection can be used again. Nothing of it is used.
+const maxResponse = 64 << 10
+
+// idleTime is how long a connection was idle if the receiver may have closed it for that reason: receivers keep idle
+// connections for some seconds.
+const idleTime = time.Second / 2
+
+// errUnprocessed is the error of a request that the receiver has not processed. Its connection was being closed, or had too
+// many requests.
+var errUnprocessed = errors.New("the receiver did not process the request")
+
+// A poster sends requests to receivers.
+type poster struct {
+	cfg           *Config
+	stats         *keyed.Stats
+	secrets       *credential[[][]byte] // nil: requests are not signed
+	authorization *credential[string]   // nil: none
+	transport     *http.Transport
+}
+
+func newPoster(cfg *Config, stats *keyed.Stats) *poster {
+	p := &poster{cfg: cfg, stats: stats}
+	if cfg.Secrets != nil {
+		p.secrets = &credential[[][]byte]{what: "the signing secrets", get: func(context.Context) ([][]byte, error) {
+			texts, err := cfg.Secrets()
+			if err != nil {
+				return nil, err
+			}
+			return parseSecrets(texts)
+		}}
+	}
+	if cfg.Authorization != nil {
+		p.authorization = &credential[string]{what: "the authorization", get: func(ctx context.Context) (string, error) {
+			value, err := cfg.Authorization(ctx)
+			if err == nil && !isPrintable([]byte(value)) {
+				err = errors.New("it is empty, or has characters that a header cannot have")
+			}
+			return value, err
+		}}
+	}
+	p.transport = &http.Transport{
+		Proxy:                  cfg.Proxy,
+		DialContext:            p.dial,
+		DialTLSContext:         p.dialTLS,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxIdleConns:           0, // those of each host are limited
+		MaxIdleConnsPerHost:    cfg.Concurrency,
+		IdleConnTimeout:        time.Minute,
+		TLSHandshakeTimeout:    cfg.ConnectTimeout,
+		MaxResponseHeaderBytes: maxResponse,
+	}
+	if cfg.Proxy != nil && cfg.TLS != nil { // through a proxy, the transport makes the TLS connections
+		if base, err := cfg.TLS(); err == nil {
+			p.transport.TLSClientConfig = base
+		}
+	}
+	return p
+}
+
+// dial makes a connection.
+func (p *poster) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
+	defer cancel()
+	dial := p.cfg.Dial
+	if dial == nil {
+		d := &net.Dialer{KeepAlive: 30 * time.Second}
+		if p.cfg.RefusePrivate {
+			d.Control = refusePrivate
+		}
+		dial = d.DialContext
+	}
+	conn, err := dial(ctx, network, addr)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	p.stats.ConnectionMade()
+	return checked(ctx, conn)
+}
+
+// fenceKey is the key of the context value that is the fence of a request, a func() error.
+type fenceKey struct{}
+
+// checked returns conn, or an error if the fence of the request has closed while the connection was made: the request is
+// written next.
+func checked(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	if fence, ok := ctx.Value(fenceKey{}).(func() error); ok {
+		if err := fence(); err != nil {
+			_ = conn.Close()
+			return nil, &dialError{&fencedError{err}}
+		}
+	}
+	return conn, nil
+}
+
+// dialTLS makes a TLS connection, with the certificates as they are now.
+func (p *poster) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	cfg := new(tls.Config)
+	if p.cfg.TLS != nil {
+		current, err := p.cfg.TLS()
+		if err != nil {
+			return nil, &dialError{&credentialError{"the TLS settings", err}}
+		}
+		cfg = current.Clone()
+	}
+	cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS12)
+	cfg.NextProtos = []string{"h2", "http/1.1"}
+	if cfg.ServerName == "" {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, &dialError{err}
+		}
+		cfg.ServerName = host
+	}
+	conn, err := p.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
+	defer cancel()
+	secured := tls.Client(conn, cfg)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &dialError{err}
+	}
+	return checked(ctx, secured)
+}
+
+// A response is the part of a receiver's response that the relay uses.
+type response struct {
+	code     int
+	pause    time.Duration // that the receiver asks for
+	protocol string
+	tls      *tls.ConnectionState // nil: no TLS
+}
+
+// post sends a record.
+func (p *poster) post(ctx context.Context, at *address, r *sink.Record) (response, error) {
+	event := wrap(p.cfg, r)
+	if p.secrets != nil {
+		keys, err := p.secrets.read(ctx)
+		if err != nil {
+			return response{}, err
+		}
+		event.sign(keys, time.Now(), r.Value)
+	}
+	req := p.request(http.MethodPost, at, event.header)
+	if len(r.Value) > 0 {
+		// The transport may read the body after it has returned, when the bytes of the record are used for another one.
+		payload := bytes.Clone(r.Value)
+		req.ContentLength = int64(len(payload))
+		req.Body = io.NopCloser(bytes.NewReader(payload))
+		// The transport would send the request again, because it knows that the receiver has not processed it. The Writer
+		// does that: it asks the fence, and counts.
+		req.GetBody = func() (io.ReadCloser, error) { return nil, errUnprocessed }
+	}
+	return p.do(ctx, at, req)
+}
+
+// ask sends a request without an event.
+func (p *poster) ask(ctx context.Context, method string, at *address) (response, error) {
+	return p.do(ctx, at, p.request(method, at, http.Header{"User-Agent": {userAgent}}))
+}
+
+func (p *poster) request(method string, at *address, header http.Header) *http.Request {
+	return &http.Request{
+		Method: method, URL: at.url, Host: at.url.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+}
+
+// do sends a request with the credentials that the receiver may get.
+func (p *poster) do(ctx context.Context, at *address, req *http.Request) (response, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	if p.authorization != nil && at.trusted {
+		value, err := p.authorization.read(ctx)
+		if err != nil {
+			return response{}, err
+		}
+		req.Header["Authorization"] = []string{value}
+	}
+	var conn httptrace.GotConnInfo
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { conn = info }})
+	res, err := p.transport.RoundTrip(req.WithContext(ctx)) // it follows no redirect
+	if err != nil {
+		return response{}, p.connectionError(err, conn.IdleTime)
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxResponse)) // the status has decided
+	if res.StatusCode == http.StatusUnauthorized && p.authorization != nil {
+		p.authorization.forget()
+	}
+	return response{code: res.StatusCode, pause: pauseAfter(res.Header, time.Now()), protocol: res.Proto, tls: res.TLS}, nil
+}
+
+// connectionError returns the error of a request on a connection that was idle before. It wraps keyed.ErrStale if the receiver
+// was closing the connection; otherwise the connection counts as lost.
+func (p *poster) connectionError(err error, idle time.Duration) error {
+	_, unsent := errors.AsType[*dialError](err)
+	late := errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case unsent, errors.Is(err, context.Canceled):
+	case errors.Is(err, errUnprocessed), idle >= idleTime && !late:
+		return fmt.Errorf("%w: %w", keyed.ErrStale, err)
+	default:
+		p.stats.ConnectionLost()
+	}
+	return err
+}
+
+func (p *poster) close() { p.transport.CloseIdleConnections() }

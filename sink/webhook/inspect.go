@@ -1,0 +1,155 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// certificateWarning is how long before its end a certificate is reported.
+const certificateWarning = 14 * 24 * time.Hour
+
+// An inspection collects what Inspect finds.
+type inspection struct {
+	client   *client
+	findings []sink.Finding
+}
+
+func (i *inspection) add(state sink.State, condition, object, found, fix string) {
+	i.findings = append(i.findings, sink.Finding{Condition: condition, Object: object, State: state, Found: found, Fix: fix})
+}
+
+// Inspect implements [sink.Inspector]. It sends no event: it asks each server that the configuration names without a wildcard
+// with HEAD, and each destination with CheckMethod, if it is set.
+func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
+	opened, err := newClient(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return []sink.Finding{{Condition: "receiver", State: sink.Failed, Found: err.Error()}}
+	}
+	defer opened.poster.close()
+	i := &inspection{client: opened}
+	i.credentials(ctx)
+	for _, u := range opened.addresses.contacts() {
+		i.server(ctx, u)
+	}
+	i.origins()
+	for _, d := range use.Destinations {
+		i.destination(ctx, d, use.Short)
+	}
+	if use.DeadLetters != "" {
+		i.destination(ctx, sink.Destination{Name: use.DeadLetters}, use.Short)
+	}
+	return i.findings
+}
+
+// credentials tests whether secrets can be read.
+func (i *inspection) credentials(ctx context.Context) {
+	p := i.client.poster
+	if p.secrets == nil {
+		i.add(sink.Doubt, "signature", "", "requests are not signed, so a receiver cannot tell that they are from the relay",
+			"set sink.webhook.signing_secrets_file, and verify webhook-signature in the receiver")
+	} else if keys, err := p.secrets.read(ctx); err != nil {
+		i.add(sink.Failed, "signature", "", err.Error(), "write secrets of 24 to 64 bytes as base64, with whsec_ before each, one a line")
+	} else {
+		i.add(sink.Met, "signature", "", fmt.Sprintf("requests are signed, number of secrets: %d", len(keys)), "")
+	}
+	if p.authorization == nil {
+		return
+	}
+	if _, err := p.authorization.read(ctx); err != nil {
+		i.add(sink.Failed, "authorization", "", err.Error(), "correct the file of the token or password")
+	} else {
+		i.add(sink.Met, "authorization", "", "the credentials can be read", "")
+	}
+}
+
+// server tests whether a server responds.
+func (i *inspection) server(ctx context.Context, u *url.URL) {
+	name := u.Scheme + "://" + u.Host
+	got, err := i.client.poster.ask(ctx, http.MethodHead, &address{url: u, trusted: true})
+	if err != nil {
+		fix := reachAdvice
+		if sink.TLSReason(err, "receiver") != "" {
+			fix = accessAdvice
+		}
+		i.add(sink.Failed, "receiver", name, explain(err, i.client.cfg.Timeout).Error(), fix)
+		return
+	}
+	found := fmt.Sprintf("responds over %s; to HEAD with %s, which says nothing about POST", got.protocol, statusText(got.code))
+	if got.code == http.StatusProxyAuthRequired {
+		i.add(sink.Failed, "receiver", name, statusText(got.code)+": "+lookup(got.code).detail, "check the credentials in HTTPS_PROXY")
+		return
+	}
+	i.add(sink.Met, "receiver", name, found, "")
+	switch {
+	case got.tls != nil:
+		i.certificate(name, got.tls)
+	case !isLoopback(u.Hostname()):
+		i.add(sink.Doubt, "encryption", name, "payloads and credentials are not encrypted on the network", "use https://")
+	}
+}
+
+// certificate tests how long the certificate of a server is valid.
+func (i *inspection) certificate(name string, state *tls.ConnectionState) {
+	if len(state.PeerCertificates) == 0 {
+		return
+	}
+	end := state.PeerCertificates[0].NotAfter
+	found := fmt.Sprintf("%s; the certificate is valid until %s", tls.VersionName(state.Version), end.UTC().Format(time.DateOnly))
+	if time.Until(end) < certificateWarning {
+		i.add(sink.Doubt, "encryption", name, found, "renew the certificate of the receiver")
+		return
+	}
+	i.add(sink.Met, "encryption", name, found, "")
+}
+
+// origins tests whether rows can choose servers in the own network.
+func (i *inspection) origins() {
+	cfg := &i.client.cfg
+	for _, o := range i.client.addresses.origins {
+		if o.isPattern() && !cfg.RefusePrivate {
+			i.add(sink.Doubt, "addresses", o.text, "rows may choose the server, and so make the relay send requests into your own network",
+				"set sink.webhook.refuse_private_addresses: true")
+			return
+		}
+	}
+}
+
+// destination tests a destination.
+func (i *inspection) destination(ctx context.Context, d sink.Destination, short bool) {
+	at, illegal := i.client.addresses.find(d.Name)
+	switch {
+	case illegal != "":
+		i.add(sink.Failed, "destination", d.Name, illegal, "correct outbox.topic, sink.webhook.url or sink.webhook.origins")
+		return
+	case d.Keyless > 0:
+		i.add(sink.Doubt, "order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "")
+	}
+	method := i.client.cfg.CheckMethod
+	if short || method == "" {
+		return
+	}
+	got, err := i.client.poster.ask(ctx, method, at)
+	switch {
+	case err != nil:
+		i.add(sink.Failed, "destination", d.Name, explain(err, i.client.cfg.Timeout).Error(), reachAdvice)
+	case got.code == http.StatusNotFound || got.code == http.StatusGone:
+		i.add(sink.Failed, "destination", d.Name, "responds to "+method+" with "+statusText(got.code), "make the receiver accept POST at this URL, or set sink.webhook.check_method: none if it knows only POST")
+	default:
+		i.add(sink.Met, "destination", d.Name, "responds to "+method+" with "+statusText(got.code), "")
+	}
+}
+
+// isLoopback reports whether a host is this machine.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
