@@ -21,18 +21,20 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
 
 func TestContract(t *testing.T) {
-	inboxtest.Contract(t, run(kgo.HeartbeatInterval(100*time.Millisecond))) // a heartbeat reports a rebalance
+	inboxtest.ContractOfKafka(t, run(kgo.HeartbeatInterval(100*time.Millisecond))) // a heartbeat reports a rebalance
 }
 
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	inboxtest.Outage(t, run(), "inbox: broker unavailable, retrying", "inbox: broker available again")
+	inboxtest.OutageOfKafka(t, run(), "inbox: broker unavailable, retrying", "inbox: broker available again")
 }
 
 // BenchmarkLatency uses the default settings of the client.
-func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run()) }
+func BenchmarkLatency(b *testing.B) {
+	inboxtest.Latency(b, inboxtest.Kafka(b, kafkatest.Broker(b), run()))
+}
 
-func run(opts ...kgo.Opt) inboxtest.Run {
+func run(opts ...kgo.Opt) inboxtest.RunKafka {
 	return func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
 		return inboxfranz.Run(ctx, p, group, []string{topic}, append(opts, kgo.SeedBrokers(brokers...))...)
 	}

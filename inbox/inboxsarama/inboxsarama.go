@@ -30,11 +30,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/inbox/internal/sessions"
 )
 
 // Event returns the event of a record, without ID and Type. Those are set by [inbox.Processor.Handle],
@@ -64,44 +64,23 @@ func Run(ctx context.Context, p *inbox.Processor, group sarama.ConsumerGroup, to
 	if len(topics) == 0 {
 		return errors.New("inboxsarama: there are no topics")
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	retries := make(chan error, 1)
-	go func() { // waited for below
-		err := p.Run(ctx)
-		stop(err)
-		retries <- err
-	}()
 	p.Logger().InfoContext(ctx, "inbox: joining the consumer group", slog.Any("topics", topics))
-	err := consume(ctx, group, topics, &handler{p: p})
-	stop(err)
-	return errors.Join(err, <-retries)
+	h := &handler{p: p}
+	consume := func(ctx context.Context) error { return h.consume(ctx, group, topics) }
+	trouble := func(ctx context.Context, err error) { h.logTrouble(ctx, topics, err) }
+	return sessions.Run(ctx, p.Run, func(ctx context.Context) error { return sessions.Repeat(ctx, consume, trouble) })
 }
 
-// retryDelay is the time between two attempts to consume.
-const retryDelay = time.Second
-
-func consume(ctx context.Context, group sarama.ConsumerGroup, topics []string, h *handler) error {
-	for ctx.Err() == nil {
-		err := group.Consume(ctx, topics, h)
-		if failure := h.failure(); failure != nil {
-			return failure
-		}
-		if err == nil || ctx.Err() != nil {
-			continue
-		}
-		if lasting(err) {
-			return fmt.Errorf("inboxsarama: consume %v: %w", topics, err)
-		}
-		h.logTrouble(ctx, topics, err)
-		timer := time.NewTimer(retryDelay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+// consume consumes topics until the group rebalances, ctx is done or something fails.
+func (h *handler) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
+	err := group.Consume(ctx, topics, h)
+	if failure := h.failure(); failure != nil {
+		return sessions.Final(failure)
 	}
-	return nil
+	if lasting(err) {
+		return sessions.Final(fmt.Errorf("inboxsarama: consume %v: %w", topics, err))
+	}
+	return err
 }
 
 // lasting reports whether a retry must fail too.

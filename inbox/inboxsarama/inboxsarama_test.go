@@ -24,18 +24,20 @@ func TestContract(t *testing.T) {
 	cfg := config()
 	cfg.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond // a heartbeat reports a rebalance
 	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
-	inboxtest.Contract(t, run(cfg))
+	inboxtest.ContractOfKafka(t, run(cfg))
 }
 
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	cfg := config()
 	cfg.Metadata.Retry.Max = 0
-	inboxtest.Outage(t, run(cfg), "inbox: consumer group unavailable, retrying", "inbox: partitions assigned")
+	inboxtest.OutageOfKafka(t, run(cfg), "inbox: consumer group unavailable, retrying", "inbox: partitions assigned")
 }
 
 // BenchmarkLatency uses the default settings of the client.
-func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run(config())) }
+func BenchmarkLatency(b *testing.B) {
+	inboxtest.Latency(b, inboxtest.Kafka(b, kafkatest.Broker(b), run(config())))
+}
 
 func config() *sarama.Config {
 	cfg := sarama.NewConfig()
@@ -43,7 +45,7 @@ func config() *sarama.Config {
 	return cfg
 }
 
-func run(cfg *sarama.Config) inboxtest.Run {
+func run(cfg *sarama.Config) inboxtest.RunKafka {
 	return func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
 		g, err := sarama.NewConsumerGroup(brokers, group, cfg)
 		if err != nil {

@@ -3,10 +3,12 @@ package inboxtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,64 +20,98 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Run calls the Run function of an adapter. A new group starts at the beginning of the topic.
-type Run func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error
-
-// Contract tests an adapter against kfake and, in a full run, against a real broker.
-func Contract(t *testing.T, run Run) {
-	t.Helper()
-	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
-		t.Helper()
-		for name, test := range map[string]func(*testing.T, *setup){
-			"every record once":             everyRecordOnce,
-			"offsets after effects":         offsetsAfterEffects,
-			"rebalance in the middle":       rebalanceInTheMiddle,
-			"a record that is no event":     noEvent,
-			"no table":                      noTable,
-			"an event for a busy partition": waitsForNoFetch,
-			"a topic that does not exist":   missingTopic,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, newSetup(t, cluster, run))
-			})
-		}
-	})
+// A Subject is an adapter with a broker that is running.
+type Subject struct {
+	// Create creates a topic that keeps the order of each key. The name is one of UniqueName.
+	Create func(tb testing.TB, topic string)
+	// Publish writes messages to a topic, in order, and returns when the broker has stored them.
+	Publish func(tb testing.TB, topic string, messages ...Message)
+	// Run calls the Run function of the adapter, as a member of a group that starts at the beginning of the topic. If
+	// addr is not empty, it is the address of a proxy to the broker.
+	Run func(ctx context.Context, addr, group, topic string, p *inbox.Processor) error
+	// Acknowledged returns the number of messages of the topic that the group need not get again. All of them were
+	// written by Publish.
+	Acknowledged func(tb testing.TB, group, topic string) int
+	// Proxy starts a proxy to the broker.
+	Proxy func(tb testing.TB) *faultproxy.Proxy
+	// Restart restarts the broker. Nil if only Proxy can interrupt the service.
+	Restart func(tb testing.TB)
+	// Log has the messages of the adapter.
+	Log Lines
 }
 
-const (
-	partitions = 3
-	limit      = 90 * time.Second // of each wait
-)
+// Lines are messages that an adapter logs. Those that are empty are not tested.
+type Lines struct {
+	Joining, Assigned string // when a member starts, and when it gets events to handle
+	Missing           string // once, if the topic does not exist
+	Lost, Back        string // when the broker becomes unavailable, and when it is available again
+}
+
+// A Message is what the relay writes for an event. An empty ID means no header id.
+type Message struct{ Key, ID, Type, Payload string }
+
+// Contract tests an adapter.
+func Contract(t *testing.T, subject Subject) {
+	t.Helper()
+	tests := map[string]func(*testing.T, *setup){
+		"every record once":             everyRecordOnce,
+		"offsets after effects":         offsetsAfterEffects,
+		"rebalance in the middle":       rebalanceInTheMiddle,
+		"members come and go":           membersComeAndGo,
+		"a member without a connection": withoutAConnection,
+		"a record that is no event":     noEvent,
+		"no table":                      noTable,
+		"an event for a busy partition": waitsForNoFetch,
+		"a topic that does not exist":   missingTopic,
+	}
+	if subject.Log.Missing == "" {
+		delete(tests, "a topic that does not exist")
+	}
+	if subject.Proxy == nil {
+		delete(tests, "a member without a connection")
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newSetup(t, subject))
+		})
+	}
+}
+
+const limit = 90 * time.Second // of each wait
 
 // A setup is the topic, the database and the adapter of one test.
 type setup struct {
-	cluster      *kafkatest.Cluster
+	Subject
+
 	topic, group string
 	db           *pgtest.DB
 	pool         *pgxpool.Pool
-	run          Run
-	producer     *kgo.Client
 	log          rig.Log // of the processors
 }
 
-func newSetup(tb testing.TB, cluster *kafkatest.Cluster, run Run) *setup {
+func newSetup(tb testing.TB, subject Subject) *setup {
 	tb.Helper()
-	r := &setup{cluster: cluster, db: database(tb), run: run, group: kafkatest.UniqueName(tb)}
-	r.topic = cluster.Topic(tb, partitions, nil)
+	r := &setup{Subject: subject, db: database(tb), group: UniqueName(tb), topic: UniqueName(tb)}
+	r.Create(tb, r.topic)
 	r.db.Exec(tb, `CREATE TABLE effects (n bigint GENERATED ALWAYS AS IDENTITY, key text, event_id uuid)`)
 	r.pool = r.db.Pool(tb)
-	r.producer = cluster.Client(tb, kgo.ProducerLinger(0))
 	return r
+}
+
+// UniqueName returns a name for a topic or a group that no other test uses. It has letters, digits and - only.
+func UniqueName(tb testing.TB) string {
+	tb.Helper()
+	name := regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(tb.Name(), "-")
+	return name[:min(len(name), 60)] + "-" + strings.ToLower(rand.Text()[:8])
 }
 
 // database returns a database with the inbox tables.
@@ -112,17 +148,13 @@ func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, log io
 func (r *setup) produce(tb testing.TB, keys ...string) map[string][]string {
 	tb.Helper()
 	want := make(map[string][]string)
-	var records []*kgo.Record
+	var messages []Message
 	for _, key := range keys {
 		id := uuid.Must(uuid.NewV7()).String()
 		want[key] = append(want[key], id)
-		records = append(records, &kgo.Record{Topic: r.topic, Key: []byte(key), Value: []byte(`{}`), Headers: []kgo.RecordHeader{
-			{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte("A")},
-		}})
+		messages = append(messages, Message{Key: key, ID: id, Type: "A", Payload: `{}`})
 	}
-	if err := r.producer.ProduceSync(tb.Context(), records...).FirstErr(); err != nil {
-		tb.Fatal(err)
-	}
+	r.Publish(tb, r.topic, messages...)
 	return want
 }
 
@@ -140,11 +172,17 @@ func (r *setup) processor(tb testing.TB, grace time.Duration, before func(ctx co
 // start runs a member of the group until stop is called.
 func (r *setup) start(tb testing.TB, p *inbox.Processor) (stop func(), done <-chan error) {
 	tb.Helper()
+	return r.startAt(tb, "", p)
+}
+
+// startAt is start through a proxy.
+func (r *setup) startAt(tb testing.TB, addr string, p *inbox.Processor) (stop func(), done <-chan error) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	result, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		result <- r.run(ctx, r.cluster.Addrs, r.group, r.topic, p)
+		result <- r.Run(ctx, addr, r.group, r.topic, p)
 	}()
 	stop = func() { cancel(); <-ended }
 	tb.Cleanup(stop)
@@ -165,18 +203,10 @@ func (r *setup) effects(t *testing.T) map[string][]string {
 	return got
 }
 
-// committed returns the sum of the group's committed offsets: the number of records before them.
-func (r *setup) committed(t *testing.T) int64 {
+// checkAcknowledged waits until the group has acknowledged n messages, no more and no less.
+func (r *setup) checkAcknowledged(t *testing.T, n int) {
 	t.Helper()
-	offsets, err := r.cluster.Admin(t).FetchOffsets(t.Context(), r.group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sum int64
-	for _, o := range offsets.Offsets().Sorted() {
-		sum += max(0, o.At)
-	}
-	return sum
+	Await(t, fmt.Sprintf("%d acknowledged messages", n), func() bool { return r.Acknowledged(t, r.group, r.topic) == n })
 }
 
 // Await waits until cond is true.
@@ -217,12 +247,10 @@ func everyRecordOnce(t *testing.T, r *setup) {
 		t.Errorf("Run = %v", err)
 	}
 	check(t, want, r.effects(t))
-	if n := r.committed(t); n != 200 {
-		t.Errorf("the group has committed the offsets of %d records, want 200", n)
-	}
+	r.checkAcknowledged(t, 200)
 }
 
-// offsetsAfterEffects stops a member whose handler has not finished. The member does not commit the offset,
+// offsetsAfterEffects stops a member whose handler has not finished. The member does not acknowledge the record,
 // and the next member handles the record.
 func offsetsAfterEffects(t *testing.T, r *setup) {
 	t.Helper()
@@ -241,9 +269,7 @@ func offsetsAfterEffects(t *testing.T, r *setup) {
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
 	}
-	if n := r.committed(t); n != 1 {
-		t.Errorf("the group has committed the offsets of %d records, want 1", n)
-	}
+	r.checkAcknowledged(t, 1)
 	second := r.processor(t, 0, nil)
 	r.start(t, second)
 	Await(t, "the other events", func() bool { return second.Stat().Types["A"].Handled == 2 })
@@ -275,14 +301,74 @@ func rebalanceInTheMiddle(t *testing.T, r *setup) {
 	check(t, want, r.effects(t))
 }
 
+// membersComeAndGo starts and stops members while their handlers run. Some of the handlers cannot finish.
+func membersComeAndGo(t *testing.T, r *setup) {
+	t.Helper()
+	want := r.produce(t, keys(300)...)
+	slow := func(ctx context.Context, _ string) error {
+		select {
+		case <-time.After(5 * time.Millisecond):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	all := func(n int) func() bool {
+		return func() bool { return pgtest.QueryRow[int](t, r.db, `SELECT count(*) FROM effects`) >= n }
+	}
+	for n := range 4 {
+		stop, _ := r.start(t, r.processor(t, time.Duration(n%2)*time.Second+time.Millisecond, slow))
+		Await(t, "the next effects", all(40*(n+1)))
+		stop()
+	}
+	r.start(t, r.processor(t, 0, slow))
+	Await(t, "300 effects", all(300))
+	check(t, want, r.effects(t))
+	r.checkAcknowledged(t, 300)
+}
+
+// withoutAConnection disconnects a member while its handlers run, and starts another one. The first member does not know
+// what the broker has delivered to the second one. When it is connected again, both run.
+func withoutAConnection(t *testing.T, r *setup) {
+	t.Helper()
+	want := r.produce(t, keys(150)...)
+	slow := func(ctx context.Context, _ string) error {
+		select {
+		case <-time.After(20 * time.Millisecond):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	proxy := r.Proxy(t)
+	first, second := r.processor(t, 0, slow), r.processor(t, 0, slow)
+	r.startAt(t, proxy.Addr(), first)
+	Await(t, "the first member is at it", func() bool { return first.Stat().Types["A"].Handled > 3 })
+	proxy.Refuse()
+	r.start(t, second)
+	add := func(n int) {
+		for key, ids := range r.produce(t, keys(n)...) {
+			want[key] = append(want[key], ids...)
+		}
+	}
+	add(50)
+	Await(t, "the second member is at it", func() bool {
+		s := second.Stat().Types["A"]
+		return s.Handled+s.Duplicates > 3
+	})
+	proxy.Accept()
+	add(100)
+	Await(t, "300 effects", func() bool { return pgtest.QueryRow[int](t, r.db, `SELECT count(*) FROM effects`) >= 300 })
+	check(t, want, r.effects(t))
+	r.checkAcknowledged(t, 300)
+}
+
 func noEvent(t *testing.T, r *setup) {
 	t.Helper()
-	if err := r.producer.ProduceSync(t.Context(), &kgo.Record{Topic: r.topic, Value: []byte("{}")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	r.Publish(t, r.topic, Message{Payload: "{}"})
 	_, done := r.start(t, r.processor(t, 0, nil))
 	var problem *inbox.EventError
-	if err := <-done; !errors.As(err, &problem) || problem.Topic != r.topic {
+	if err := <-done; !errors.As(err, &problem) || !strings.Contains(problem.Topic, r.topic) {
 		t.Errorf("Run = %v, want an EventError", err)
 	}
 }
@@ -324,20 +410,20 @@ func waitsForNoFetch(t *testing.T, r *setup) {
 // consumes the topic when it does.
 func missingTopic(t *testing.T, r *setup) {
 	t.Helper()
-	r.topic = kafkatest.UniqueName(t)
+	r.topic = UniqueName(t)
 	p := r.processor(t, 0, nil)
 	r.start(t, p)
-	Await(t, "the topic is missed", func() bool { return strings.Contains(r.log.String(), "inbox: topic does not exist, waiting for it") })
-	r.cluster.CreateTopic(t, r.topic, partitions, nil)
+	Await(t, "the topic is missed", func() bool { return strings.Contains(r.log.String(), r.Log.Missing) })
+	r.Create(t, r.topic)
 	want := r.produce(t, keys(10)...)
 	Await(t, "10 effects", func() bool { return p.Stat().Types["A"].Handled == 10 })
 	check(t, want, r.effects(t))
-	for _, line := range []string{"inbox: joining the consumer group", "inbox: partitions assigned"} {
+	for _, line := range []string{r.Log.Joining, r.Log.Assigned} {
 		if !strings.Contains(r.log.String(), line) {
 			t.Errorf("the log has no line %q", line)
 		}
 	}
-	if n := strings.Count(r.log.String(), "topic does not exist"); n != 1 {
+	if n := strings.Count(r.log.String(), r.Log.Missing); n != 1 {
 		t.Errorf("the missing topic is logged %d times", n)
 	}
 }

@@ -7,16 +7,15 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 const burst = 25
 
 // Latency measures the time from the production of an event to the commit of its handler's transaction. It
 // produces events one at a time, in bursts, with a pause after each burst.
-func Latency(b *testing.B, run Run) {
+func Latency(b *testing.B, subject Subject) {
 	b.Helper()
-	r := newSetup(b, kafkatest.Broker(b), run)
+	r := newSetup(b, subject)
 	p := r.processor(b, 0, nil)
 	r.start(b, p)
 	r.produce(b, keys(burst)...)
