@@ -18,8 +18,23 @@ import (
 func TestPage(t *testing.T) {
 	c := doctest.NewChecker(t, "context", "log/slog", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/IBM/sarama",
 		"github.com/twmb/franz-go/pkg/kgo", "github.com/outbox-cdc/outbox-cdc/inbox", "github.com/outbox-cdc/outbox-cdc/inbox/inboxfranz",
-		"github.com/outbox-cdc/outbox-cdc/inbox/inboxsarama")
+		"github.com/outbox-cdc/outbox-cdc/inbox/inboxsarama", "github.com/nats-io/nats.go/jetstream", "github.com/rabbitmq/amqp091-go",
+		"github.com/redis/go-redis/v9", "github.com/outbox-cdc/outbox-cdc/inbox/inboxnats", "github.com/outbox-cdc/outbox-cdc/inbox/inboxrabbit",
+		"github.com/outbox-cdc/outbox-cdc/inbox/inboxredis")
 	page, err := os.ReadFile("../docs/inbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CheckPage(string(page), ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// The consumer in docs/sqs.md compiles.
+func TestPageOfSQS(t *testing.T) {
+	c := doctest.NewChecker(t, "context", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/outbox-cdc/outbox-cdc/inbox")
+	page, err := os.ReadFile("../docs/sqs.md")
 	if err != nil {
 		t.Fatal(err)
 	}

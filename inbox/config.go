@@ -66,7 +66,7 @@ type Config struct {
 	// `outbox-cdc inbox retry` left in inbox_events. Zero means 1 s.
 	PollInterval time.Duration
 	// MaxWaiting limits the events of all instances that wait in inbox_events. At the limit Handle
-	// blocks, and further events stay in Kafka. They are counted every 5 s, so there can be a few
+	// blocks, and further events stay in the broker. They are counted every 5 s, so there can be a few
 	// more. Zero means 100,000.
 	MaxWaiting int
 

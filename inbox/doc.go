@@ -1,12 +1,12 @@
 // Package inbox processes each event once, in the order of its key, and retries events that fail.
 //
-// Kafka delivers a record at least once: after a crash, a rebalance or a replay it delivers some
+// A broker delivers a record at least once: after a crash, a rebalance or a replay it delivers some
 // records again. A consumer that writes to Postgres can ignore duplicates if it records, in the
 // transaction of the effects, which events it has processed. This package does that. It is for
 // services that use pgx; for database/sql there is [ClaimSQL].
 //
 // Create the tables with `outbox-cdc migrate up --only inbox`. Then write a handler for each event
-// type and run a [Processor] with an adapter for your Kafka client:
+// type and run a [Processor] with an adapter for your broker's client:
 //
 //	processor, err := inbox.NewProcessor(pool, inbox.Config{
 //		Consumer: "notifications",
@@ -15,7 +15,8 @@
 //	...
 //	err = inboxfranz.Run(ctx, processor, "notifications", []string{"outbox.event.order"}, kgo.SeedBrokers("kafka:9092"))
 //
-// Adapters are inboxfranz (franz-go) and inboxsarama (sarama). Package inboxprom has the Prometheus
+// Adapters are inboxfranz (franz-go) and inboxsarama (sarama) for Kafka, inboxnats for NATS JetStream,
+// inboxrabbit for RabbitMQ, and inboxredis for Redis Streams. Package inboxprom has the Prometheus
 // metrics. If you have a consumer loop of your own, [Claim] is all you need:
 //
 //	fresh, err := inbox.Claim(ctx, tx, "notifications", eventID)
@@ -36,7 +37,7 @@
 //     wait behind it. Other keys continue.
 //   - Bounded memory: one event for each running call of Handle, and Config.Workers events that are
 //     retried. Waiting events are in inbox_events. When Config.MaxWaiting events wait there, further
-//     events stay in Kafka.
+//     events stay in the broker.
 //
 // # Failed events
 //
@@ -47,7 +48,7 @@
 //
 // # How it works
 //
-// [Processor.Handle] takes an event from Kafka. In one transaction it claims the event and runs the
+// [Processor.Handle] takes an event from the broker. In one transaction it claims the event and runs the
 // handler. That is one round trip more than the handler alone. Only if the attempt fails, or if an
 // earlier event of the key waits, does Handle store the event in inbox_events. Then its offset may be
 // committed, because the table keeps the event. [Processor.Run] retries stored events.
@@ -69,6 +70,10 @@
 // So an event is claimed after all earlier events of its key, and a claim is committed with the effects.
 // A processor that has lost its partition without noticing can only repeat events for which 1 holds. Each
 // of its attempts finds the claim of another processor, or makes the claim that the other one then finds.
+//
+// Brokers other than Kafka have no partitions. Their adapters do the same for each key: they handle the
+// events of a key one after the other, in the order of the stream or queue, starting at the first one that
+// is not acknowledged or before it.
 //
 // # Why effects are committed once
 //

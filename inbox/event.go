@@ -13,19 +13,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An Event is a Kafka record of the relay. See [how a row becomes a record].
+// An Event is a record of the relay. See [how a row becomes a record].
 //
 // [how a row becomes a record]: https://github.com/outbox-cdc/outbox-cdc/blob/main/docs/record.md
 type Event struct {
 	ID      uuid.UUID // header id; identifies duplicates
 	Type    string    // header eventType; selects the handler
-	Topic   string
-	Key     []byte // the aggregate's id; events with the same topic and key stay in order. Nil: no order
-	Payload []byte // nil is a tombstone
+	Topic   string    // subject of JetStream, queue of RabbitMQ, stream of Redis
+	Key     []byte    // the aggregate's id; events with the same topic and key stay in order. Nil: no order
+	Payload []byte    // nil is a tombstone
 	Headers []Header
 
-	Partition int32
-	Offset    int64
+	Partition int32     // 0 if the broker has no partitions
+	Offset    int64     // sequence number of JetStream, delivery tag of RabbitMQ, first part of the entry's id of Redis
 	Time      time.Time // timestamp of the record: the commit time of the event
 
 	// Attempt is the number of this attempt, starting at 1. The processor sets it for the handler.

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Processor handles each event of a consumer once. Handle takes events from Kafka. Run retries the
-// events that failed. The Run function of an adapter, such as inboxsarama or inboxfranz, calls both.
+// A Processor handles each event of a consumer once. Handle takes events from a broker. Run retries the
+// events that failed. The Run function of an adapter, such as inboxfranz or inboxnats, calls both.
 type Processor struct {
 	db    DB
 	cfg   Config
@@ -55,7 +55,7 @@ func (p *Processor) Logger() *slog.Logger { return p.cfg.Logger }
 // If e has no ID, Handle sets ID and Type with Config.ParseEvent.
 //
 // Call Handle for the records of a partition one after the other, in offset order. Several goroutines
-// may call it for different partitions. It blocks while the handler runs, while the database is
+// may call it for different partitions, or, if the broker has none, for different keys. It blocks while the handler runs, while the database is
 // unavailable, and while MaxWaiting events wait.
 //
 // When ctx is done, a running handler has Grace to finish: if it does, Handle returns nil. Otherwise
