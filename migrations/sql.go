@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 )
 
 // InitialDays is the number of days after today for which Up creates a partition.
@@ -127,10 +127,10 @@ func scripts(part Part, t tableName, partitioned bool) ([]script, error) {
 		if s.version, err = strconv.ParseInt(number, 10, 64); err != nil {
 			return nil, fmt.Errorf("version of migration %s: %w", s.name, err)
 		}
-		if s.up, err = render(file, t, partitioned); err != nil {
+		if s.up, err = render(part, file, t, partitioned); err != nil {
 			return nil, err
 		}
-		if s.down, err = render(base+".down.sql", t, partitioned); err != nil {
+		if s.down, err = render(part, base+".down.sql", t, partitioned); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
@@ -138,26 +138,44 @@ func scripts(part Part, t tableName, partitioned bool) ([]script, error) {
 	return all, nil
 }
 
-// render executes the template of one file for t.
-func render(file string, t tableName, partitioned bool) (string, error) {
-	tmpl, err := template.ParseFS(embedded, file, "sql/partitions.sql")
+// ifPartitioned is text of a file for partitioned tables only.
+var ifPartitioned = regexp.MustCompile(`(?s)\{\{if partitioned\}\}(.*?)\{\{end\}\}`)
+
+// render returns the SQL of one file for t. It replaces the names in double braces. This is not a text/template: with
+// that package the linker keeps every exported method of the program, which then is a third larger.
+func render(part Part, file string, t tableName, partitioned bool) (string, error) {
+	sql, err := fs.ReadFile(embedded, file)
 	if err != nil {
-		return "", fmt.Errorf("parse %s: %w", file, err)
+		return "", err
 	}
-	var sql strings.Builder
-	err = tmpl.Execute(&sql, map[string]any{
-		"Partitioned":      partitioned,
-		"Table":            t.String(),
-		"TableLiteral":     literal(t.String()),
-		"Events":           t.sibling(name{text: eventsTable}),
-		"Default":          t.sibling(t.table.with("_default")),
-		"CreatePartitions": t.sibling(createPartitions(t.table)),
-		"InitialDays":      InitialDays,
-	})
+	partitions, err := fs.ReadFile(embedded, "sql/partitions.sql")
 	if err != nil {
-		return "", fmt.Errorf("render %s: %w", file, err)
+		return "", err
 	}
-	return sql.String(), nil
+	kept := ""
+	if partitioned {
+		kept = "$1"
+	}
+	text := strings.ReplaceAll(ifPartitioned.ReplaceAllString(string(sql), kept), "{{Partitions}}", string(partitions))
+	text = strings.NewReplacer(
+		"{{Table}}", t.String(),
+		"{{TableLiteral}}", literal(t.String()),
+		"{{Events}}", t.sibling(name{text: eventsTable}),
+		"{{Default}}", t.sibling(t.table.with("_default")),
+		"{{CreatePartitions}}", t.sibling(createPartitions(t.table)),
+		"{{InitialDays}}", strconv.Itoa(InitialDays),
+		"{{Bound}}", part.bound("day"),
+		"{{NextBound}}", part.bound("day + 1"),
+	).Replace(text)
+	return text, nil
+}
+
+// bound returns the SQL of the text of the lowest partition key of a day.
+func (p Part) bound(day string) string {
+	if p == Inbox {
+		return "lpad(to_hex((extract(epoch FROM (" + day + ")::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20)"
+	}
+	return "to_char(" + day + ", 'YYYY-MM-DD 00:00:00+00')"
 }
 
 // Print writes the SQL that Up runs on an empty database, for other migration tools, and as comments the

@@ -1,7 +1,7 @@
-CREATE FUNCTION {{.CreatePartitions}}(days integer) RETURNS SETOF text
+CREATE FUNCTION {{CreatePartitions}}(days integer) RETURNS SETOF text
 LANGUAGE plpgsql AS $function$
 DECLARE
-	root  CONSTANT regclass := {{.TableLiteral}};
+	root  CONSTANT regclass := {{TableLiteral}};
 	today CONSTANT date     := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 	day   date;
 	part  text;
@@ -18,7 +18,7 @@ BEGIN
 			EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS'
 				|| ' INCLUDING STORAGE INCLUDING COMPRESSION)', part, root);
 			EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)', root, part,
-				{{template "bound" "day"}}, {{template "bound" "day + 1"}});
+				{{Bound}}, {{NextBound}});
 			RETURN NEXT part;
 		EXCEPTION WHEN check_violation THEN
 			RAISE WARNING 'no partition of % for %: the default partition has rows of that day', root, day;
@@ -27,7 +27,7 @@ BEGIN
 END
 $function$;
 
-COMMENT ON FUNCTION {{.CreatePartitions}}(integer) IS
+COMMENT ON FUNCTION {{CreatePartitions}}(integer) IS
 	'Creates missing partitions for today and the given number of days after it, and returns their names. Call it daily.';
 
-SELECT {{.CreatePartitions}}({{.InitialDays}});
+SELECT {{CreatePartitions}}({{InitialDays}});

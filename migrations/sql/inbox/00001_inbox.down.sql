@@ -1,5 +1,3 @@
-DROP TABLE IF EXISTS {{.Events}};
-DROP TABLE IF EXISTS {{.Table}};
-{{- if .Partitioned}}
-DROP FUNCTION IF EXISTS {{.CreatePartitions}}(integer);
-{{- end}}
+DROP TABLE IF EXISTS {{Events}};
+DROP TABLE IF EXISTS {{Table}};{{if partitioned}}
+DROP FUNCTION IF EXISTS {{CreatePartitions}}(integer);{{end}}

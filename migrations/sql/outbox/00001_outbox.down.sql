@@ -1,4 +1,2 @@
-DROP TABLE IF EXISTS {{.Table}};
-{{- if .Partitioned}}
-DROP FUNCTION IF EXISTS {{.CreatePartitions}}(integer);
-{{- end}}
+DROP TABLE IF EXISTS {{Table}};{{if partitioned}}
+DROP FUNCTION IF EXISTS {{CreatePartitions}}(integer);{{end}}
