@@ -24,7 +24,8 @@ func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 		err = connectError{e.Unwrap()} // the rest of its text is ours
 	}
 	if err != nil {
-		return nil, wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
+		err = wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
+		return nil, explainPooler(cfg, err)
 	}
 	return conn, nil
 }
@@ -130,12 +131,12 @@ func sameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
 
 // Replication commands have no parameters, so names are part of the command. A slot name has
 // no character that needs quoting. A publication name may have any character but NUL.
-var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+var slotName = regexp.MustCompile(`^[a-z0-9_]+$`)
 
 // CheckNames returns an error that wraps ErrConfig if a publication or a slot cannot have such
 // a name.
 func CheckNames(publication, slot string) error {
-	if !slotName.MatchString(slot) {
+	if len(slot) > 63 || !slotName.MatchString(slot) {
 		return fmt.Errorf("%w: slot name %q: it must have 1 to 63 characters of a-z, 0-9 and _", ErrConfig, slot)
 	}
 	// Postgres truncates a longer name, and would use another publication.

@@ -46,6 +46,16 @@ var (
 	ErrConfig = errors.New("source is not configured correctly")
 )
 
+// A CredentialsError is a failure to obtain the password for a login. The server has not rejected
+// anything: what issues passwords is down, or is not set up.
+type CredentialsError struct{ Err error }
+
+// Error returns the text of Err.
+func (e *CredentialsError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *CredentialsError) Unwrap() error { return e.Err }
+
 // A RowError is a row that cannot be streamed. It is the last message of a Stream. To skip the
 // transaction of the row, advance the slot past CommitLSN: Postgres does not resend a transaction
 // whose commit record starts before the confirmed position.
@@ -109,10 +119,12 @@ func conditions() []condition {
 	return []condition{
 		{"", starting | streaming, ErrWALRemoved, "", isWALRemoved}, // with the code of the call that failed
 
-		{"55006", always, ErrSlotInUse, "", nil},       // object_in_use
-		{"55P03", always, ErrBusy, "", nil},            // lock_not_available
-		{"57014", always, ErrUnreachable, "", nil},     // query_canceled: of a stream, by pg_cancel_backend
-		{"57P04", always, ErrAccess, "", nil},          // database_dropped
+		{"55006", always, ErrSlotInUse, "", nil},   // object_in_use
+		{"55P03", always, ErrBusy, "", nil},        // lock_not_available
+		{"57014", always, ErrUnreachable, "", nil}, // query_canceled: of a stream, by pg_cancel_backend
+		{"57P04", always, ErrAccess, "", nil},      // database_dropped
+		{"08P01", connecting, ErrConfig, "", isStartupRefusal},
+		{syntaxError, querying, ErrConfig, remedyPooled, isReplicationCommand},
 		{"25006", always, ErrUnreachable, "", nil},     // read_only_sql_transaction: a standby was reached, not the primary
 		{"3D000", always, ErrAccess, "", nil},          // invalid_catalog_name: no such database
 		{"28P01", always, ErrAccess, remedyLogin, nil}, // invalid_password
@@ -235,10 +247,13 @@ func wrap(ctx context.Context, doing string, err error, at phase) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return serverError(doing, pg, at)
 	}
+	if credentials, ok := errors.AsType[*CredentialsError](err); ok {
+		return fmt.Errorf("%s: no password: %w", doing, credentials)
+	}
 	if at != connecting || isNetwork(err) {
 		return fmt.Errorf("%w: %s: %w", ErrUnreachable, doing, err)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrAccess, doing, err) // TLS, authentication
+	return fmt.Errorf("%w: %s: %w%s", ErrAccess, doing, err, certificateRemedy(err)) // TLS, authentication
 }
 
 // isNetwork reports whether the network failed, not TLS or authentication.

@@ -18,6 +18,7 @@ func TestEveryCondition(t *testing.T) {
 		code := c.code + "ZZZZZ"[:5-len(c.code)] // for a class, a code without a row of its own
 		for _, message := range []string{
 			"no", "requested WAL segment X has already been removed", `could not open file "f"`, "invalid memory alloc request size 1",
+			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`,
 		} {
 			for _, at := range []phase{connecting, querying, starting, between, inside} {
 				reported := &pgconn.PgError{Severity: "ERROR", Code: code, Message: message}

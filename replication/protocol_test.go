@@ -19,7 +19,7 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
-		s.cfg.Conn.RuntimeParams["options"] = "-c wal_sender_timeout=2s"
+		s.cfg.Conn.RuntimeParams["options"] = "-c wal_sender_timeout=5s"
 		s.insert(t, 1, 60_000) // more than the socket buffers hold, so that the server blocks inside it
 		s.insert(t, 60_001, 60_010)
 		stream, err := Open(t.Context(), s.cfg, discard())
@@ -63,7 +63,7 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 				open = 0
 			case body[25] == 'I':
 				if rows++; rows == 20_000 {
-					time.Sleep(1200 * time.Millisecond) // the server requests a reply after half of its timeout
+					time.Sleep(2700 * time.Millisecond) // the server requests a reply after half of its timeout
 				}
 			}
 		}

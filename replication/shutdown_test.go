@@ -56,7 +56,7 @@ func shutDown(t *testing.T, srv *pgserver.Server, r *reader) {
 	}
 	took := time.Since(began)
 	t.Logf("stopped within %s", took.Round(time.Millisecond))
-	if took > 2*time.Second {
+	if took > 20*time.Second { // if nothing ends the stream, it is wal_sender_timeout, a minute
 		t.Errorf("the server took %s to stop", took)
 	}
 	if err := <-closed; !errors.Is(err, ErrServerStopping) {

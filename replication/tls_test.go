@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
@@ -149,13 +150,13 @@ func certificate(t *testing.T) tls.Certificate {
 // same reason, the error names it once.
 func TestConnectErrorSaysEachReasonOnce(t *testing.T) {
 	t.Parallel()
-	port, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := serverproc.ReservePort() // nobody listens on it
 	if err != nil {
 		t.Fatal(err)
 	}
-	port.Close()
+	t.Cleanup(port.Close)
 	for dsn, reason := range map[string]string{
-		"postgres://u@" + port.Addr().String() + "/db":   "connection refused",
+		"postgres://u@" + port.Addr() + "/db":            "connection refused",
 		"postgres://u@nowhere.invalid/db?sslmode=prefer": "lookup nowhere.invalid",
 	} {
 		cfg, err := pgconn.ParseConfig(dsn)
