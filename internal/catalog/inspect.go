@@ -16,7 +16,8 @@ type State struct {
 	SystemID      string // system identifier of the cluster
 	Database      string // of the connection
 	InRecovery    bool   // the server is a standby
-	WALLevel      string
+	WALLevel      string // wal_level
+	EffectiveWAL  string // effective_wal_level, from 19 on; otherwise ""
 	Encoding      string // of the database
 
 	ReadAt time.Time     // by our clock

@@ -43,13 +43,13 @@ func readServer(ctx context.Context, conn executor) (*State, error) {
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (c State, err error) {
 		c.ReadAt = readAt
 		var idle int64
-		err = row.Scan(&c.ServerVersion, &c.SystemID, &c.Database, &c.InRecovery, &c.WALLevel, &c.Encoding,
+		err = row.Scan(&c.ServerVersion, &c.SystemID, &c.Database, &c.InRecovery, &c.WALLevel, &c.EffectiveWAL, &c.Encoding,
 			&c.WALEnd, &c.MaxSlotWALKeepSize, &idle)
 		c.IdleSlotTimeout = time.Duration(idle) * time.Second
 		return c, err
 	}, "read the server's settings", `
 		SELECT current_setting('server_version_num')::int, s.system_identifier::text, d.datname,
-			pg_catalog.pg_is_in_recovery(), current_setting('wal_level'), pg_catalog.pg_encoding_to_char(d.encoding),
+			pg_catalog.pg_is_in_recovery(), current_setting('wal_level'), COALESCE(current_setting('effective_wal_level', true), ''), pg_catalog.pg_encoding_to_char(d.encoding),
 			CASE WHEN pg_catalog.pg_is_in_recovery() THEN COALESCE(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
 				ELSE pg_catalog.pg_current_wal_lsn() END,
 			COALESCE(pg_catalog.pg_size_bytes(current_setting('max_slot_wal_keep_size', true)), -1),
@@ -90,12 +90,16 @@ func readDefinition(ctx context.Context, conn executor, version int, name string
 		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
 		FROM pg_catalog.pg_publication p WHERE pubname = $1`, name)
 	if err == nil && p != nil {
-		p.members, err = readMembers(ctx, conn, name)
+		p.members, err = readMembers(ctx, conn, version, name)
 	}
 	return p, err
 }
 
-func readMembers(ctx context.Context, conn executor, publication string) ([]member, error) {
+func readMembers(ctx context.Context, conn executor, version int, publication string) ([]member, error) {
+	added := "true"
+	if version >= 190000 {
+		added = "NOT r.prexcept" // FOR ALL TABLES EXCEPT
+	}
 	return query(ctx, conn, func(row pgx.CollectableRow) (m member, err error) {
 		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name)
 	}, "read the publication's members", `
@@ -104,7 +108,7 @@ func readMembers(ctx context.Context, conn executor, publication string) ([]memb
 		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
 		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE p.pubname = $1 ORDER BY n.nspname, c.relname`, publication)
+		WHERE p.pubname = $1 AND `+added+` ORDER BY n.nspname, c.relname`, publication)
 }
 
 // readTables returns the published tables with the columns of their Relation messages: without dropped

@@ -41,7 +41,7 @@ type SetupConfig struct {
 	// Failover makes Setup create a failover slot, which standbys synchronize, from Postgres 17 on.
 	Failover bool
 
-	// lockTimeout limits each wait for other transactions. Zero means 10 s.
+	// lockTimeout limits each wait for other transactions. Zero means [patience].
 	lockTimeout time.Duration
 }
 
@@ -163,7 +163,7 @@ type setup struct {
 }
 
 func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
-	cfg.lockTimeout = cmp.Or(cfg.lockTimeout, 10*time.Second)
+	cfg.lockTimeout = cmp.Or(cfg.lockTimeout, patience(ctx))
 	if err := replication.CheckNames(cfg.Publication, cfg.Slot); err != nil {
 		return nil, err
 	}
@@ -179,6 +179,16 @@ func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// patience returns how long to wait for other transactions: 20 s, or less if ctx ends before, so that there is time to find
+// out which transactions they are.
+func patience(ctx context.Context) time.Duration {
+	longest := 20 * time.Second
+	if end, ok := ctx.Deadline(); ok {
+		longest = min(longest, (time.Until(end) * 2 / 3).Round(100*time.Millisecond))
+	}
+	return max(longest, 100*time.Millisecond)
 }
 
 // lock takes the advisory lock. It waits at most lockTimeout.

@@ -17,7 +17,7 @@ import (
 // cfg.Slot. It also returns the State of the publication and of slot.
 //
 // To start at the current position, Postgres waits for every transaction in progress. If one does not end within
-// 10 s, the error names it. If the server has no free slot, the error wraps ErrBusy.
+// 20 s, the error names it. If the server has no free slot, the error wraps ErrBusy.
 func OpenTail(ctx context.Context, cfg replication.Config, slot string, log *slog.Logger) (*replication.Stream, *State, error) {
 	cfg = cfg.WithDefaults()
 	cfg.Slot = fmt.Sprintf("outbox_cdc_tail_%08x", rand.Uint32())

@@ -24,13 +24,19 @@ func (c *State) Verify() error {
 	return c.verifySlot()
 }
 
+// Decodes reports whether the WAL has what logical decoding needs, or has it as soon as there is a logical slot: from 19
+// on, a primary with wal_level = replica raises its level for the first slot.
+func (c *State) Decodes() bool {
+	return cmp.Or(c.EffectiveWAL, c.WALLevel) == "logical" || c.EffectiveWAL != "" && c.WALLevel == "replica" && !c.InRecovery
+}
+
 func (c *State) verifyServer() error {
 	switch {
 	case c.ServerVersion < oldestServer:
 		return fmt.Errorf("%w: the server is PostgreSQL %d.%d, and the oldest supported version is %d", replication.ErrConfig,
 			c.ServerVersion/10000, c.ServerVersion%10000, oldestServer/10000)
-	case c.WALLevel != "logical":
-		return fmt.Errorf("%w: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server", replication.ErrConfig, c.WALLevel)
+	case !c.Decodes():
+		return fmt.Errorf("%w: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server; on a managed server, see docs/clouds.md", replication.ErrConfig, c.WALLevel)
 	case c.Encoding == "SQL_ASCII":
 		return fmt.Errorf("%w: database %q has encoding SQL_ASCII, which cannot be converted to UTF8 reliably; use a database with another encoding", replication.ErrConfig, c.Database)
 	case c.InRecovery && c.ServerVersion < 160000:
