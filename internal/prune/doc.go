@@ -14,7 +14,7 @@
 //     everything that the snapshot sees.
 //  3. Wait until the slot has confirmed the mark. Logical decoding sends transactions in the order of their commit
 //     records (https://www.postgresql.org/docs/current/logicaldecoding-explanation.html), and the relay confirms a
-//     position only when Kafka has acknowledged everything before it.
+//     position only when the broker has acknowledged everything before it.
 //
 // Then every row that the snapshot sees is delivered. The transactions that delete rows use the same snapshot, so
 // Postgres hides newer rows from them. The age of a row, savepoints, prepared transactions and the writer's clock do not

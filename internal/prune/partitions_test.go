@@ -246,6 +246,24 @@ func TestOtherPartitions(t *testing.T) {
 	r.expectRows(t, 50)
 }
 
+// Partitions of another table by another type are none of prune's business, in whatever order Postgres reads the catalog.
+func TestPartitionsOfAnotherTable(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), "", true)
+	r.consume(t, r.Name)
+	r.Exec(t, `
+		CREATE TABLE invoices (id uuid) PARTITION BY RANGE (id);
+		CREATE TABLE invoices_old PARTITION OF invoices
+			FOR VALUES FROM ('01a21f73-9c00-0000-0000-000000000000') TO ('01a224a1-9c00-0000-0000-000000000000')`)
+	for _, way := range []string{"nestloop", "indexscan", "bitmapscan", "mergejoin"} { // so that it reads all of pg_class
+		r.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET enable_%s = off`, r.Name, way))
+	}
+	old := r.partition(t, 9, 1)
+	if got := r.prune(t); !slices.Equal(names(got.Dropped), []string{old}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Only the owner can drop a partition. If another object depends on it, the error of the server says so.
 func TestPartitionRefused(t *testing.T) {
 	t.Parallel()

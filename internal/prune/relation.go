@@ -102,12 +102,16 @@ func (p *pruner) readAge(ctx context.Context, r *relation) error {
 func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (err error) {
 	switch {
 	case r.byAge != "":
+		// MATERIALIZED, because Postgres may otherwise cast the bounds of the partitions of other tables, too.
 		r.partitions, err = p.parts(ctx, `
-			SELECT c.oid, format('%I.%I', n.nspname, c.relname), s.bytes::bigint, pg_size_pretty(s.bytes)
-			FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace,
-				LATERAL (SELECT COALESCE(sum(pg_total_relation_size(relid)), 0) AS bytes FROM pg_partition_tree(c.oid)) s -- no size: it has just been dropped
-			WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending AND (regexp_match(pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1]::`+
-			r.byAge+` <= $2::timestamptz::`+r.byAge+` ORDER BY c.relname`, r.oid, r.before)
+			WITH parts AS MATERIALIZED (
+				SELECT c.oid, format('%I.%I', n.nspname, c.relname) AS name, c.relname,
+					(regexp_match(pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1] AS ends
+				FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+				WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending)
+			SELECT p.oid, p.name, s.bytes::bigint, pg_size_pretty(s.bytes)
+			FROM parts p, LATERAL (SELECT COALESCE(sum(pg_total_relation_size(relid)), 0) AS bytes FROM pg_partition_tree(p.oid)) s -- no size: it has just been dropped
+			WHERE p.ends::`+r.byAge+` <= $2::timestamptz::`+r.byAge+` ORDER BY p.relname`, r.oid, r.before)
 		if err == nil {
 			r.leaves, err = p.leaves(ctx, `(SELECT partdefid FROM pg_partitioned_table WHERE partrelid = $1)`, r.oid)
 		}
