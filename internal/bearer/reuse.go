@@ -16,21 +16,15 @@ const (
 	// fresh is how long a token serves for every login, so that connections which begin
 	// together share one. One that was revoked is given up as soon.
 	fresh = time.Minute
-	// margin before the end of a token is for the way to the broker and for clocks.
+	// margin before the end of a token is for the way to the server and for clocks.
 	margin = 10 * time.Second
 )
 
-// Reuse returns a function that gets a token from source and hands it out again for a
-// minute. Where source fails otherwise than with ErrRefused, the last token serves until it
-// expires. The function may be called from any goroutine; only one asks the source, and the
-// others wait for it, until their ctx ends.
-func Reuse(source Source) func(ctx context.Context) (string, error) {
-	m := &memory{source: source, sem: make(chan struct{}, 1)}
-	return m.get
-}
+// Reuse returns the Get of a new [Memory].
+func Reuse(source Source) func(ctx context.Context) (string, error) { return NewMemory(source).Get }
 
-// A memory has the last token.
-type memory struct {
+// A Memory has the last token of a [Source]. Its methods may be called from any goroutine.
+type Memory struct {
 	source Source
 	sem    chan struct{} // holds a token while one looks: a mutex that a context ends
 
@@ -39,7 +33,13 @@ type memory struct {
 	expires time.Time // zero: not known
 }
 
-func (m *memory) get(ctx context.Context) (string, error) {
+// NewMemory returns an empty Memory.
+func NewMemory(source Source) *Memory { return &Memory{source: source, sem: make(chan struct{}, 1)} }
+
+// Get gets a token from the source and hands it out again for a minute. If the source fails otherwise than with
+// ErrRefused, the last token serves until it expires. Only one goroutine asks the source, and the others wait for it,
+// until their ctx ends.
+func (m *Memory) Get(ctx context.Context) (string, error) {
 	select {
 	case m.sem <- struct{}{}:
 	case <-ctx.Done():
@@ -60,4 +60,15 @@ func (m *memory) get(ctx context.Context) (string, error) {
 	}
 	m.token, m.got, m.expires = token, now, expires
 	return token, nil
+}
+
+// Forget drops the token, so that the next Get asks the source: a server has rejected it. It does not wait: if another
+// goroutine is in Get, a new token comes anyway, or a fresh one stays.
+func (m *Memory) Forget() {
+	select {
+	case m.sem <- struct{}{}:
+		m.token = ""
+		<-m.sem
+	default:
+	}
 }

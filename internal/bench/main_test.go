@@ -142,7 +142,7 @@ func TestOwnServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, _, err := s.load(own, t.Output())
+	on, _, err := s.load(t.Context(), own, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 			err = command.Failed(stopping)
 		}
 	}()
-	on, log, err := s.load(own, stderr)
+	on, log, err := s.load(ctx, own, stderr)
 	if err != nil {
 		return s.misconfigured(err)
 	}
@@ -64,12 +64,12 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 }
 
 // load reads the configuration. Servers that we have started replace those of the user.
-func (s *settings) load(own *servers, stderr io.Writer) (*site, *slog.Logger, error) {
+func (s *settings) load(ctx context.Context, own *servers, stderr io.Writer) (*site, *slog.Logger, error) {
 	cfg, err := s.config.Load(s.environ, own.settings()...)
 	if err != nil {
 		return nil, nil, err
 	}
-	on, err := newSite(cfg, s.environ)
+	on, err := newSite(ctx, cfg, s.environ)
 	if err != nil {
 		return nil, nil, err
 	}

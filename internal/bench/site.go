@@ -23,7 +23,7 @@ type site struct {
 	environ           []string // of the relay
 }
 
-func newSite(cfg *config.Config, environ []string) (*site, error) {
+func newSite(ctx context.Context, cfg *config.Config, environ []string) (*site, error) {
 	pg, err := cfg.Postgres()
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func newSite(cfg *config.Config, environ []string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	conninfo, libpq, err := cfg.Libpq()
+	conninfo, libpq, err := cfg.Libpq(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ func (c *Config) check() error {
 		_, err := c.Postgres()
 		add(err)
 	}
+	add(c.checkPassword())
 	add(c.checkRoute())
 	if c.PositionTopic == c.DeadLetterTopic {
 		add(c.invalid("position_topic", "must not be the same topic as dead_letter_topic"))

@@ -38,17 +38,21 @@ type Config struct {
 
 // Source is the Postgres database that the relay reads.
 type Source struct {
-	DSN          Secret // of dsn or dsn_file, whichever is effective
-	DSNFile      string
-	Publication  string
-	Slot         string
-	Create       bool
-	CreateSlot   bool
-	InitialCopy  bool
-	SlotFailover bool
-	OnSlotLoss   string
-	Lease        time.Duration
-	WaitForSlot  bool
+	DSN              Secret // of dsn or dsn_file, whichever is effective
+	DSNFile          string
+	PasswordCommand  []string // program and arguments
+	PasswordTimeout  time.Duration
+	PasswordLifetime time.Duration
+	RDSIAMRegion     string
+	Publication      string
+	Slot             string
+	Create           bool
+	CreateSlot       bool
+	InitialCopy      bool
+	SlotFailover     bool
+	OnSlotLoss       string
+	Lease            time.Duration
+	WaitForSlot      bool
 }
 
 // Outbox describes how rows become records.

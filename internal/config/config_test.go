@@ -61,6 +61,7 @@ func TestEveryKind(t *testing.T) {
 		Name: "orders",
 		Source: Source{
 			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, OnSlotLoss: "stop", WaitForSlot: true, Lease: 8 * time.Second,
+			PasswordTimeout: 10 * time.Second, PasswordLifetime: 5 * time.Minute,
 		},
 		Outbox: Outbox{
 			Tables:  []string{"a", "b"},
@@ -194,7 +195,7 @@ func TestProblems(t *testing.T) {
 				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
 			want: []string{
 				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
-				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, create_slot, initial_copy, slot_failover, lease, on_slot_loss, wait_for_slot",
+				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, password_command, password_timeout, password_lifetime, rds_iam_region, publication, slot, create, create_slot, initial_copy, slot_failover, lease, on_slot_loss, wait_for_slot",
 				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
 				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",

@@ -99,6 +99,22 @@ var sourceKeys = []key{
 	},
 	{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File with the connection string. The relay reads user and password again for each connection."},
 	{
+		path: "source.password_command", kind: list, pattern: `^[^\x00]+$`, rule: "a word of the command", example: "[gcloud, sql, generate-login-token]",
+		doc: "Program and arguments that print the password or a token on one line, for logins whose password expires. It replaces the password of `source.dsn`. See [clouds.md](clouds.md#passwords-that-expire).",
+	},
+	{
+		path: "source.password_timeout", kind: duration, def: 10 * time.Second,
+		doc: "Time limit of `password_command`. Every login may take so much longer than `connect_timeout`.",
+	},
+	{
+		path: "source.password_lifetime", kind: duration, def: 5 * time.Minute,
+		doc: "How long a printed password is valid at least. Logins within a minute share one. If the command fails, the last one serves until then.",
+	},
+	{
+		path: "source.rds_iam_region", kind: text, pattern: `^[a-z0-9-]+$`, rule: "the name of a region", example: "eu-central-1",
+		doc: "AWS region of the database: log in with IAM database authentication of Amazon RDS or Aurora. The relay signs a token for the logins. See [clouds.md](clouds.md#iam-authentication-on-rds-and-aurora).",
+	},
+	{
 		path: "source.publication", kind: text, def: DefaultPublication, flag: "publication", usage: "`name` of the publication", example: "shop_outbox",
 		pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication that contains the outbox tables.",
 	},

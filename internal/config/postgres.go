@@ -29,7 +29,8 @@ const connectTimeout = 10 * time.Second
 // the service file they mean verify-full. For loopback addresses and Unix sockets the default is libpq's, prefer.
 //
 // User, password, client certificate and CA certificates are read again for each connection. If that fails, the
-// connection fails.
+// connection fails. A password that expires is obtained for each connection too, after the TLS handshake; if that fails,
+// the error is a [*replication.CredentialsError].
 func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	if !c.namesSource() {
 		return nil, missing("source.dsn")
@@ -38,6 +39,9 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, c.invalid("source.dsn", "%v", err)
 	}
+	if err := c.checkIAM(&pg.Config); err != nil {
+		return nil, err
+	}
 	pg.ConnectTimeout = cmp.Or(pg.ConnectTimeout, connectTimeout)
 	c.rereadSource(&pg.Config)
 	return pg, nil
@@ -45,13 +49,18 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 
 // Libpq returns the connection settings of [Config.Postgres] for Postgres' own programs: a connection string, which
 // other users of the machine may see, and secret environment variables. The string has only parameters that are known to
-// be harmless. sslpassword has no variable, so an encrypted key cannot be used.
+// be harmless. A password that expires is obtained once. sslpassword has no variable, so an encrypted key cannot be used.
 //
 // The variables: https://www.postgresql.org/docs/current/libpq-envars.html
-func (c *Config) Libpq() (conninfo string, environ []string, err error) {
+func (c *Config) Libpq(ctx context.Context) (conninfo string, environ []string, err error) {
 	pg, err := c.Postgres()
 	if err != nil {
 		return "", nil, err
+	}
+	if password := c.expiringPassword(&pg.Config); password != nil {
+		if pg.Password, err = password(ctx, pg.User); err != nil {
+			return "", nil, err
+		}
 	}
 	if pg.Password != "" {
 		environ = append(environ, "PGPASSWORD="+pg.Password)
@@ -92,10 +101,15 @@ func (c *Config) rereadSource(pg *pgconn.Config) {
 		}
 		return &fresh.Config, nil
 	}
-	pg.AfterNetConnect = func(_ context.Context, connection *pgconn.Config, conn net.Conn) (net.Conn, error) {
+	password := c.expiringPassword(pg)
+	pg.AfterNetConnect = func(ctx context.Context, connection *pgconn.Config, conn net.Conn) (net.Conn, error) {
 		fresh, err := now()
-		if err == nil {
-			connection.User, connection.Password = fresh.User, fresh.Password
+		if err != nil {
+			return conn, err
+		}
+		connection.User, connection.Password = fresh.User, fresh.Password
+		if password != nil {
+			connection.Password, err = password(ctx, fresh.User)
 		}
 		return conn, err
 	}

@@ -157,7 +157,7 @@ func TestLibpq(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conninfo, environ, err := cfg.Libpq()
+		conninfo, environ, err := cfg.Libpq(t.Context())
 		if err != nil || conninfo != tt.conninfo {
 			t.Errorf("%s becomes %s, %v", tt.dsn, conninfo, err)
 		}
@@ -170,7 +170,7 @@ func TestLibpq(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, environ, err := cfg.Libpq(); err != nil || len(environ) > 0 {
+	if _, environ, err := cfg.Libpq(t.Context()); err != nil || len(environ) > 0 {
 		t.Errorf("%v, %v goes before PGSSLMODE", environ, err)
 	}
 }

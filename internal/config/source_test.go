@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
@@ -221,6 +223,30 @@ func TestSourceTLS(t *testing.T) {
 				t.Errorf("the server heard %v", logins)
 			}
 		})
+	}
+}
+
+// TestCertificateErrors: the error of a connection names the root certificate that is missing, and the key to set.
+func TestCertificateErrors(t *testing.T) {
+	cleanEnviron(t)
+	soon := time.Now().Add(time.Hour)
+	authority := certtest.New()
+	trusted, other := file(t, "ca.pem", authority.PEM()), file(t, "other.pem", certtest.New().PEM())
+	const missing = `; the trusted root certificates do not contain "CN=certtest", which issued it: set sslrootcert in source.dsn`
+	for _, tt := range []struct{ dsn, name, says string }{
+		{"", "db", missing},
+		{"sslrootcert=system", "db", missing},
+		{"sslrootcert=" + other, "db", missing},
+		{"sslmode=verify-ca sslrootcert=" + other, "db", missing},
+		{"sslrootcert=" + trusted, "elsewhere", "valid for elsewhere, not db; connect by a name of the certificate"},
+		{"sslrootcert=" + trusted, "192.0.2.1", "; the certificate names no host: set sslmode=verify-ca"},
+	} {
+		s := startServer(t, "", &tls.Config{Certificates: []tls.Certificate{authority.Issue(soon, tt.name).TLS}})
+		pg := s.source(t, "source.dsn", "host=db user=cdc "+tt.dsn)
+		_, err := replication.Connect(t.Context(), &pg.Config)
+		if !errors.Is(err, replication.ErrAccess) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%q: error = %v, want %q", tt.dsn, err, tt.says)
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ const (
 	never   patience = iota // no retry: only a person can fix it
 	briefly                 // for StartupTimeout, because a change may be in progress (a rotated password); no retry at the first contact
 	outage                  // for ever, because it is transient; at the first contact for StartupTimeout
+	later                   // for ever, but no retry at the first contact
 	standby                 // for ever: another relay has the slot
 )
 
@@ -121,6 +122,7 @@ var faults = []fault{
 	{is(replication.ErrWALRemoved), ExitSlotLost, briefly, ""},
 	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
 	{is(replication.ErrAccess), ExitSource, briefly, ""},
+	{as[*replication.CredentialsError], ExitSource, later, ""},
 	{as[*advisory.HeldError], ExitUnexpected, outage, adviseHeld},
 	{is(replication.ErrBusy), ExitSource, outage, ""},
 	{is(replication.ErrServerStopping), ExitSource, outage, ""},

@@ -71,6 +71,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"no slot":               {replication.ErrSlotMissing, 11, never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, never, ""},
 		"missing WAL":           {replication.ErrWALRemoved, 11, briefly, ""},
+		"no password":           {&replication.CredentialsError{Err: errors.New("no token")}, 10, later, ""},
 		"setting":               {replication.ErrConfig, 10, never, ""},
 		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},

@@ -121,6 +121,8 @@ func (r *retry) allows(p patience, waited time.Duration) bool {
 		return !r.strict || waited < r.limit
 	case briefly:
 		return !r.strict && waited < r.limit
+	case later:
+		return !r.strict
 	case never:
 	}
 	return false
