@@ -38,6 +38,10 @@ type Position struct {
 	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first claim after that.
 	Refill *Refill
 
+	// KeysParked says that the relay has stored parked keys beside the record. If they are missing, the store has lost
+	// them. Programs that do not know the member do not start if they find the keys.
+	KeysParked bool
+
 	// Term grows whenever a relay does not start at the previous record: the first time, after a
 	// promotion, and after an accepted gap. [NewestPosition] ignores late records of an earlier term.
 	Term int64
@@ -78,6 +82,7 @@ type positionJSON struct {
 	Slot      string         `json:"slot"`
 	EndLSN    string         `json:"end_lsn"`
 	Copying   bool           `json:"copying,omitempty"`
+	Parked    bool           `json:"keys_parked,omitempty"`
 	Term      int64          `json:"term,omitempty"`
 	Open      *openJSON      `json:"open,omitempty"`
 	Refill    *refillJSON    `json:"refill,omitempty"`
@@ -104,7 +109,7 @@ type snapshotJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Copying: p.Copying, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Copying: p.Copying, Parked: p.KeysParked, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
 		Claim: p.Claim, Writer: p.Writer, Identity: p.Identity, Refill: p.Refill.toJSON(),
 	}
 	if p.Refill != nil {
@@ -138,7 +143,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, Term: v.Term, WrittenAt: v.WrittenAt,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, KeysParked: v.Parked, Term: v.Term, WrittenAt: v.WrittenAt,
 		Claim: v.Claim, Writer: v.Writer, Identity: v.Identity,
 	}
 	if err := read.validate(v.Version); err != nil {

@@ -38,6 +38,14 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if diff := cmp.Diff(recorded(), back); diff != "" {
 		t.Errorf("read back (-written +read):\n%s", diff)
 	}
+	parked := recorded()
+	parked.KeysParked = true
+	if data, err = json.Marshal(parked); err != nil || !strings.Contains(string(data), `"keys_parked":true`) {
+		t.Errorf("%s, %v", data, err)
+	}
+	if err := json.Unmarshal(data, &back); err != nil || !back.KeysParked {
+		t.Errorf("%+v, %v", back, err)
+	}
 }
 
 // Position records of versions 1 and 2 have no claim. In version 2 an initial copy may be in progress.

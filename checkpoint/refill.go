@@ -56,13 +56,13 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Posit
 	if p.Refill != nil {
 		lost = p.Refill.Lost
 	}
-	lost.Claim, lost.Writer, lost.Identity, lost.Open = 0, "", nil, Prefix{}
+	lost.Claim, lost.Writer, lost.Identity, lost.Open, lost.KeysParked = 0, "", nil, Prefix{}, false
 	if !ValidSnapshot(until) {
 		until = ""
 	}
 	return Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
-		Term: p.Term + 1, Refill: &Refill{lost, start, until},
+		Term: p.Term + 1, Refill: &Refill{lost, start, until}, KeysParked: p.KeysParked,
 	}
 }
 

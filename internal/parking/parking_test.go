@@ -21,7 +21,7 @@ func key(k string) Key { return Key{"orders", k} }
 // those of other keys and topics, do not.
 func TestFollow(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(3, 1, nil, checkpoint.Position{})
+	s.StartTenure(checkpoint.Position{Claim: 3}, checkpoint.Position{Term: 1, SystemID: "7"}, nil)
 	if !s.Empty() {
 		t.Error("a new set has keys")
 	}
@@ -77,7 +77,7 @@ func TestFullSet(t *testing.T) {
 // What is stored is read again. A value under the key of another writer is rejected.
 func TestRecord(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(3, 1, nil, checkpoint.Position{})
+	s.StartTenure(checkpoint.Position{Claim: 3}, checkpoint.Position{Term: 1, SystemID: "7"}, nil)
 	s.Park(key("a\x00\xff"), "bad", 10, Row{100, 2})
 	s.Park(key("b"), strings.Repeat("long", 100), 11, Row{101, 0})
 	id := s.List()[0].ID
@@ -130,7 +130,7 @@ func TestRecord(t *testing.T) {
 // A tenure keeps the keys whose first bad record it does not read again.
 func TestStartTenure(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(3, 1, nil, checkpoint.Position{})
+	s.StartTenure(checkpoint.Position{Claim: 3}, checkpoint.Position{Term: 1, SystemID: "7"}, nil)
 	s.Park(key("before"), "bad", 1, Row{100, 0})
 	s.Park(key("open, before"), "bad", 2, Row{200, 4})
 	s.Park(key("open, after"), "bad", 3, Row{200, 5})
@@ -148,7 +148,8 @@ func TestStartTenure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := NewSet(10)
-			next.StartTenure(4, 2, &rec, tc.start)
+			tc.start.Claim = 4
+			next.StartTenure(tc.start, checkpoint.Position{Term: 2}, &rec)
 			var got []string
 			for _, p := range next.List() {
 				got = append(got, p.Key.Key)

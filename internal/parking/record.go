@@ -21,10 +21,19 @@ const version = 5
 
 // A Record is the stored form of a Set.
 type Record struct {
-	Claim    int64 // of the relay that has stored it
+	Claim int64 // of the relay that has stored it
+
+	// SystemID is the server's. Dead letters of claims before ServerClaim are of rows of an earlier server. Earlier
+	// programs store neither.
+	SystemID    string
+	ServerClaim int64
+
 	Parkings []Parking
 	Results  []Result
 }
+
+// HasKeys reports whether r has parked keys. It may be nil.
+func (r *Record) HasKeys() bool { return r != nil && len(r.Parkings) > 0 }
 
 // A Request asks the relay to release a key.
 type Request struct {
@@ -55,6 +64,8 @@ type valueJSON struct {
 type setJSON struct {
 	Claim   int64        `json:"claim"`
 	Writer  string       `json:"writer"`
+	System  string       `json:"system_id,omitempty"`
+	Server  int64        `json:"server_claim,omitempty"`
 	Keys    []keyJSON    `json:"keys"`
 	Results []resultJSON `json:"results,omitempty"`
 }
@@ -110,8 +121,8 @@ func Writer(position string) string {
 }
 
 // Marshal returns the value to store under Writer(position).
-func (r Record) Marshal(position string) ([]byte, error) {
-	set := &setJSON{Claim: r.Claim, Writer: position, Keys: make([]keyJSON, 0, len(r.Parkings))}
+func (r *Record) Marshal(position string) ([]byte, error) {
+	set := &setJSON{Claim: r.Claim, Writer: position, System: r.SystemID, Server: r.ServerClaim, Keys: make([]keyJSON, 0, len(r.Parkings))}
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
@@ -173,7 +184,7 @@ func (j *setJSON) parse(writer string) (*Record, error) {
 	if writer == "" || Writer(j.Writer) != writer || j.Claim <= 0 {
 		return nil, errors.New("a set of parked keys whose key is that of another writer")
 	}
-	r := &Record{Claim: j.Claim}
+	r := &Record{Claim: j.Claim, SystemID: j.System, ServerClaim: j.Server}
 	for _, k := range j.Keys {
 		lsn, err := pglogrepl.ParseLSN(k.LSN)
 		bad, badErr := pglogrepl.ParseLSN(k.BadLSN)

@@ -42,6 +42,11 @@ type Row struct {
 // String names the transaction and the row.
 func (r Row) String() string { return fmt.Sprintf("transaction %s, row %d", r.LSN, r.Index) }
 
+// Before reports whether a position of the same term is after the row. A relay that starts there does not read the row again.
+func (r Row) Before(start checkpoint.Position) bool {
+	return r.LSN < start.EndLSN || r.LSN == start.Open.CommitLSN && int64(r.Index) < start.Open.Rows
+}
+
 // A Parking is a parked key.
 type Parking struct {
 	ID string // UUID
@@ -106,12 +111,19 @@ type Set struct {
 	size    int // of the record
 	claim   int64
 	term    int64
+	server  server
 	version uint64 // grows with each change that must be stored
 	stored  uint64 // version that is stored
 	counted bool   // Records has changed since the set was stored
 	results []Result
 	total   uint64 // dead letters of parked keys since the start of the process
 	refused bool   // Park has found the set full
+}
+
+// A server is the Postgres cluster that has the rows of the tenure.
+type server struct {
+	system string // its system identifier; empty: unknown
+	claim  int64  // the first claim known to be of it; 0: unknown
 }
 
 // NewSet returns an empty set of at most limit keys.
@@ -121,19 +133,24 @@ func NewSet(limit int) *Set {
 	return s
 }
 
-// StartTenure replaces the set by the stored one, rec, for a tenure with a claim. rec may be nil. start is the
-// position record at which the tenure starts, and term the term that it begins.
+// StartTenure replaces the set by the stored one, rec, for a tenure. rec may be nil. start is the position record at
+// which the tenure starts, with its claim, and next the first one that it writes.
 //
 // StartTenure drops keys whose first bad record is after start: the relay reads that row again and decides again,
 // also about the records before it that were in flight. So every record of a key that stays parked comes after
 // the first bad one.
-func (s *Set) StartTenure(claim, term int64, rec *Record, start checkpoint.Position) {
+func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.keys)
-	s.size, s.claim, s.term, s.results, s.counted, s.refused = 0, claim, term, nil, false, false
+	s.size, s.claim, s.term, s.results, s.counted, s.refused = 0, start.Claim, next.Term, nil, false, false
+	s.server = server{system: next.SystemID}
 	s.stored = s.version
 	if rec != nil {
+		s.server.claim = rec.ServerClaim
+		if earlier := cmp.Or(rec.SystemID, start.SystemID); earlier != next.SystemID {
+			s.server.claim = start.Claim
+		}
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
 				p.first = 0
@@ -152,8 +169,7 @@ func (p *Parking) confirmedBy(start checkpoint.Position) bool {
 	if start.Refill != nil && start.Refill.Lost.Term == p.Term {
 		start = start.Refill.Lost
 	}
-	return p.Term != start.Term || p.First.LSN < start.EndLSN ||
-		p.First.LSN == start.Open.CommitLSN && int64(p.First.Index) < start.Open.Rows
+	return p.Term != start.Term || p.First.Before(start)
 }
 
 // Empty reports whether no key is parked. It does not block.
@@ -242,6 +258,14 @@ func (s *Set) Claim() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claim
+}
+
+// OfEarlierServer reports whether the dead letter at a place is of a row of another server, from before a move to
+// the current one. The tenure and later ones do not read that row, and its LSN says nothing about the current WAL.
+func (s *Set) OfEarlierServer(p encode.Place) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return p.Claim < s.server.claim
 }
 
 // List returns the parked keys, the longest parked first.
@@ -372,7 +396,7 @@ func (s *Set) Record(without string) (rec Record, version uint64) {
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
 	s.counted = false
-	return Record{Claim: s.claim, Parkings: all, Results: slices.Clone(s.results)}, s.version
+	return Record{Claim: s.claim, SystemID: s.server.system, ServerClaim: s.server.claim, Parkings: all, Results: slices.Clone(s.results)}, s.version
 }
 
 // Stored notes that the record of a version is stored.

@@ -201,6 +201,7 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *storeState, s ch
 	if found.position != nil {
 		p = *found.position
 	}
+	p.KeysParked = found.parked.record.HasKeys() || w.parked.record.HasKeys() // the tenure may remove an empty set
 	w.writer = uuid.NewString()
 	w.tried = max(w.tried, found.highest()) + 1
 	p.Claim, p.Writer, p.Identity = w.tried, w.writer, identity

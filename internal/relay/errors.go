@@ -95,6 +95,7 @@ var faults = []fault{
 	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
 	{is(errKeysParked), ExitContinuity, never, adviseParked},
+	{is(errParkedLost), ExitContinuity, never, adviseParkedLost},
 	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy},
 	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill},
 	{is(catalog.ErrRefill), ExitContinuity, never, ""},
@@ -158,6 +159,10 @@ const (
 		"then does not send the rows from before the slot."
 	adviseParked = "Start the relay with on_bad_record: park, and release the keys: outbox-cdc dead-letter list shows them. Later records of\n" +
 		"these keys would otherwise overtake the parked ones."
+	adviseParkedLost = "Somebody has deleted the position topic, or the relay's name has changed. If it has, set the old name. If all keys were\n" +
+		"released, or if the records are of another relay with a slot of the same name in another database, run once with\n" +
+		"--accept-gap. Otherwise first send the parked records, in order, while the relay is stopped:\n" +
+		"outbox-cdc dead-letter resend --all --again"
 	adviseRefill = "Continue it: outbox-cdc recover, with the same configuration. To continue without the rest of the rows, run once with --accept-gap."
 	adviseServer = "Check source.dsn, and that the server listens there."
 	adviseHeld   = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +

@@ -88,6 +88,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"aborted":               {sink.ErrAborted, 20, outage, ""},
 		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
 		"keys are parked":       {errKeysParked, 15, never, "on_bad_record: park"},
+		"parked keys are lost":  {errParkedLost, 15, never, "--accept-gap"},
 		"refill not finished":   {errRefillUnfinished, 15, never, "outbox-cdc recover"},
 		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, never, ""},
 		"nothing lost":          {ErrNothingLost, 0, never, ""},

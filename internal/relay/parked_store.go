@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -31,7 +32,13 @@ type parkedStore struct {
 	replace []string        // writers to remove when the set is stored: sets of earlier claims, requests without a key
 
 	mu     sync.Mutex
-	parsed map[string]parsedValue // by place, so that a large set is not parsed again at each read
+	parsed map[valueID]parsedValue // so that a large set is not parsed again at each read
+}
+
+// A valueID identifies a stored value. Its place is not enough: a topic that was re-created has other values there.
+type valueID struct {
+	place, writer string
+	sum           [sha256.Size]byte
 }
 
 // A parsedValue is the result of [parking.Parse].
@@ -42,7 +49,7 @@ type parsedValue struct {
 }
 
 func newParkedStore() *parkedStore {
-	return &parkedStore{storing: make(chan struct{}, 1), parsed: make(map[string]parsedValue)}
+	return &parkedStore{storing: make(chan struct{}, 1), parsed: make(map[valueID]parsedValue)}
 }
 
 // take moves what is about parked keys from values to found, and returns the other values. An error is about a
@@ -50,10 +57,11 @@ func newParkedStore() *parkedStore {
 func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sink.StoredValue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parsed := make(map[string]parsedValue, len(s.parsed))
+	parsed := make(map[valueID]parsedValue, len(s.parsed))
 	var others []sink.StoredValue
 	for _, v := range values {
-		p, known := s.parsed[v.Place]
+		id := valueID{v.Place, v.Writer, sha256.Sum256(v.Value)}
+		p, known := s.parsed[id]
 		if !known {
 			p.value, p.ok, p.err = parking.Parse(v.Writer, v.Value)
 		}
@@ -61,7 +69,7 @@ func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sin
 			others = append(others, v)
 			continue
 		}
-		parsed[v.Place] = p
+		parsed[id] = p
 		switch {
 		case errors.Is(p.err, checkpoint.ErrLaterVersion):
 			return nil, fmt.Errorf("%s: %w", v.Place, p.err)
@@ -86,7 +94,7 @@ func (s *parkedStore) claim(found *parkedState) {
 		s.record = found.record
 	}
 	s.replace = found.writers
-	if s.record != nil && len(s.record.Parkings) == 0 {
+	if !s.record.HasKeys() {
 		s.record = nil
 	}
 	if s.record == nil {
@@ -96,16 +104,16 @@ func (s *parkedStore) claim(found *parkedState) {
 	}
 }
 
-// startTenure sets the set for a tenure that starts at a position record under its claim, and begins a term.
-func (s *parkedStore) startTenure(start checkpoint.Position, term int64) {
+// startTenure sets the set for a tenure: see [parking.Set.StartTenure].
+func (s *parkedStore) startTenure(start, next checkpoint.Position) {
 	if s.set != nil {
-		s.set.StartTenure(start.Claim, term, s.record, start)
+		s.set.StartTenure(start, next, s.record)
 	}
 }
 
 // checkParked returns errKeysParked if found has parked keys and the relay parks none.
 func (r *Relay) checkParked(found *storeState) error {
-	if rec := found.parked.record; r.positions.parked.set == nil && rec != nil && len(rec.Parkings) > 0 {
+	if rec := found.parked.record; r.positions.parked.set == nil && rec.HasKeys() {
 		return fmt.Errorf("%w: %d keys, such as one of topic %s", errKeysParked, len(rec.Parkings), rec.Parkings[0].Topic)
 	}
 	return nil
@@ -145,6 +153,16 @@ func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 	}
 	s.replace = nil
 	return nil
+}
+
+// restoreParked stores the set, which the position topic has lost or not had yet.
+func (w *positionWriter) restoreParked(ctx context.Context) error {
+	unlock, err := w.lockParked(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return w.writeParked(ctx, "")
 }
 
 // writeParked stores the set without the parking with the id without. w.parked is locked.

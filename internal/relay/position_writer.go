@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -44,7 +45,7 @@ const PositionTopic = "outbox-cdc.positions"
 // Without a store the record is kept in memory.
 //
 // A positionWriter outlives tenures. While run runs, other goroutines may only call readStore,
-// canContinue, confirmedPosition, keepSnapshot, markCopied and waitingSince.
+// canContinue, confirmedPosition, covers, keepSnapshot, markCopied and waitingSince.
 type positionWriter struct {
 	log       *slog.Logger
 	store     sink.PositionStore // nil: the record is kept in memory only
@@ -120,7 +121,7 @@ func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error
 
 // announceCopy writes a record that an initial copy is pending. It is called before the slot is created.
 func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string) error {
-	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: w.stored.Term + 1}
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: w.stored.Term + 1, KeysParked: w.stored.KeysParked}
 	if err := w.storeRecord(ctx, p); err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 		}
 		signal(w.wake)
 	}
-	w.parked.startTenure(w.stored, w.next.Term)
+	w.parked.startTenure(w.stored, w.next)
 }
 
 // resumable returns how many rows of the transaction at commitLSN a new record would contain as
@@ -222,6 +223,14 @@ func (w *positionWriter) confirmedPosition() pglogrepl.LSN {
 		signal(w.wake)
 	}
 	return min(confirmed, reportable) // confirmed may be 0, for the slot's own position
+}
+
+// covers reports whether a relay that starts at the stored record does not read a row again. It may be called from
+// any goroutine.
+func (w *positionWriter) covers(row parking.Row) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state == recordCurrent && row.Before(w.stored)
 }
 
 // run writes a record each time it is woken. It returns nil when ctx ends, errForeignClaim if another
@@ -305,6 +314,7 @@ func (w *positionWriter) recordAt(snapshot *checkpoint.Snapshot, confirmed pglog
 		p = p.EndRefill()
 	}
 	p.Copying = p.Copying && !copied
+	p.KeysParked = !w.parked.set.Empty() // the caller has read confirmed before
 	if snapshot != nil {
 		p = p.WithSnapshot(*snapshot)
 	}

@@ -14,9 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -148,6 +150,22 @@ func write(t *testing.T, w *positionWriter) {
 	}
 }
 
+// runWriter runs w. stop ends that and waits for it.
+func runWriter(t *testing.T, w *positionWriter) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup // waited for by stop
+	running.Go(func() {
+		if err := w.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // The relay confirms a position to Postgres only after Kafka has acknowledged the position record. A call of
 // confirmedPosition triggers the next write.
 func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
@@ -155,13 +173,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		store := &scriptedStore{}
 		w, tracker := startedWriter(t, store, server(100))
 		store.allow = make(chan error)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() {
-			if err := w.run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		stop := runWriter(t, w)
 		want := func(lsn pglogrepl.LSN) {
 			t.Helper()
 			synctest.Wait()
@@ -189,7 +201,6 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		store.allow <- nil
 		want(400)
 		stop()
-		running.Wait()
 	})
 }
 
@@ -838,6 +849,82 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// The position topic is deleted under a relay with parked keys, and the relay is killed after it has written its position
+// again and before it has stored the keys again. The next relay stops, also if it parks no keys.
+func TestParkedKeysLostWithoutThePosition(t *testing.T) {
+	newWriter := func(store sink.PositionStore, acceptGap bool) *positionWriter {
+		w := newTestWriter(store, acceptGap)
+		w.parked.set = parking.NewSet(1)
+		return w
+	}
+	store := &scriptedStore{}
+	active := newWriter(store, false)
+	claimed(t, active, server(100))
+	tracker := startTracker(t, active, server(100))
+	letter, _ := active.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 150})
+	deliver(tracker, 200)
+	write(t, active)
+	check := func(w *positionWriter, want error) {
+		t.Helper()
+		found, err := w.readStore(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Relay{positions: w}).checkParkedLost(t.Context(), found); !errors.Is(err, want) {
+			t.Errorf("checkParkedLost returns %v, want %v", err, want)
+		}
+	}
+	check(newWriter(store, false), nil)
+	store.values = nil
+	deliver(tracker, 300)
+	write(t, active)
+	check(active, nil)
+	check(newWriter(store, false), errParkedLost)
+	check(newTestWriter(store, false), errParkedLost)
+	accepted := newWriter(&scriptedStore{values: slices.Clone(store.values)}, true)
+	check(accepted, nil)
+	claimed(t, accepted, server(300))
+	startTracker(t, accepted, server(300))
+	check(accepted, nil)
+
+	// The keys are stored again, and then released. The next relay removes the empty set.
+	if err := active.restoreParked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(newWriter(store, false), nil)
+	if err := active.unparkKey(t.Context(), letter.Parking); err != nil {
+		t.Fatal(err)
+	}
+	check(newWriter(store, false), nil)
+	next := newWriter(store, false)
+	claimed(t, next, server(300))
+	startTracker(t, next, server(300))
+	if err := next.storeParked(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	check(newWriter(store, false), nil)
+}
+
+// A topic that was re-created may have another value at the same place. It is not taken for the earlier one.
+func TestParkedStoreParsesAnotherValueAtAPlace(t *testing.T) {
+	s := newParkedStore()
+	for claim := range int64(3) {
+		rec := parking.Record{Claim: claim + 1}
+		writer := uuid.NewString()
+		value, err := rec.Marshal(writer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found parkedState
+		if _, err := s.take([]sink.StoredValue{{Place: "positions/0:7", Writer: parking.Writer(writer), Value: value}}, &found); err != nil {
+			t.Fatal(err)
+		}
+		if found.record == nil || found.record.Claim != rec.Claim || found.writers[0] != parking.Writer(writer) {
+			t.Errorf("found %+v, want claim %d", found.record, rec.Claim)
 		}
 	}
 }

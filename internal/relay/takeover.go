@@ -75,6 +75,9 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if err := r.checkParked(found); err != nil {
 		return err
 	}
+	if err := r.checkParkedLost(ctx, found); err != nil {
+		return err
+	}
 	if err := r.positions.checkGap(found, server); err != nil {
 		return err
 	}
