@@ -107,7 +107,7 @@ func (r *releaseRun) finish(ctx context.Context) error {
 }
 
 // sendRound sends the dead letters of every record that has a number by now. So none of them is missed: a record
-// of the key that Kafka rejects late gets a place before later ones.
+// of the key that the broker rejects late gets a place before later ones.
 func (r *releaseRun) sendRound(ctx context.Context, limit time.Duration) error {
 	newest := r.tracker.Newest()
 	if err := r.waitSettled(ctx, newest, limit); err != nil {
@@ -230,7 +230,9 @@ func (r *releaseRun) discarded(dead *encode.DeadLetter) bool {
 	})
 }
 
-// flush sends the batch and waits until all of it is acknowledged. It stops at a record that Kafka rejects.
+// flush sends the batch and waits until all of it is acknowledged. It returns a *releaseStoppedError if the broker rejects a
+// record and has acknowledged all records before it. A release that is interrupted after the rejection and before these
+// acknowledgements has not stopped there: an operator may discard the row at which a release has stopped.
 func (r *releaseRun) flush(ctx context.Context) error {
 	batch := r.batch
 	r.batch, r.bytes = nil, 0
@@ -259,11 +261,14 @@ func (r *releaseRun) flush(ctx context.Context) error {
 			}
 		}
 	}
-	if _, rejected := errors.AsType[*sink.RecordError](err); rejected {
+	if rejected, ok := errors.AsType[*sink.RecordError](err); ok && rejected.Seq == seqOf(sent) {
 		return &releaseStoppedError{rowOf(batch[sent].dead), err}
 	}
 	return err
 }
+
+// seqOf returns the sequence of a record of a batch.
+func seqOf(i int) uint64 { return uint64(i + 1) }
 
 // checkTopics returns an error if a topic of the batch is missing, for which a Writer would wait.
 func (r *releaseRun) checkTopics(ctx context.Context, batch []letter) error {
@@ -303,7 +308,7 @@ func (r *releaseRun) send(ctx context.Context, batch []letter) (acked int, err e
 			done[i] = true
 			continue
 		}
-		batch[i].rec.Seq = uint64(i + 1)
+		batch[i].rec.Seq = seqOf(i)
 		if writer.Send(ctx, batch[i].rec) != nil {
 			break // Run says why
 		}
@@ -319,8 +324,8 @@ func (r *releaseRun) send(ctx context.Context, batch []letter) (acked int, err e
 // errExpired: the first record of a key is not in the dead-letter topic any more.
 var errExpired = errors.New("the first record of the key is not in the dead-letter topic; it may have expired. To release the others, discard it")
 
-// prepare finds the first dead letter that is not discarded. If the request is to discard it, prepare does so, unless
-// the request has done so before.
+// prepare finds the first dead letter that is not discarded. If the request is to discard it, prepare does so when no
+// relay reads its row again, unless the request has done so before.
 func (r *releaseRun) prepare(ctx context.Context) error {
 	if slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool { return d.Request == r.request.ID }) {
 		return nil
@@ -351,6 +356,11 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	default:
 		d.Row, d.ID = rowOf(first), first.EventID(r.cfg.Route.Columns.ID)
 	}
+	if r.mayReadAgain(d.Row, first) {
+		if err := r.waitRecorded(ctx, d.Row); err != nil { // otherwise a later relay may send the row after those behind it
+			return err
+		}
+	}
 	if !r.set.Discard(r.parking.ID, d) {
 		return errors.New("too many records of the key were discarded")
 	}
@@ -359,6 +369,15 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 		return &unparkError{err}
 	}
 	return nil
+}
+
+// mayReadAgain reports whether a relay that starts at a position before row reads it again. first may be its dead letter.
+// The LSN of a row of an earlier server says nothing about positions on this one.
+func (r *releaseRun) mayReadAgain(row parking.Row, first *encode.DeadLetter) bool {
+	if r.parking.Confirmed && row == r.parking.First {
+		return false
+	}
+	return first == nil || rowOf(first) != row || !r.set.OfEarlierServer(first.Parked.Place)
 }
 
 // first returns the first dead letter of waiting that is not discarded, or nil.

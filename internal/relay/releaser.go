@@ -18,6 +18,9 @@ const (
 	// countInterval is how often the numbers of parked records are stored, if nothing else is.
 	countInterval = 10 * time.Second
 
+	// recordInterval is how often waitRecorded looks at the position record.
+	recordInterval = 20 * time.Millisecond
+
 	// settleTimeout limits how long a release waits for records in flight, and pauseTimeout how long it may pause
 	// the pump.
 	settleTimeout = 30 * time.Second
@@ -78,9 +81,10 @@ func (r *releaser) run(ctx context.Context) error {
 	}
 }
 
-// handleRequests handles the requests in the position topic, in the order in which they were filed.
+// handleRequests handles the requests in the position topic, in the order in which they were filed. It does nothing after
+// the fence has closed: later relays may have released the keys.
 func (r *releaser) handleRequests(ctx context.Context) error {
-	if r.set.Empty() && !r.set.Pending(true) {
+	if r.set.Empty() && !r.set.Pending(true) || r.fenced() {
 		return nil
 	}
 	if time.Since(r.countsStored) >= countInterval && r.set.Pending(true) {
@@ -96,6 +100,14 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 		}
 		return nil // the next attempt may succeed
 	}
+	if r.fenced() { // the process may have been suspended meanwhile
+		return nil
+	}
+	if found.parked.record == nil {
+		if err := r.positions.restoreParked(ctx); err != nil {
+			return err
+		}
+	}
 	for i := range found.parked.requests {
 		if err := r.handle(ctx, &found.parked.requests[i]); err != nil {
 			return err
@@ -103,6 +115,9 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 	}
 	return nil
 }
+
+// fenced reports whether the fence is closed.
+func (r *releaser) fenced() bool { return r.fence() != nil }
 
 // handle handles a request, stores its result, and removes it.
 func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
@@ -198,6 +213,26 @@ func (r *releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit ti
 	return nil
 }
 
+// waitRecorded waits until no later relay reads an acknowledged row again.
+func (r *releaser) waitRecorded(ctx context.Context, row parking.Row) error {
+	timer := time.NewTimer(settleTimeout)
+	defer timer.Stop()
+	ticker := time.NewTicker(recordInterval)
+	defer ticker.Stop()
+	for !r.positions.covers(row) {
+		signal(r.positions.wake)
+		select {
+		case <-ticker.C:
+		case <-timer.C:
+			return fmt.Errorf("the relay has stored no position after %s for %s, so a restart would read the row again. "+
+				"Try again when its transaction, the initial copy or the refill has ended", row, settleTimeout)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
 // pausePump waits until the pump is paused. It goes on when the result is called.
 func (r *releaser) pausePump(ctx context.Context) (resume func(), err error) {
 	timer := time.NewTimer(settleTimeout)
@@ -206,7 +241,7 @@ func (r *releaser) pausePump(ctx context.Context) (resume func(), err error) {
 	case r.turn <- struct{}{}:
 		return func() { <-r.turn }, nil
 	case <-timer.C:
-		return nil, fmt.Errorf("the relay has been waiting for Kafka for %s", settleTimeout)
+		return nil, fmt.Errorf("the relay has been waiting for the broker for %s", settleTimeout)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
