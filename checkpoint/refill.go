@@ -107,5 +107,5 @@ func (p Position) Undelivered(s Server) (snapshot Snapshot, reason string) {
 	if len(p.Snapshots) > 0 {
 		return Snapshot{}, fmt.Sprintf("the server left timeline %d at %s, and the record has no snapshot from before that", p.Timeline, shared)
 	}
-	return Snapshot{}, "the record has no snapshot: the relay writes the first one within seconds of the first row"
+	return Snapshot{}, "the record has no snapshot: the relay writes the first one within seconds of its start"
 }

@@ -53,9 +53,9 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 		s.positions.Store(r.positions)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
-		go func() { ran <- r.positions.run(ctx) }()
 		began := time.Now()
-		deliver(r.positions.tracker, 110)
+		deliver(r.positions.tracker, 110) // before run, which otherwise may write the position at which the tenure starts
+		go func() { ran <- r.positions.run(ctx) }()
 		time.Sleep(40 * time.Second)
 		if st := r.Stat(); st.Confirmed != 0 || st.Behind.Sub(began) > time.Second || st.Behind.IsZero() {
 			t.Errorf("nothing is recorded for 40 s: confirmed %s, behind since %s", st.Confirmed, st.Behind.Sub(began))

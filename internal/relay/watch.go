@@ -30,8 +30,8 @@ type observer interface {
 // out. It also ends the session if the server shuts down or has ended the stream, which the stream itself
 // cannot detect while it does not read. A watcher that cannot read the catalog does not end the session.
 //
-// While rows flow, it also writes snapshots to the WAL, as logical messages. When such a message is
-// confirmed, every transaction that is visible in its snapshot is delivered.
+// It also writes snapshots to the WAL, as logical messages: one at the start, and others while rows flow.
+// When such a message is confirmed, every transaction that is visible in its snapshot is delivered.
 type watcher struct {
 	observer      observer
 	interval      time.Duration
@@ -48,12 +48,12 @@ type watcher struct {
 	inspectFailed bool   // the last read of the catalog failed
 	emitFailed    bool   // a snapshot failed since the last read of the catalog
 	loggedFailure string // last logged error of emitSnapshot
+	emitted       bool   // a snapshot was written
 	emittedRows   uint64 // rowsSent when the last snapshot was written
 }
 
 // newWatcher returns the watcher of a session that started with state.
 func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *watcher {
-	rows := func() uint64 { return r.flow.load().rows }
 	interval := r.cfg.WatchInterval
 	if t := stream.SenderTimeout(); t > 0 {
 		interval = min(interval, t/5) // the fence closes after half of it
@@ -64,7 +64,7 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
 		},
-		rowsSent: rows, emittedRows: rows(), nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
+		rowsSent: func() uint64 { return r.flow.load().rows }, nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
 		log: r.log,
 	}
 }
@@ -152,19 +152,20 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 	return w.checkState(ctx, state)
 }
 
-// emitSnapshot writes a snapshot if rows have been sent since the last one. After a failure it waits
-// until the catalog was read again. It does not log a lost connection: either the next read of the catalog
-// fails as well and logs it, or the next snapshot succeeds.
+// emitSnapshot writes a snapshot if rows have been sent since the last one, or if there is none yet: a
+// slot may be lost before its first row is read. After a failure it waits until the catalog was read
+// again. It does not log a lost connection: either the next read of the catalog fails as well and logs it,
+// or the next snapshot succeeds.
 func (w *watcher) emitSnapshot(ctx context.Context) {
 	rows := w.rowsSent()
-	if rows == w.emittedRows || w.inspectFailed || w.emitFailed {
+	if w.emitted && rows == w.emittedRows || w.inspectFailed || w.emitFailed {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	err := w.observer.EmitSnapshot(limited, w.nonce)
 	if err == nil {
-		w.emittedRows, w.loggedFailure = rows, ""
+		w.emitted, w.emittedRows, w.loggedFailure = true, rows, ""
 		return
 	}
 	w.emitFailed = true

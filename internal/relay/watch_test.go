@@ -254,16 +254,16 @@ func TestWatcherWarnsOnce(t *testing.T) {
 	})
 }
 
-// While rows flow, the watcher writes at most one snapshot a second, and one after the last row.
-func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
+// The watcher writes a snapshot after the start, at most one a second while rows flow, and one after the last row.
+func TestWatcherWritesSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, step{catalog: outboxCatalog()})
 		w.emitSnapshots = true
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(ctx) }()
-		time.Sleep(1100 * time.Millisecond)
-		for range 20 { // until 3.1 s
+		time.Sleep(3100 * time.Millisecond)
+		for range 20 { // until 5.1 s
 			w.rows.Add(1)
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
@@ -273,7 +273,7 @@ func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		want := []string{"2s snapshot of orders", "3s snapshot of orders", "4s snapshot of orders", "8.1s close"}
+		want := []string{"1s snapshot of orders", "4s snapshot of orders", "5s snapshot of orders", "6s snapshot of orders", "10s look", "10.1s close"}
 		if diff := cmp.Diff(want, w.observer.asked); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
