@@ -13,8 +13,9 @@ import (
 )
 
 // contactBothSides connects to the source and to the broker at the same time, so that it reports a
-// configuration error on one side even if the other side is down. It creates the publication and the slot
-// only after both have responded, because Postgres retains WAL for a slot that nobody reads.
+// configuration error on one side even if the other side is down. Only after both have responded, and unless
+// the catalog has an error that it must not fix, it creates the position store, and the publication and the slot:
+// Postgres retains WAL for a slot that nobody reads.
 func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
@@ -25,11 +26,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 			return err
 		}
 		r.sink.Store(&reached)
-		if r.cfg.PositionTopic == "" {
-			return nil
-		}
-		r.positions.store, err = reached.OpenPositions(both, r.cfg.PositionTopic, r.cfg.Name)
-		return err
+		return nil
 	})
 	create := false
 	var cause error
@@ -55,6 +52,9 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		}
 	})
 	err := g.Wait()
+	if err == nil && r.cfg.PositionTopic != "" {
+		r.positions.store, err = (*r.sink.Load()).OpenPositions(limited, r.cfg.PositionTopic, r.cfg.Name)
+	}
 	if err == nil && create {
 		err = r.setUpSource(limited, cause)
 	}
