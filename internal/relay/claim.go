@@ -33,13 +33,18 @@ func (f *storeState) owns(claim int64) bool { return f.own == claim && f.others 
 // readStore reads the records of all processes. The result also includes what this process has stored,
 // even if the store has lost it.
 func (w *positionWriter) readStore(ctx context.Context) (*storeState, error) {
-	var values []sink.StoredValue
-	if w.store != nil {
-		var err error
-		if values, err = w.store.Read(ctx); err != nil {
-			return nil, err
-		}
+	if w.store == nil {
+		return w.parseStore(ctx, nil)
 	}
+	values, err := w.store.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.parseStore(ctx, values)
+}
+
+// parseStore returns what readStore does, from the values of the store.
+func (w *positionWriter) parseStore(ctx context.Context, values []sink.StoredValue) (*storeState, error) {
 	w.mu.Lock()
 	stored := w.stored
 	w.mu.Unlock()

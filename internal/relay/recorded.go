@@ -10,19 +10,45 @@ import (
 )
 
 // Recorded returns the position record of a relay, or nil if there is none. It uses Sink, Name,
-// PositionTopic and StartupTimeout of cfg.
+// PositionTopic and StartupTimeout of cfg. It writes nothing if the broker has a [sink.PositionReader].
+// Otherwise it opens the store, and creates one that is missing.
 func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Position, error) {
 	if cfg.PositionTopic == "" {
 		return nil, nil //nolint:nilnil // without a position topic there is no record
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.withDefaults().StartupTimeout)
 	defer cancel()
+	if found, err := readPositions(ctx, cfg, log); !errors.Is(err, errors.ErrUnsupported) {
+		return found, err
+	}
 	reached, positions, err := openPositions(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	found, err := positions.readStore(ctx)
 	if err = errors.Join(err, reached.Close()); err != nil {
+		return nil, err
+	}
+	return found.position, nil
+}
+
+// readPositions is Recorded for a broker with a [sink.PositionReader]. For another one, the error wraps
+// [errors.ErrUnsupported].
+func readPositions(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Position, error) {
+	opened, err := cfg.Sink.OpenReader(log)
+	if err != nil {
+		return nil, err
+	}
+	reader, ok := opened.(sink.PositionReader)
+	if !ok {
+		return nil, errors.Join(errors.ErrUnsupported, opened.Close())
+	}
+	values, err := reader.ReadPositions(ctx, cfg.PositionTopic, cfg.Name)
+	if err = errors.Join(err, reader.Close()); err != nil {
+		return nil, err
+	}
+	found, err := newPositionWriter(nil, false, log).parseStore(ctx, values)
+	if err != nil {
 		return nil, err
 	}
 	return found.position, nil
