@@ -62,11 +62,11 @@ type Config struct {
 	// then retries for ever. Zero means 30 s.
 	StartupTimeout time.Duration
 
-	// PositionTopic is the compacted topic for the position record, which is stored under Name. The
-	// relay creates the topic if it is missing. With the record, the next start can detect whether
-	// the slot continues where this relay ended, and sends fewer duplicates after a crash of the
-	// server. Empty: no record. Add PositionTopic and DeadLetterTopic to Route.Reserved, so that no
-	// row is sent to them.
+	// PositionTopic is the position store, as [sink.Sink.OpenPositions] names it, for the position
+	// record, which is stored under Name: for Kafka a compacted topic, for a broker that cannot store
+	// it a file. With the record, the next start can detect whether the slot continues where this
+	// relay ended, and sends fewer duplicates after a crash of the server. Empty: no record. Add it,
+	// if it is at the broker, and DeadLetterTopic to Route.Reserved, so that no row is sent to them.
 	PositionTopic string
 
 	// ExactlyOnce makes the relay send records in transactions of the broker, together with the position record. It
@@ -117,6 +117,11 @@ type Config struct {
 	// Answered is called after each request of the sink with its duration, and with the id of a trace of
 	// one of its records, as for Delivered. Calls may overlap. It may be nil.
 	Answered func(took time.Duration, traceID string)
+
+	// MemoryChanged is called when the sink's window is known, and whenever it changes; bytes is the
+	// maximum memory of unacknowledged records, and what the sink needs for each destination. Calls do not
+	// overlap. MemoryChanged must not block. It may be nil.
+	MemoryChanged func(bytes int)
 
 	// Tracer makes spans for records whose rows have a sampled trace context. Nil: no spans; trace
 	// contexts are passed on unchanged.
@@ -182,7 +187,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	if cfg.InitialCopy && cfg.PositionTopic == "" {
-		return nil, errors.New("initial_copy needs position_topic, where the relay records whether the copy is finished")
+		return nil, errors.New("initial_copy needs a position store, where the relay records whether the copy is finished")
 	}
 	if cfg.ParkedKeys > 0 && (cfg.PositionTopic == "" || cfg.DeadLetterTopic == "") {
 		return nil, errors.New("parked keys need position_topic, where the relay stores them, and dead_letter_topic")

@@ -35,7 +35,7 @@ func recordOf(seq uint64, headers ...string) *sink.Record {
 // In a record of a sampled trace, traceparent names the relay's span. All other records and headers are unchanged.
 func TestSpansOfSampledRecordsOnly(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
-	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
+	tracer := tracing.New(tracing.Config{URL: r.URL, System: "kafka"}, slog.New(slog.DiscardHandler))
 	s := newSpans(tracer)
 	for name, headers := range map[string][]string{
 		"no context":      nil,
@@ -76,7 +76,7 @@ func TestSpansOfSampledRecordsOnly(t *testing.T) {
 // Records that are rejected, and records without an outcome at the end of the session, have spans that say so.
 func TestSpansEndWithoutDelivery(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
-	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
+	tracer := tracing.New(tracing.Config{URL: r.URL, System: "kafka"}, slog.New(slog.DiscardHandler))
 	s := newSpans(tracer)
 	for seq := range uint64(2) {
 		if _, ok := s.startSpan(recordOf(seq, "traceparent", traceparent), encode.Tx{CommitTime: time.Now()}); !ok {
@@ -110,7 +110,7 @@ func TestSessionMakesSpans(t *testing.T) {
 		}}
 		var got []string
 		s, _ := newTestSessionWith(t, Config{
-			Tracer:    tracing.New(tracing.Config{}, slog.New(slog.DiscardHandler)),
+			Tracer:    tracing.New(tracing.Config{System: "kafka"}, slog.New(slog.DiscardHandler)),
 			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
 		}, src, newScriptedProducer(), 0)
 		ctx, stop := context.WithCancel(t.Context())

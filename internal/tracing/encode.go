@@ -163,7 +163,8 @@ func (s *span) encode(m *encoder, cfg *Config) {
 // attributes appends the attributes of the semantic conventions for messaging, and the commit LSN.
 func (s *span) attributes(m *encoder, cfg *Config) {
 	const field = 9
-	m.textAttribute(field, "messaging.system", "kafka")
+	m.textAttribute(field, "messaging.system", cfg.System)
+	kafka := cfg.System == "kafka"
 	m.textAttribute(field, "messaging.operation.type", "send")
 	m.textAttribute(field, "messaging.operation.name", "send")
 	m.textAttribute(field, "messaging.client.id", cfg.ClientID)
@@ -171,17 +172,21 @@ func (s *span) attributes(m *encoder, cfg *Config) {
 	if s.partition >= 0 {
 		m.textAttribute(field, "messaging.destination.partition.id", strconv.Itoa(int(s.partition)))
 	}
-	if s.offset >= 0 {
+	if s.offset >= 0 && kafka {
 		m.intAttribute(field, "messaging.kafka.offset", s.offset)
 	}
 	if len(s.message) > 0 {
 		m.textAttribute(field, "messaging.message.id", string(s.message))
 	}
 	if s.flags&hasKey != 0 {
-		m.textAttribute(field, "messaging.kafka.message.key", string(s.key))
+		name := "outbox_cdc.message.key"
+		if kafka {
+			name = "messaging.kafka.message.key"
+		}
+		m.textAttribute(field, name, string(s.key))
 	}
 	m.intAttribute(field, "messaging.message.body.size", int64(s.size))
-	if s.flags&tombstone != 0 {
+	if s.flags&tombstone != 0 && kafka {
 		m.attribute(field, "messaging.kafka.message.tombstone", func(m *encoder) { m.varint(boolValue, 1) })
 	}
 	if host, port, err := net.SplitHostPort(s.broker); err == nil {
@@ -198,15 +203,17 @@ func (s *span) attributes(m *encoder, cfg *Config) {
 
 // partialSuccess parses an ExportTraceServiceResponse. It returns how many spans were rejected, and why.
 func partialSuccess(response []byte) (rejected uint64, why string) {
-	fields(response, func(field protowire.Number, _ uint64, partial []byte) {
-		if field != 1 {
+	fields(response, func(field protowire.Number, kind protowire.Type, partial []byte) {
+		if field != 1 || kind != protowire.BytesType {
 			return
 		}
-		fields(partial, func(field protowire.Number, number uint64, text []byte) {
-			switch int(field) {
-			case 1:
-				rejected = number
-			case 2:
+		partial, _ = protowire.ConsumeBytes(partial)
+		fields(partial, func(field protowire.Number, kind protowire.Type, value []byte) {
+			switch {
+			case field == 1 && kind == protowire.VarintType:
+				rejected, _ = protowire.ConsumeVarint(value)
+			case field == 2 && kind == protowire.BytesType:
+				text, _ := protowire.ConsumeBytes(value)
 				why = string(text)
 			}
 		})
@@ -214,32 +221,18 @@ func partialSuccess(response []byte) (rejected uint64, why string) {
 	return rejected, why
 }
 
-// fields calls each for the number and bytes fields of a message. It stops at the first invalid field.
-func fields(m []byte, each func(field protowire.Number, number uint64, data []byte)) {
+// fields calls each for the encoded value of every field of a message. It stops at the first invalid field.
+func fields(m []byte, each func(field protowire.Number, kind protowire.Type, value []byte)) {
 	for len(m) > 0 {
 		field, kind, n := protowire.ConsumeTag(m)
 		if n < 0 {
 			return
 		}
 		m = m[n:]
-		switch kind {
-		case protowire.VarintType:
-			number, n := protowire.ConsumeVarint(m)
-			if n < 0 {
-				return
-			}
-			each(field, number, nil)
-		case protowire.BytesType:
-			data, n := protowire.ConsumeBytes(m)
-			if n < 0 {
-				return
-			}
-			each(field, 0, data)
-		case protowire.Fixed32Type, protowire.Fixed64Type, protowire.StartGroupType, protowire.EndGroupType:
-		}
 		if n = protowire.ConsumeFieldValue(field, kind, m); n < 0 {
 			return
 		}
+		each(field, kind, m[:n])
 		m = m[n:]
 	}
 }

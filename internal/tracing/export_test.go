@@ -175,6 +175,7 @@ func TestBatches(t *testing.T) {
 // FuzzResponse: any response of a receiver is read without a panic.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte("\x0a\x04\x08\x01\x12\x00"))
+	f.Add([]byte("\x0a\x04\x08\x30\x0a\x00")) // a field with the number of another, of a different type, is unknown
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		rejected, why := partialSuccess(answer)
 		var want collector.ExportTraceServiceResponse

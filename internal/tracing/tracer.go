@@ -214,8 +214,9 @@ type Config struct {
 	Version  string      // service.version, and that of the instrumentation
 	Resource []Attribute // what else the resource has; one of a name from above replaces that
 
+	System   string // messaging.system of the broker, such as kafka
 	ClientID string // messaging.client.id
-	Keys     bool   // record keys become messaging.kafka.message.key
+	Keys     bool   // record keys become messaging.kafka.message.key, or outbox_cdc.message.key for another broker
 }
 
 // An Attribute is a name with a text.

@@ -23,7 +23,8 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func config(url string) Config {
 	return Config{
-		URL: url, Service: "orders", Version: "v1.2.3", ClientID: "orders-relay", Keys: true,
+		System: "kafka",
+		URL:    url, Service: "orders", Version: "v1.2.3", ClientID: "orders-relay", Keys: true,
 		Resource: []Attribute{{"deployment.environment.name", "test"}, {"service.version", "replaced"}},
 	}
 }
