@@ -22,7 +22,7 @@ const (
 	resentRecordTimeout = 10 * time.Second
 )
 
-// errStalled: Kafka has acknowledged nothing for too long. Sent records may be in their topics, without a resent record.
+// errStalled: the broker has acknowledged nothing for too long. Sent records may be in their topics, without a resent record.
 var errStalled = errors.New("no record was acknowledged")
 
 // A Resender resends dead letters in the order of Add. It belongs to one goroutine.
@@ -52,7 +52,7 @@ type pendingRecord struct {
 }
 
 // NewResender returns a Resender that calls report with the outcome of each dead letter of a topic.
-// It stops if Kafka acknowledges nothing for timeout.
+// It stops if the broker acknowledges nothing for timeout.
 func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(Outcome)) *Resender {
 	return &Resender{sink: to, topic: topic, timeout: timeout, report: report}
 }
@@ -100,7 +100,7 @@ func (r *Resender) checkTopics(ctx context.Context, batch []pendingRecord) error
 	return nil
 }
 
-// sendBatch sends the records of a batch. A record that Kafka rejects ends the Writer, and the next
+// sendBatch sends the records of a batch. A record that the broker rejects ends the Writer, and the next
 // Writer continues after it.
 func (r *Resender) sendBatch(ctx context.Context, batch []pendingRecord) error {
 	for {

@@ -137,8 +137,9 @@ func discardingSink(tb testing.TB, delay time.Duration) sink.Sink {
 	return client
 }
 
-// pumpLimit is the highest accepted ratio. The measured ratio is 7.
-const pumpLimit = 11
+// pumpLimit is the highest accepted ratio. The measured ratio is 7 on an Intel Xeon, and 16.5 on an AMD EPYC, where locks
+// cost less.
+const pumpLimit = 25
 
 // TestGate compares two costs: decoding, routing and tracking a batch, and copying it while taking a lock for every
 // message.

@@ -112,7 +112,7 @@ func (w *positionWriter) warnForeign(ctx context.Context, v sink.StoredValue, er
 		return
 	}
 	w.foreign = true
-	w.log.WarnContext(ctx, "foreign record in the position topic ignored", slog.String("record", v.Place),
+	w.log.WarnContext(ctx, "foreign record in the position store ignored", slog.String("record", v.Place),
 		slog.String("reason", err.Error()))
 }
 
@@ -281,7 +281,7 @@ func (w *positionWriter) watchClaims(ctx context.Context) error {
 	}
 	if !w.unwatched && ctx.Err() == nil {
 		w.unwatched = true
-		w.log.WarnContext(ctx, "cannot read the position topic, another relay may be detected late", slog.Any("err", err))
+		w.log.WarnContext(ctx, "cannot read the position store, another relay may be detected late", slog.Any("err", err))
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func (d *deadLetters) logOnce(ctx context.Context) {
 			slog.String("newest", reason), slog.String("commit_lsn", origin.Tx.CommitLSN.String()), slog.Int("row", origin.Index))
 	}
 	if cut > 0 {
-		d.log.WarnContext(ctx, "dead letters truncated, they exceed max.message.bytes of the topic",
+		d.log.WarnContext(ctx, "dead letters truncated, they exceed the size limit of the topic",
 			slog.Uint64("number", cut), slog.String("topic", d.topic))
 	}
 }

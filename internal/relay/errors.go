@@ -142,7 +142,7 @@ const (
 	adviseGiveUp = "\nTo skip the whole transaction: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
 	adviseUndelivered = "Do not skip anything yet: an earlier transaction is not delivered and would be lost. Nothing after it is confirmed. Correct\n" +
-		"the cause, or the reason why Kafka does not accept the earlier transaction, and start the relay again."
+		"the cause, or the reason why the broker does not accept the earlier transaction, and start the relay again."
 	adviseDecoder = "Postgres sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the version of Postgres."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
@@ -153,8 +153,8 @@ const (
 	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
 		"slot, or which server this is. To refill the gap from the table: outbox-cdc recover. To continue after it without these rows: run once\n" +
 		"with --accept-gap; rows still in the table can be resent later."
-	adviseRecord = "A later version of this program has written to position_topic under this name. Start that version again, or give this\n" +
-		"relay a name or position_topic of its own."
+	adviseRecord = "A later version of this program has stored a position record under this name. Start that version again, or give this\n" +
+		"relay a name or a position store of its own (position_topic, position.file)."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
 	adviseParked = "Start the relay with on_bad_record: park, and release the keys: outbox-cdc dead-letter list shows them. Later records of\n" +

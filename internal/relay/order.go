@@ -12,9 +12,10 @@ import (
 // orderDelay is the delay of the check, so that it does not compete with the first records.
 const orderDelay = time.Second
 
-// checkOrder logs a warning if the broker does not reject the records of an older relay. It runs once per
-// process, beside a tenure. Like position writes, it does not check the fence: it writes no rows, and nobody
-// reads what it writes. It always returns nil, because a failed check says nothing about the broker.
+// checkOrder logs a warning if a broker that should reject the records of an older relay does not. Other kinds of
+// brokers never do: check says so, and a warning would help nobody. It runs once per process, beside a tenure. Like
+// position writes, it does not check the fence: it writes no rows, and nobody reads what it writes. It always
+// returns nil, because a failed check says nothing about the broker.
 func (r *Relay) checkOrder(ctx context.Context) error {
 	if r.orderChecked || r.positions.store == nil || pause(ctx, orderDelay) != nil {
 		return nil

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -37,6 +38,7 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 		warns bool
 	}{
 		"broker without a fence": {func(context.Context) error { return fmt.Errorf("broker: %w", sink.ErrOlderAccepted) }, true},
+		"no broker of that kind": {func(context.Context) error { return fmt.Errorf("broker: %w", errors.ErrUnsupported) }, false},
 		"broker with a fence":    {func(context.Context) error { return nil }, false},
 		"no right":               {func(context.Context) error { return sink.ErrAccess }, false},
 		"no answer": {func(ctx context.Context) error {

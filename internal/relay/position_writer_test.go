@@ -491,7 +491,7 @@ func TestPositionWriterOutlivesALostRight(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := strings.Count(log.String(), "cannot read the position topic"); n != 1 {
+	if n := strings.Count(log.String(), "cannot read the position store"); n != 1 {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
 	store.refuse = nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -80,7 +81,7 @@ func Clone(rec sink.Record) sink.Record {
 	rec.Key, rec.Value = slices.Clone(rec.Key), slices.Clone(rec.Value)
 	rec.Headers = slices.Clone(rec.Headers)
 	for i, h := range rec.Headers {
-		rec.Headers[i].Value = slices.Clone(h.Value)
+		rec.Headers[i].Key, rec.Headers[i].Value = strings.Clone(h.Key), slices.Clone(h.Value)
 	}
 	return rec
 }

@@ -111,7 +111,7 @@ func (p *pump) handleLogicalMessage(ctx context.Context, m *decoder.LogicalMessa
 
 // trackSnapshot passes the snapshot in a message with the relay's own prefix to the Tracker, if this
 // process has written the message. It ignores all other messages, because any role can write them. It also
-// ignores those of an earlier process: the next snapshot follows within a second of the next row.
+// ignores those of an earlier process: a new snapshot follows within a second or two.
 func (p *pump) trackSnapshot(content []byte) {
 	if own, ok := bytes.CutPrefix(content, []byte(p.nonce+"|")); ok && checkpoint.ValidSnapshot(string(own)) {
 		p.tracker.Snapshot(string(own))

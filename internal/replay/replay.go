@@ -32,7 +32,7 @@ const maxSpan = 1 << 16
 // A RowError is a row that stops the replay.
 type RowError struct {
 	id     string
-	reason error // what the router or Kafka has against it
+	reason error // what the router or the broker has against it
 }
 
 // Error names the row.
@@ -108,7 +108,7 @@ type Progress struct {
 	LastID string // of the last of these
 }
 
-// Send sends the rows, at most rate per second unless it is 0, and returns when Kafka has acknowledged all of them. It
+// Send sends the rows, at most rate per second unless it is 0, and returns when the broker has acknowledged all of them. It
 // calls observe several times per second. When ctx ends, Send waits for the records in flight, for at most DrainTimeout,
 // and returns the cause of ctx. The Progress is valid also with an error; rows after LastID may have been sent.
 func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Progress, error) {

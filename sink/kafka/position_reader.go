@@ -193,7 +193,7 @@ func (r *positionReader) warnRouted(offset int64) {
 		return
 	}
 	r.warned = true
-	r.log.Warn("foreign record in the position topic ignored", slog.String("record", r.place(offset)),
+	r.log.Warn("foreign record in the position store ignored", slog.String("record", r.place(offset)),
 		slog.String("reason", "it has headers: it is a row or a dead letter that was sent there"))
 }
 
