@@ -164,7 +164,7 @@ func mustAck(tb testing.TB, tracker *Tracker, seqs ...Seq) {
 // Many processes read a large transaction. Each starts at the position record of the previous one, and is killed
 // after it has written a position record. Together they deliver every row, and each makes progress.
 func TestKilledReadersDeliverEveryRow(t *testing.T) {
-	const rows, commitLSN, endLSN = 20_000, 0x200, 0x210
+	const rows, commitLSN, endLSN = 5000, 0x200, 0x210
 	rng := rand.New(rand.NewPCG(1, 0))
 	delivered := make([]bool, rows)
 	var record Prefix
