@@ -14,30 +14,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Relay returns the settings of the relay, or an [*Error] that names every missing key.
 func (c *Config) Relay() (relay.Config, error) {
 	pg, pgErr := c.Postgres()
-	kafka, kafkaErr := c.Kafka()
-	if err := join(pgErr, kafkaErr); err != nil {
+	broker, brokerErr := c.Broker()
+	if err := join(pgErr, brokerErr); err != nil {
 		return relay.Config{}, err
 	}
 	cfg := c.rows(pg)
-	cfg.Sink, cfg.Source.Lease = kafka, c.Source.Lease
+	cfg.Sink, cfg.Source.Lease = broker, c.Source.Lease
 	cfg.Create, cfg.CreateSlot, cfg.Tables = c.Source.Create, c.Source.CreateSlot, c.tables()
 	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
-	cfg.PositionTopic, cfg.DrainTimeout, cfg.ExactlyOnce = c.PositionTopic, c.DrainTimeout, c.Sink.Kafka.ExactlyOnce
+	cfg.PositionTopic, cfg.DrainTimeout, cfg.ExactlyOnce = c.positions(), c.DrainTimeout, c.Sink.Kafka.ExactlyOnce
 	if c.OnBadRecord == park {
 		cfg.ParkedKeys = c.MaxParkedKeys
 	}
 	return cfg, nil
 }
 
-// Tail returns the settings of a tail: those of Relay for reading and converting rows. It does not require sink.kafka.
+// Tail returns the settings of a tail: those of Relay for reading and converting rows. It does not require a broker.
 func (c *Config) Tail() (relay.Config, error) {
 	pg, err := c.Postgres()
 	if err != nil {
@@ -65,10 +64,10 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 // DeadLetterTopic, PositionTopic, StartupTimeout and DrainTimeout, and Source.Conn if a database is configured. The
 // error is an [*Error] that names every missing or wrong key.
 func (c *Config) Sending() (relay.Config, error) {
-	kafka, err := c.Kafka()
+	broker, err := c.Broker()
 	cfg := relay.Config{
-		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, Sink: kafka, DeadLetterTopic: c.DeadLetterTopic,
-		PositionTopic: c.PositionTopic, StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
+		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, Sink: broker, DeadLetterTopic: c.DeadLetterTopic,
+		PositionTopic: c.positions(), StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
 	}
 	if c.namesSource() {
 		pg, pgErr := c.Postgres()
@@ -130,8 +129,8 @@ func (c *Config) route() encode.Config {
 		Columns:          encode.Columns(c.Outbox.Columns),
 		Topic:            c.Outbox.Topic,
 		TopicRules:       c.Outbox.TopicRules,
-		Names:            kafka.Names{},
-		Reserved:         []string{c.PositionTopic, c.DeadLetterTopic},
+		Names:            c.broker().names(c),
+		Reserved:         c.reserved(),
 		TombstoneOnEmpty: c.Outbox.TombstoneOnEmpty,
 		Place:            c.Outbox.Place,
 		OnMissingColumn:  encode.Missing(c.Outbox.OnMissingColumn),
@@ -159,6 +158,7 @@ func (c *Config) debezium() encode.Debezium {
 		Modes: connect.Modes{
 			Decimal: d.Decimals, Time: d.Times, Interval: d.Intervals, HStore: d.HStore, Binary: d.Binary, MoneyDigits: &d.MoneyDigits,
 		},
+		KeyDelegate: connect.Encoding(d.KeyDelegate), ValueDelegate: connect.Encoding(d.ValueDelegate),
 		Expand:    d.ExpandPayload,
 		Expansion: connect.Expansion{Nulls: d.ExpandNulls, EmptyArrays: d.ExpandEmptyArrays, FieldNames: d.FieldNames},
 		Exact:     d.Exact,

@@ -52,7 +52,7 @@ func TestConnector(t *testing.T) {
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &kafka.TopicSpec{Partitions: 6, ReplicationFactor: -1},
 		SASL:         &kafka.SASL{Mechanism: "SCRAM-SHA-512", User: "u"},
-		WindowBytes:  4 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2, TransactionTimeout: time.Minute,
+		WindowBytes:  16 << 20, WindowRecords: 200_000, ConnectionsPerBroker: 2, TransactionTimeout: time.Minute,
 	}
 	if diff := cmp.Diff(wantSink, gotSink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)
@@ -71,7 +71,7 @@ func TestRecords(t *testing.T) {
 		"outbox.encoding.key", "bytes", "outbox.encoding.value", "json", "outbox.encoding.headers", "simple", "headers.static", "a=b=c,d=",
 		"debezium.name", "shop", "debezium.context_headers", "true", "debezium.decimals", "string", "debezium.times", "connect", "debezium.intervals", "string",
 		"debezium.hstore", "map", "debezium.binary", "hex", "debezium.money_digits", "0", "debezium.field_names", "avro", "debezium.expand_payload", "true",
-		"debezium.expand_nulls", "true", "debezium.expand_empty_arrays", "true", "debezium.exact", "true",
+		"debezium.key_delegate", "json", "debezium.expand_nulls", "true", "debezium.expand_empty_arrays", "true", "debezium.exact", "true",
 		"source.create_slot", "true", "source.initial_copy", "true", "source.slot_failover", "true", "sink.kafka.max_message_bytes", "1000",
 		"sink.kafka.exactly_once", "true", "sink.kafka.transaction_timeout", "90s",
 	)})
@@ -85,15 +85,15 @@ func TestRecords(t *testing.T) {
 	columns := encode.DefaultColumns()
 	columns.Timestamp, columns.SchemaVersion, columns.Headers = "at", "v", ""
 	want := encode.Config{
-		Columns: columns, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
+		Columns: columns, Names: kafka.Names{}, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
 		Reserved:        []string{"outbox-cdc.positions", "outbox.dead-letter"},
 		OnMissingColumn: encode.MissingIgnore, OnUpdate: encode.UpdateWarn,
 		Encoding: encode.Encodings{Key: connect.Bytes, Value: connect.JSON, Headers: connect.Simple},
 		Static:   []encode.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
 		Debezium: encode.Debezium{
 			Name: "shop", ContextHeaders: true,
-			Modes:  connect.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},
-			Expand: true, Expansion: connect.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
+			Modes:       connect.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},
+			KeyDelegate: connect.JSON, Expand: true, Expansion: connect.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
 		},
 	}
 	if diff := cmp.Diff(want, got.Route); diff != "" {

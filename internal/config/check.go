@@ -13,9 +13,6 @@ import (
 // minLease is the least source.lease.
 const minLease = 2 * time.Second
 
-// minTransaction is the least sink.kafka.transaction_timeout. The relay commits far more often.
-const minTransaction = 10 * time.Second
-
 // check reads the secret files and reports keys that contradict each other.
 func (c *Config) check() error {
 	var errs []error
@@ -31,14 +28,8 @@ func (c *Config) check() error {
 	}
 	add(c.checkPassword())
 	add(c.checkRoute())
-	if c.PositionTopic == c.DeadLetterTopic {
+	if c.broker().stores && c.PositionTopic == c.DeadLetterTopic {
 		add(c.invalid("position_topic", "must not be the same topic as dead_letter_topic"))
-	}
-	if c.OnBadRecord == park && c.PositionTopic == "" {
-		add(c.invalid("on_bad_record", "park needs position_topic, where the relay stores which keys are parked"))
-	}
-	if c.OnBadRecord == park && c.Sink.Kafka.ExactlyOnce {
-		add(c.invalid("on_bad_record", "park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter"))
 	}
 	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
@@ -46,22 +37,19 @@ func (c *Config) check() error {
 	if c.Source.Lease < minLease {
 		add(c.invalid("source.lease", "is %s; at least %s is allowed, since a busy machine may be silent for so long", c.Source.Lease, minLease))
 	}
-	if c.Source.CreateSlot && c.PositionTopic == "" {
-		add(c.invalid("source.create_slot", "needs position_topic, because without it a later start cannot tell whether the slot was lost"))
-	}
-	if c.Source.InitialCopy && c.PositionTopic == "" {
-		add(c.invalid("source.initial_copy", "needs position_topic, because without it the next start cannot tell whether the copy was complete"))
-	}
-	if c.Source.OnSlotLoss == refill && c.PositionTopic == "" {
-		add(c.invalid("source.on_slot_loss", "refill needs position_topic, because without it nothing says which rows were delivered"))
+	if positions := c.positionKey(); c.positions() == "" {
+		if c.Source.CreateSlot {
+			add(c.invalid("source.create_slot", "needs %s, because without it a later start cannot tell whether the slot was lost", positions))
+		}
+		if c.Source.InitialCopy {
+			add(c.invalid("source.initial_copy", "needs %s, because without it the next start cannot tell whether the copy was complete", positions))
+		}
+		if c.Source.OnSlotLoss == refill {
+			add(c.invalid("source.on_slot_loss", "refill needs %s, because without it nothing says which rows were delivered", positions))
+		}
 	}
 	if c.Source.OnSlotLoss == refill && len(c.Outbox.Messages) > 0 {
 		add(c.invalid("source.on_slot_loss", "refill needs a table: the rows of outbox.messages are in the WAL only"))
-	}
-	if k := c.Sink.Kafka; k.ExactlyOnce && c.PositionTopic == "" {
-		add(c.invalid("sink.kafka.exactly_once", "needs position_topic, whose record belongs to each transaction"))
-	} else if k.TransactionTimeout < minTransaction {
-		add(c.invalid("sink.kafka.transaction_timeout", "found %s; the minimum is %s", k.TransactionTimeout, minTransaction))
 	}
 	for _, prefix := range c.Outbox.Messages {
 		switch {
@@ -74,21 +62,21 @@ func (c *Config) check() error {
 	if len(c.Outbox.Messages) > 0 && c.isSet("outbox.tables") {
 		add(c.invalid("outbox.messages", "set together with outbox.tables; set only one of them"))
 	}
-	for _, broker := range c.Sink.Kafka.Brokers {
-		_, port, _ := net.SplitHostPort(broker)
+	add(c.checkSink())
+	_, err := c.tracing()
+	add(err)
+	return join(errs...)
+}
+
+// checkPorts reports addresses of a list of host:port whose port does not exist.
+func (c *Config) checkPorts(path string, addresses []string) error {
+	var errs []error
+	for _, address := range addresses {
+		_, port, _ := net.SplitHostPort(address)
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			add(c.invalid("sink.kafka.brokers", "found %q; a port is a number from 1 to 65535", broker))
+			errs = append(errs, c.invalid(path, "found %q; a port is a number from 1 to 65535", address))
 		}
 	}
-	_, err := c.kafkaLogin()
-	add(err)
-	if topics := c.Sink.Kafka.CreateTopics; topics.ReplicationFactor != -1 && topics.Partitions == 0 {
-		add(c.invalid("sink.kafka.create_topics.replication_factor", "has no effect: sink.kafka.create_topics.partitions is not set"))
-	}
-	_, err = c.kafkaTLS()
-	add(err)
-	_, err = c.tracing()
-	add(err)
 	return join(errs...)
 }
 

@@ -24,6 +24,7 @@ type Config struct {
 
 	MissingTopicTimeout time.Duration
 	PositionTopic       string
+	Position            Position
 	StartupTimeout      time.Duration
 	DrainTimeout        time.Duration
 	Admin               Admin
@@ -31,6 +32,7 @@ type Config struct {
 	Log                 Log
 
 	settings map[string]setting // effective values by path, without the contents of secret files
+	sections map[string]string  // where the file has a section, by path
 	files    map[string]string  // files of secrets, by the path of the secret
 
 	reloading *reloading // nil until Load returns
@@ -97,7 +99,10 @@ type Headers struct {
 	Static   []string // name=value
 }
 
-// Sink is the destination of records.
+// Position says where position records are, if the broker does not store them.
+type Position struct{ File string }
+
+// Sink is the destination of records: one of these.
 type Sink struct {
 	Kafka Kafka
 }
@@ -130,7 +135,16 @@ type Window struct {
 	Records int
 }
 
-// TLS are the settings for TLS to Kafka.
+// Certificates are the settings for TLS to a broker whose addresses say whether TLS is used.
+type Certificates struct {
+	CAFile             string
+	CertFile           string
+	KeyFile            string
+	ServerName         string
+	InsecureSkipVerify bool
+}
+
+// TLS are the settings for TLS to a broker.
 type TLS struct {
 	Enabled            bool
 	CAFile             string
@@ -166,6 +180,8 @@ type Debezium struct {
 	Intervals         string
 	HStore            string
 	Binary            string
+	KeyDelegate       string
+	ValueDelegate     string
 	MoneyDigits       int
 	FieldNames        string
 	ExpandPayload     bool

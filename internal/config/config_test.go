@@ -78,7 +78,7 @@ func TestEveryKind(t *testing.T) {
 		},
 		Sink: Sink{Kafka: Kafka{
 			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 3,
-			CreateTopics: CreateTopics{ReplicationFactor: -1}, TransactionTimeout: time.Minute, Window: Window{Bytes: 4 << 20, Records: 50_000},
+			CreateTopics: CreateTopics{ReplicationFactor: -1}, TransactionTimeout: time.Minute, Window: Window{Bytes: 16 << 20, Records: 200_000},
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
 		OnBadRecord: "dead-letter", MaxParkedKeys: 1000, DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
@@ -139,7 +139,9 @@ startup_timeout: 1m30s
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		got := *cfg
-		got.settings, got.files, got.reloading = nil, nil, nil
+		got.Sink = Sink{Kafka: got.Sink.Kafka} // the other kinds have their defaults
+		got.settings, got.sections, got.files, got.reloading = nil, nil, nil, nil
+		got.Sink = Sink{Kafka: got.Sink.Kafka} // the others have their defaults
 		if diff := cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)); diff != "" || !reflect.DeepEqual(want, got) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
@@ -174,7 +176,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "unknown key at the root that is near nothing",
 			file: "status_interval: soon",
-			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, max_parked_keys, dead_letter_topic, missing_topic_timeout, position_topic, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
+			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, max_parked_keys, dead_letter_topic, missing_topic_timeout, position_topic, position, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
 		},
 		{
 			name:    "unknown variables, and those that Kubernetes makes",
@@ -272,6 +274,16 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "delegates",
+			file: "debezium:\n  key_delegate: raw\n",
+			want: []string{`c.yaml:2: debezium.key_delegate: found "raw"; allowed is one of string, json, json-schema`},
+		},
+		{
+			name: "a delegate of nothing",
+			file: "outbox:\n  encoding: {value: json}\ndebezium:\n  value_delegate: json\n",
+			want: []string{`c.yaml:4: debezium.value_delegate: has no effect: encoding.value is not bytes`},
+		},
+		{
 			name: "rules for topics",
 			file: "outbox:\n  topic_rules:\n    - {match: 'a(?=b)', replace: x}\n    - {match: '(a)', replace: $2}\n    - {match: '', repalce: x}\n",
 			want: []string{"c.yaml:5: outbox.topic_rules[2].repalce: unknown key; known keys: match, replace"},
@@ -294,11 +306,11 @@ func TestProblems(t *testing.T) {
 			name: "what needs the position",
 			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\non_bad_record: park\nsink.kafka.exactly_once: true\n",
 			want: []string{
-				"c.yaml:3: on_bad_record: park needs position_topic, where the relay stores which keys are parked",
-				"c.yaml:3: on_bad_record: park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter",
 				"c.yaml:1: source.create_slot: needs position_topic, because without it a later start cannot tell whether the slot was lost",
 				"c.yaml:1: source.initial_copy: needs position_topic, because without it the next start cannot tell whether the copy was complete",
 				"c.yaml:1: source.on_slot_loss: refill needs position_topic, because without it nothing says which rows were delivered",
+				"c.yaml:3: on_bad_record: park needs position_topic, where the relay stores which keys are parked",
+				"c.yaml:3: on_bad_record: park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter",
 				"c.yaml:4: sink.kafka.exactly_once: needs position_topic, whose record belongs to each transaction",
 			},
 		},

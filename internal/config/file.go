@@ -72,6 +72,7 @@ func (f *fileReader) section(path string, n *yaml.Node) {
 		case !known:
 			f.unknown(path, full, name)
 		case k.kind == section:
+			f.sections[full] = f.at(name)
 			f.section(full, value)
 		default:
 			f.leaf(k, value)

@@ -2,28 +2,90 @@ package config
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 const (
+	kafkaKind = "kafka"
+
 	atTLS  = "sink.kafka.tls."
 	atSASL = "sink.kafka.sasl."
+
+	minTransaction = 10 * time.Second // the least sink.kafka.transaction_timeout; the relay commits far more often
 )
 
-// Kafka returns the settings of the sink, or an [*Error] that names every missing key.
+func kafkaBroker() broker {
+	return broker{
+		kind: kafkaKind, title: "Kafka", system: "kafka", stores: true,
+		names: func(*Config) encode.Names { return kafka.Names{} },
+		check: (*Config).checkKafka,
+		build: func(c *Config) (sink.Broker, error) {
+			cfg, err := c.Kafka()
+			if err != nil {
+				return nil, err
+			}
+			return cfg, nil
+		},
+		warn:      (*Config).kafkaWarnings,
+		addresses: func(c *Config) []string { return c.Sink.Kafka.Brokers },
+		reloads: []replaced{
+			{atSASL, []string{atSASL + "password", atSASL + "password_file", atSASL + "client_secret", atSASL + "client_secret_file", atSASL + "token_file"}},
+			replacedTLS(atTLS),
+		},
+	}
+}
+
+// checkKafka reports keys of sink.kafka that contradict each other or others.
+func (c *Config) checkKafka() error {
+	k := c.Sink.Kafka
+	errs := []error{c.checkPorts("sink.kafka.brokers", k.Brokers)}
+	add := func(err error) { errs = append(errs, err) }
+	for _, path := range []string{"position_topic", "dead_letter_topic"} {
+		if topic := c.field(path).String(); (len(topic) > longestTopicName || !topicName.MatchString(topic)) && (topic != "" || path != "position_topic") {
+			add(c.invalid(path, "found %q; Kafka allows up to 249 letters, digits, '.', '_' and '-'", topic))
+		}
+	}
+	if c.OnBadRecord == park && c.PositionTopic == "" {
+		add(c.invalid("on_bad_record", "park needs position_topic, where the relay stores which keys are parked"))
+	}
+	if c.OnBadRecord == park && k.ExactlyOnce {
+		add(c.invalid("on_bad_record", "park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter"))
+	}
+	if k.ExactlyOnce && c.PositionTopic == "" {
+		add(c.invalid("sink.kafka.exactly_once", "needs position_topic, whose record belongs to each transaction"))
+	} else if k.TransactionTimeout < minTransaction {
+		add(c.invalid("sink.kafka.transaction_timeout", "found %s; the minimum is %s", k.TransactionTimeout, minTransaction))
+	}
+	_, err := c.kafkaLogin()
+	add(err)
+	if topics := k.CreateTopics; topics.ReplicationFactor != -1 && topics.Partitions == 0 {
+		add(c.invalid("sink.kafka.create_topics.replication_factor", "has no effect: sink.kafka.create_topics.partitions is not set"))
+	}
+	_, err = c.encryption(atTLS)
+	add(err)
+	return join(errs...)
+}
+
+// topicName matches the names of the relay's own topics.
+var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+const longestTopicName = 249
+
+// Kafka returns the settings of sink.kafka, or an [*Error] that names every missing key.
 func (c *Config) Kafka() (kafka.Config, error) {
 	k := c.Sink.Kafka
-	encryption, tlsErr := c.kafkaTLS()
+	encryption, tlsErr := c.encryption(atTLS)
 	login, loginErr := c.kafkaLogin()
 	var brokersErr error
 	if len(k.Brokers) == 0 {
@@ -56,31 +118,6 @@ func (c *Config) Kafka() (kafka.Config, error) {
 		return kafka.Config{}, c.invalid("sink.kafka", "%v", err)
 	}
 	return cfg, nil
-}
-
-// kafkaTLS returns a function that reads the TLS files for each connection, nil if TLS is not enabled. Without TLS,
-// other keys of the section are an error: who sets a certificate does not expect plain text. kafkaTLS reads the files
-// once to validate them.
-func (c *Config) kafkaTLS() (func() (*tls.Config, error), error) {
-	if !c.Sink.Kafka.TLS.Enabled {
-		return nil, c.withoutEffect(atTLS, atTLS+"enabled is not true")
-	}
-	if _, err := c.readKafkaTLS(); err != nil {
-		return nil, err
-	}
-	return func() (*tls.Config, error) {
-		cfg, err := c.now().readKafkaTLS()
-		return cfg, later(err)
-	}, nil
-}
-
-func (c *Config) readKafkaTLS() (*tls.Config, error) {
-	cfg, err := c.certificates(atTLS)
-	if err == nil {
-		cfg.ServerName = c.Sink.Kafka.TLS.ServerName
-		cfg.InsecureSkipVerify = c.Sink.Kafka.TLS.InsecureSkipVerify
-	}
-	return cfg, err
 }
 
 // kafkaLogin returns the settings of the login, nil if there is none. Each login reads secrets from files again;

@@ -83,19 +83,23 @@ func childrenOf(path string) []string {
 
 // keys are all keys, in the order of the documentation and of the printed configuration. A section
 // comes before its keys.
-var keys = slices.Concat(sourceKeys, outboxKeys, kafkaKeys, processKeys, tracingKeys, debeziumKeys)
+var keys = slices.Concat(
+	sourceKeys, outboxKeys, sinkKeys,
+	kafkaKeys,
+	processKeys, tracingKeys, debeziumKeys,
+)
 
 var sourceKeys = []key{
 	{
 		path: "name", kind: text, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "letters, digits, '.', '_' and '-'", example: "orders",
-		doc: "Name of this relay in logs and metrics, as Kafka client id, and of its record in `position_topic`. Relays that share `position_topic` need different names. Default: the slot's name.",
+		doc: "Name of this relay in logs and metrics, as client id at the broker, and of its position record. Relays that share `position_topic` need different names. Default: the slot's name.",
 	},
 
 	{path: "source", kind: section, doc: "The Postgres database with the outbox."},
 	{
 		path: "source.dsn", kind: conninfo, flag: "dsn", usage: "Postgres connection string: a libpq `conninfo`", example: "postgres://cdc@db.example.com/app",
 		doc: "Connection string, as a URL or as libpq's `key=value` pairs. `PG*` variables, service files and password files work too, also without this key. TLS is `verify-full`" +
-			" unless you set `sslmode` or the host is this machine. In the file, `${NAME}` is replaced by that environment variable; this also works in `user`, `client_id` and secrets of `sink.kafka.sasl`.",
+			" unless you set `sslmode` or the host is this machine. In the file, `${NAME}` is replaced by that environment variable; this also works in user names, `client_id` and secrets below `sink`.",
 	},
 	{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File with the connection string. The relay reads user and password again for each connection."},
 	{
@@ -122,7 +126,7 @@ var sourceKeys = []key{
 		path: "source.slot", kind: text, def: DefaultSlot, flag: "slot", usage: "`name` of the replication slot", example: "shop_outbox",
 		pattern: `^[a-z0-9_]{1,63}$`, rule: "1 to 63 of a-z, 0-9 and _",
 		doc: "Logical replication slot of this relay. A second relay with the same slot waits as a standby, so the default is safe." +
-			" If relays of several databases use one Kafka cluster, give each its own slot or `name`.",
+			" If relays of several databases use one broker, give each its own slot or `name`.",
 	},
 	{
 		path: "source.create", kind: boolean, def: true,
@@ -130,7 +134,7 @@ var sourceKeys = []key{
 	},
 	{
 		path: "source.create_slot", kind: boolean, def: false,
-		doc: "On the first start, create the slot even if the publication exists. A start is the first if `position_topic` has no position record of the relay.",
+		doc: "On the first start, create the slot even if the publication exists. A start is the first if there is no position record of the relay.",
 	},
 	{
 		path: "source.initial_copy", kind: boolean, def: false,
@@ -175,33 +179,38 @@ var processKeys = []key{
 	{
 		path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter, park},
 		doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14; `dead-letter`: send it to `dead_letter_topic` and continue;" +
-			" or `park`: send it and every later record of its key there, until you [release the key](park.md). `park` needs `position_topic`.",
+			" or `park`: send it and every later record of its key there, until you [release the key](park.md). `park` needs Kafka and `position_topic`.",
 	},
 	{
 		path: "max_parked_keys", kind: integer, min: 1, max: parking.MaxKeys, def: parking.MaxKeys,
 		doc: "With `on_bad_record: park`, how many keys may be parked. If one more key had to be parked, the relay stops with exit code 14.",
 	},
 	{
-		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic name",
-		doc: "Topic for dead letters, with `on_bad_record: dead-letter` or `park`. Its `max.message.bytes` should exceed that of the other topics: the relay truncates a larger dead letter to what identifies the row.",
+		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `.`, rule: "the name of a destination",
+		doc: "Topic, or another destination of the broker, for dead letters, with `on_bad_record: dead-letter` or `park`. It should accept larger records than the other destinations (Kafka: `max.message.bytes`): the relay truncates a larger dead letter to what identifies the row.",
 	},
 	{
 		path: "missing_topic_timeout", kind: duration, def: time.Minute,
-		doc: "With `on_bad_record: dead-letter` or `park`, how long a row waits for a topic that it chooses and that does not exist or may not be written, before it is a bad row." +
+		doc: "With `on_bad_record: dead-letter` or `park`, how long a row waits for a destination that it chooses and that does not exist or may not be written, before it is a bad row." +
 			" Rows wait less long if they would hold up others or a stop. A fixed `outbox.topic` is waited for without limit.",
 	},
 	{
-		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic name, or empty",
-		doc: "Compacted topic for the position record, under `name`. With it, the relay detects a slot that was advanced, re-created or restored from a backup, and the broker can reject an older relay." +
-			" The relay creates the topic if it is missing. Empty: no position record; only the relay's own fence limits duplicates if two relays overlap.",
+		path: "position_topic", kind: text, def: relay.PositionTopic,
+		doc: "Where the broker stores the position record, under `name`: a compacted topic of Kafka, or what the [table of brokers](sinks.md) names. With it, the relay detects a slot that was advanced, re-created or restored from a backup, and Kafka can reject an older relay." +
+			" The relay creates it if it is missing. Empty: no position record; only the relay's own fence limits duplicates if two relays overlap.",
+	},
+	{path: "position", kind: section, doc: "The position record, for a broker that cannot store it."},
+	{
+		path: "position.file", kind: text, example: "/var/lib/outbox-cdc/position",
+		doc: "File for the position record, for a broker that cannot store it. All relays of a slot need the same file. Default: no position record.",
 	},
 	{
 		path: "startup_timeout", kind: duration, def: 30 * time.Second,
-		doc: "How long a start waits for Postgres and Kafka, for example while a server is starting.",
+		doc: "How long a start waits for Postgres and the broker, for example while a server is starting.",
 	},
 	{
 		path: "drain_timeout", kind: duration, def: 25 * time.Second,
-		doc: "How long a stop waits until Kafka has acknowledged the records in flight.",
+		doc: "How long a stop waits until the broker has acknowledged the records in flight.",
 	},
 	{path: "log", kind: section, doc: "The log, on standard error."},
 	{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Minimum level to log. SIGHUP reloads it."},
@@ -230,7 +239,7 @@ var tracingKeys = []key{
 		path: "tracing.resource", kind: list, pattern: `^[^=\s]+=`, rule: "name=value", example: "[deployment.environment.name=production]",
 		doc: "Resource attributes, in addition to `service.name` (the relay's `name`) and `service.version`.",
 	},
-	{path: "tracing.message_key", kind: boolean, def: false, doc: "Add record keys to spans, as `messaging.kafka.message.key`."},
+	{path: "tracing.message_key", kind: boolean, def: false, doc: "Add record keys to spans, as `messaging.kafka.message.key` (another broker than Kafka: `outbox_cdc.message.key`)."},
 	{path: "tracing.tls", kind: section, doc: "TLS, if `tracing.endpoint` begins with `https`."},
 	{path: "tracing.tls.ca_file", kind: text, example: "/etc/outbox-cdc/otlp-ca.pem", doc: "CA certificates (PEM). Default: those of the system."},
 	{path: "tracing.tls.cert_file", kind: text, doc: "Client certificate (PEM), with `key_file`. The relay reads it again for each connection."},

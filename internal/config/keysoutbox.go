@@ -43,7 +43,7 @@ var outboxKeys = []key{
 
 	{
 		path: "outbox.topic", kind: text, def: encode.DefaultTopic, pattern: `.`, rule: "a template such as " + encode.DefaultTopic,
-		doc: "Template of the topic name, with `${id}`, `${key}`, `${route}`, `${type}`, or `${column}` for any other column. `$$` is a dollar sign.",
+		doc: "Template of the topic name, or the name of another destination of the broker, with `${id}`, `${key}`, `${route}`, `${type}`, or `${column}` for any other column. `$$` is a dollar sign.",
 	},
 	{
 		path: "outbox.topic_rules", kind: rules, example: `[{match: 'outbox\.event\.(.*)', replace: 'eu.$1.events'}]`,
@@ -118,6 +118,14 @@ var debeziumKeys = []key{
 	{
 		path: "debezium.binary", kind: choice, def: "bytes", allowed: []string{"bytes", "base64", "base64-url-safe", "hex"},
 		doc: "`binary.handling.mode`.",
+	},
+	{
+		path: "debezium.key_delegate", kind: choice, allowed: names(encode.EncodingsOfDelegates()),
+		doc: "With `outbox.encoding.key: bytes`: the encoding of a key that is not `bytea` (`delegate.converter.type` of BinaryDataConverter). Default: only `bytea` is allowed.",
+	},
+	{
+		path: "debezium.value_delegate", kind: choice, allowed: names(encode.EncodingsOfDelegates()),
+		doc: "The same for a value that is not `bytea`, with `outbox.encoding.value: bytes`.",
 	},
 	{path: "debezium.money_digits", kind: integer, def: 2, doc: "`money.fraction.digits`."},
 	{

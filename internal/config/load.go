@@ -44,6 +44,8 @@ func Load(src Sources) (*Config, error) {
 		return nil, &Error{problems: r.problems}
 	}
 	cfg := newConfig(r.settings)
+	cfg.sections = r.sections
+	cfg.setStore()
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -89,13 +91,14 @@ type setting struct {
 // A reader converts sources to settings and collects their problems.
 type reader struct {
 	settings  map[string]setting // by path
+	sections  map[string]string  // where the file has a section, by path
 	problems  []problem
 	variables []string // NAME=value
 }
 
 // newReader returns a reader with the defaults.
 func newReader(environ []string) *reader {
-	r := &reader{settings: make(map[string]setting), variables: environ}
+	r := &reader{settings: make(map[string]setting), sections: make(map[string]string), variables: environ}
 	for _, k := range keys {
 		if k.def != nil {
 			r.settings[k.path] = setting{value: k.def, where: "default"}

@@ -184,7 +184,7 @@ func TestSourceIsNeeded(t *testing.T) {
 	_, err = cfg.Relay()
 	want := `2 problems with the configuration
   source.dsn: required; set it in the file, as OUTBOX_CDC_SOURCE_DSN or with --dsn
-  sink.kafka.brokers: required; set it in the file, as OUTBOX_CDC_SINK_KAFKA_BROKERS or with --brokers`
+  sink.kafka.brokers: required; set it in the file, as OUTBOX_CDC_SINK_KAFKA_BROKERS or with --brokers; or configure another broker (docs/sinks.md)`
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
 	}

@@ -14,9 +14,13 @@ import (
 // look like one. It does not write the contents of secret files.
 func (c *Config) WriteYAML(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
+	broker := c.broker()
+	unused := func(path string) bool {
+		return strings.HasPrefix(path, "sink.") && !strings.HasPrefix(path, broker.at()) || path == "position_topic" && !broker.stores
+	}
 	for _, k := range keys {
 		s, ok := c.settings[k.path]
-		if !ok {
+		if !ok || unused(k.path) {
 			continue
 		}
 		n := k.encode(s.value)

@@ -95,6 +95,25 @@ func Nearest(got string, candidates []string) string {
 	return best
 }
 
+// Misspelled returns the candidate of which got is probably a misspelling, or "". A misspelling has few other letters, or
+// lacks one of the parts between dots.
+func Misspelled(got string, candidates []string) string {
+	wrong := func(candidate string) int {
+		parts := strings.Split(candidate, ".")
+		for i := range parts {
+			if strings.Join(slices.Concat(parts[:i], parts[i+1:]), ".") == got {
+				return 1
+			}
+		}
+		return editDistance(got, candidate)
+	}
+	best := slices.MinFunc(append([]string{""}, candidates...), func(a, b string) int { return cmp.Compare(wrong(a), wrong(b)) })
+	if wrong(best) > max(2, len(got)/8) {
+		return ""
+	}
+	return best
+}
+
 func distance(got, candidate string) int {
 	d := editDistance(got, candidate)
 	if i := strings.LastIndexByte(candidate, '.'); i >= 0 {

@@ -27,7 +27,7 @@ type reloading struct {
 }
 
 // Apply applies the keys of fresh that may change while the process runs: user, password and certificates of source.dsn;
-// password, client secret, token file, CA and client certificate of Kafka; and the headers for tracing. fresh must come
+// secrets, token file, CA and client certificate of the broker; and the headers for tracing. fresh must come
 // from the same sources. Settings that [Config.Relay] and similar methods have returned use the new values; the fields
 // of c do not change. Changed contains log.level if it has changed, and the caller sets the level. Apply may be called
 // by one goroutine at a time, while other goroutines use the settings.
@@ -37,7 +37,7 @@ func (c *Config) Apply(fresh *Config) Reload {
 	before := c.now()
 	next := &Config{
 		Source: before.Source, Sink: before.Sink, Tracing: before.Tracing, Log: fresh.Log,
-		settings: fresh.settings, files: maps.Clone(before.files),
+		settings: fresh.settings, sections: fresh.sections, files: maps.Clone(before.files),
 		reloading: &reloading{contents: maps.Clone(before.reloading.contents), place: before.reloading.place},
 	}
 	var out Reload
@@ -46,7 +46,7 @@ func (c *Config) Apply(fresh *Config) Reload {
 			out.Restart = append(out.Restart, k.path)
 		}
 	}
-	for _, r := range replaceable {
+	for _, r := range replaceable() {
 		var changed []string
 		for _, path := range r.paths {
 			if before.reloading.contents[path] != fresh.reloading.contents[path] ||
@@ -86,20 +86,34 @@ func (c *Config) now() *Config {
 	return c
 }
 
-// replaceable are the keys that may change while the process runs. The keys of an entry change together, and only if no
-// other key of the section needs a restart.
-var replaceable = []struct {
-	section string
+// A replaced has keys that may change while the process runs. They change together, and only if no other key of the
+// section needs a restart.
+type replaced struct {
+	section string // prefix of paths
 	paths   []string
-}{
-	{"source.dsn", []string{"source.dsn", "source.dsn_file"}},
-	{atSASL, []string{atSASL + "password", atSASL + "password_file", atSASL + "client_secret", atSASL + "client_secret_file", atSASL + "token_file"}},
-	{atTLS, []string{atTLS + "ca_file", atTLS + "cert_file", atTLS + "key_file"}},
-	{atTracing, []string{atTracing + "headers", atTracing + "headers_file"}},
+}
+
+// replacedTLS is the entry of a section of TLS settings.
+func replacedTLS(at string) replaced {
+	return replaced{at, []string{at + "ca_file", at + "cert_file", at + "key_file"}}
+}
+
+// replaceable returns all keys that may change while the process runs.
+func replaceable() []replaced {
+	all := []replaced{{"source.dsn", []string{"source.dsn", "source.dsn_file"}}}
+	for _, b := range brokers() {
+		all = append(all, b.reloads...)
+	}
+	return append(all, replaced{atTracing, []string{atTracing + "headers", atTracing + "headers_file"}})
+}
+
+func isSecret(path string) bool {
+	k, ok := keyAt(path)
+	return ok && k.kind == secret
 }
 
 func isReplaceable(path string) bool {
-	for _, r := range replaceable {
+	for _, r := range replaceable() {
 		if slices.Contains(r.paths, path) {
 			return true
 		}
@@ -120,9 +134,16 @@ func (c *Config) remember() *reloading {
 			note(k.path, []byte(c.field(k.path).String()))
 		}
 	}
-	for _, path := range []string{atSASL + "token_file", atTLS + "ca_file", atTLS + "cert_file", atTLS + "key_file"} {
-		content, _ := os.ReadFile(c.field(path).String()) // check has read it; without a file there is no content
-		note(path, content)
+	for _, b := range brokers() {
+		for _, entry := range b.reloads {
+			for _, path := range entry.paths {
+				if name, isFile := strings.CutSuffix(path, "_file"); !isFile || isSecret(name) {
+					continue
+				}
+				content, _ := os.ReadFile(c.field(path).String()) // check has read it; without a file there is no content
+				note(path, content)
+			}
+		}
 	}
 	if !c.namesSource() {
 		return r

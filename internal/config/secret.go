@@ -9,6 +9,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
+	"unicode/utf8"
 )
 
 // mask is shown in place of a secret.
@@ -32,14 +34,19 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
 // LogValue returns the mask.
 func (Secret) LogValue() slog.Value { return slog.StringValue(mask) }
 
-// plainPath matches text that can only be a path: absolute, relative to a dot, or with the extension of a configuration
-// or certificate; on one line, and without characters of Base64, a URL or a connection string.
-var plainPath = regexp.MustCompile(`^((\.{0,2}/|[A-Za-z]:\\|\.{1,2}\\)[\pL\pN _.,@~:/\\-]{0,250}|[\pL\pN_./\\-]{1,240}\.(ya?ml|pem|crt|cer|key))$`)
+// plainPath matches text that can only be a path, if it is not too long: absolute, relative to a dot, or with the
+// extension of a configuration or certificate; on one line, and without characters of Base64, a URL or a connection
+// string. A limit in the expression would repeat the tables of Unicode that often.
+var plainPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^((\.{0,2}/|[A-Za-z]:\\|\.{1,2}\\)[\pL\pN _.,@~:/\\-]*|[\pL\pN_./\\-]+\.(ya?ml|pem|crt|cer|key))$`)
+})
+
+const longestPlainPath = 250 // characters
 
 // shownPath returns path if it is certainly a path, or the path of an existing file. Otherwise it returns the mask: it
 // may be a secret in place of its file's path.
 func shownPath(path string) string {
-	if !plainPath.MatchString(path) {
+	if utf8.RuneCountInString(path) > longestPlainPath || !plainPath().MatchString(path) {
 		if _, err := os.Stat(path); err != nil {
 			return mask
 		}

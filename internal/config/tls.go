@@ -36,6 +36,36 @@ func (c *Config) certificates(at string) (*tls.Config, error) {
 	return cfg, nil
 }
 
+// encryption returns a function that reads the TLS files of the section at for each connection, nil if TLS is not enabled.
+// Without TLS, other keys of the section are an error: who sets a certificate does not expect plain text. encryption reads
+// the files once to validate them.
+func (c *Config) encryption(at string) (func() (*tls.Config, error), error) {
+	if !c.field(at + "enabled").Bool() {
+		return nil, c.withoutEffect(at, at+"enabled is not true")
+	}
+	return c.certified(at)
+}
+
+// certified is encryption for a section without enabled.
+func (c *Config) certified(at string) (func() (*tls.Config, error), error) {
+	if _, err := c.readTLS(at); err != nil {
+		return nil, err
+	}
+	return func() (*tls.Config, error) {
+		cfg, err := c.now().readTLS(at)
+		return cfg, later(err)
+	}, nil
+}
+
+func (c *Config) readTLS(at string) (*tls.Config, error) {
+	cfg, err := c.certificates(at)
+	if err == nil {
+		cfg.ServerName = c.field(at + "server_name").String()
+		cfg.InsecureSkipVerify = c.field(at + "insecure_skip_verify").Bool()
+	}
+	return cfg, err
+}
+
 // rereadTLS makes cfg read its certificate and CA certificates through now for each handshake, if it has any.
 func rereadTLS(cfg *tls.Config, now func() (*tls.Config, error)) {
 	if len(cfg.Certificates) > 0 {

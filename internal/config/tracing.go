@@ -33,7 +33,7 @@ func (c *Config) tracing() (*tracing.Config, error) {
 	if target.Path == "" || target.Path == "/" {
 		target.Path = tracesPath
 	}
-	cfg := &tracing.Config{URL: target.String(), Service: c.name(), System: "kafka", ClientID: c.clientID(), Keys: t.MessageKey}
+	cfg := &tracing.Config{URL: target.String(), Service: c.name(), System: c.broker().system, ClientID: c.clientID(), Keys: t.MessageKey}
 	for _, text := range t.Resource {
 		name, value, _ := strings.Cut(text, "=")
 		cfg.Resource = append(cfg.Resource, tracing.Attribute{Name: name, Value: value})
