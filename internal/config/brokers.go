@@ -34,6 +34,7 @@ type broker struct {
 func brokers() []broker {
 	return []broker{
 		kafkaBroker(),
+		jetStreamBroker(),
 	}
 }
 

@@ -104,7 +104,8 @@ type Position struct{ File string }
 
 // Sink is the destination of records: one of these.
 type Sink struct {
-	Kafka Kafka
+	Kafka     Kafka
+	JetStream JetStream
 }
 
 // Kafka is a Kafka cluster and the settings of the producer.

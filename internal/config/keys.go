@@ -86,6 +86,7 @@ func childrenOf(path string) []string {
 var keys = slices.Concat(
 	sourceKeys, outboxKeys, sinkKeys,
 	kafkaKeys,
+	jetStreamKeys,
 	processKeys, tracingKeys, debeziumKeys,
 )
 
