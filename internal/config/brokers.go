@@ -35,6 +35,7 @@ func brokers() []broker {
 	return []broker{
 		kafkaBroker(),
 		jetStreamBroker(),
+		rabbitMQBroker(),
 	}
 }
 

@@ -106,6 +106,7 @@ type Position struct{ File string }
 type Sink struct {
 	Kafka     Kafka
 	JetStream JetStream
+	RabbitMQ  RabbitMQ
 }
 
 // Kafka is a Kafka cluster and the settings of the producer.

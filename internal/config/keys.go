@@ -87,6 +87,7 @@ var keys = slices.Concat(
 	sourceKeys, outboxKeys, sinkKeys,
 	kafkaKeys,
 	jetStreamKeys,
+	rabbitMQKeys,
 	processKeys, tracingKeys, debeziumKeys,
 )
 
