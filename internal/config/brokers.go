@@ -36,6 +36,7 @@ func brokers() []broker {
 		kafkaBroker(),
 		jetStreamBroker(),
 		rabbitMQBroker(),
+		redisBroker(),
 	}
 }
 

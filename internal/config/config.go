@@ -104,9 +104,10 @@ type Position struct{ File string }
 
 // Sink is the destination of records: one of these.
 type Sink struct {
-	Kafka     Kafka
-	JetStream JetStream
-	RabbitMQ  RabbitMQ
+	Kafka        Kafka
+	JetStream    JetStream
+	RabbitMQ     RabbitMQ
+	RedisStreams RedisStreams
 }
 
 // Kafka is a Kafka cluster and the settings of the producer.
@@ -129,6 +130,43 @@ type Kafka struct {
 type CreateTopics struct {
 	Partitions        int
 	ReplicationFactor int
+}
+
+// RedisStreams is a Redis server, a primary that Sentinel watches, or a cluster.
+type RedisStreams struct {
+	Addresses     []string
+	Cluster       bool
+	Database      int
+	User          string
+	Password      Secret
+	PasswordFile  string
+	CreateStreams bool
+	MaxEntryBytes int
+	Trim          RedisTrim
+	Wait          RedisWait
+	Sentinel      RedisSentinel
+	Window        Window
+	TLS           TLS
+}
+
+// RedisTrim says which entries of streams are removed.
+type RedisTrim struct {
+	MaxLen      int
+	MaxWALBytes int
+}
+
+// RedisWait says how many replicas must have a record.
+type RedisWait struct {
+	Replicas int
+	Timeout  time.Duration
+}
+
+// RedisSentinel is how to ask Sentinels for the primary.
+type RedisSentinel struct {
+	Primary      string
+	User         string
+	Password     Secret
+	PasswordFile string
 }
 
 // Window limits the unacknowledged records.

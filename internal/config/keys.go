@@ -88,6 +88,7 @@ var keys = slices.Concat(
 	kafkaKeys,
 	jetStreamKeys,
 	rabbitMQKeys,
+	redisKeys,
 	processKeys, tracingKeys, debeziumKeys,
 )
 
