@@ -108,6 +108,7 @@ type Sink struct {
 	JetStream    JetStream
 	RabbitMQ     RabbitMQ
 	RedisStreams RedisStreams
+	Webhook      Webhook
 }
 
 // Kafka is a Kafka cluster and the settings of the producer.
@@ -130,6 +131,31 @@ type Kafka struct {
 type CreateTopics struct {
 	Partitions        int
 	ReplicationFactor int
+}
+
+// Webhook are HTTP receivers.
+type Webhook struct {
+	URL                    string
+	Origins                []string
+	Source                 string
+	Type                   string
+	ContentType            string
+	SigningSecrets         Secret
+	SigningSecretsFile     string
+	Token                  Secret
+	TokenFile              string
+	User                   string
+	Password               Secret
+	PasswordFile           string
+	RefusePrivateAddresses bool
+	Proxy                  bool
+	Timeout                time.Duration
+	ConnectTimeout         time.Duration
+	Concurrency            int
+	MaxPayloadBytes        int
+	CheckMethod            string
+	TLS                    Certificates
+	Window                 Window
 }
 
 // RedisStreams is a Redis server, a primary that Sentinel watches, or a cluster.

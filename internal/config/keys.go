@@ -89,6 +89,7 @@ var keys = slices.Concat(
 	jetStreamKeys,
 	rabbitMQKeys,
 	redisKeys,
+	webhookKeys,
 	processKeys, tracingKeys, debeziumKeys,
 )
 
