@@ -37,6 +37,7 @@ func brokers() []broker {
 		jetStreamBroker(),
 		rabbitMQBroker(),
 		redisBroker(),
+		sqsBroker(),
 		webhookBroker(),
 	}
 }

@@ -108,6 +108,7 @@ type Sink struct {
 	JetStream    JetStream
 	RabbitMQ     RabbitMQ
 	RedisStreams RedisStreams
+	SQS          SQS
 	Webhook      Webhook
 }
 
@@ -131,6 +132,18 @@ type Kafka struct {
 type CreateTopics struct {
 	Partitions        int
 	ReplicationFactor int
+}
+
+// SQS is the access to Amazon SQS and Amazon SNS.
+type SQS struct {
+	Region          string
+	Profile         string
+	SQSEndpoint     string
+	SNSEndpoint     string
+	MaxMessageBytes int
+	BatchesInFlight int
+	TLS             Certificates
+	Window          Window
 }
 
 // Webhook are HTTP receivers.

@@ -89,6 +89,7 @@ var keys = slices.Concat(
 	jetStreamKeys,
 	rabbitMQKeys,
 	redisKeys,
+	sqsKeys,
 	webhookKeys,
 	processKeys, tracingKeys, debeziumKeys,
 )
