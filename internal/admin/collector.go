@@ -7,11 +7,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
-	topicLabels = 100     // maximum number of topics with their own label
-	otherTopics = "other" // label of all other topics
+	topicLabels = 100              // maximum number of topics with their own label
+	otherTopics = sink.OtherTopics // label of all other topics
 )
 
 // A collector returns the metrics of the last sample.

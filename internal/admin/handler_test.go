@@ -135,7 +135,7 @@ func TestProbes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := New(Config{}, discard())
+				s := New(Config{Broker: "Kafka"}, discard())
 				if _, got := s.readiness(time.Now()); got+s.stuck(time.Now()) != "starting" {
 					t.Errorf("before the first look: %q", got)
 				}

@@ -41,15 +41,15 @@ func (s *Server) readiness(now time.Time) (role relay.Role, problem string) {
 	if stuck := s.stuck(now); stuck != "" {
 		return last.stat.Role, stuck
 	}
-	return last.stat.Role, last.unready()
+	return last.stat.Role, last.unready(s.cfg.Broker)
 }
 
-// unready returns why a relay that is not stuck is not ready; empty if it is.
-func (last *sample) unready() string {
+// unready returns why a relay that is not stuck is not ready; empty if it is. broker is the name of its kind.
+func (last *sample) unready(broker string) string {
 	st := &last.stat
 	stalled := ""
 	if lasted := last.stalled(); lasted >= stallAfter {
-		stalled = fmt.Sprintf("Kafka has not acknowledged for %s: %s", lasted.Round(time.Second), st.Sink.StallReason)
+		stalled = fmt.Sprintf("%s has not acknowledged for %s: %s", broker, lasted.Round(time.Second), st.Sink.StallReason)
 	}
 	switch {
 	case st.Role != relay.NoRole:
@@ -62,7 +62,7 @@ func (last *sample) unready() string {
 	return string(st.State) + ": " + st.LastError
 }
 
-// waitsForSink reports whether the relay waits for Kafka.
+// waitsForSink reports whether the relay waits for the broker.
 func waitsForSink(st *relay.Stat) bool {
 	n := len(st.Failures)
 	return n > 0 && st.Failures[n-1].ExitCode == relay.ExitSink

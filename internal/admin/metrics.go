@@ -29,7 +29,7 @@ func ackSeconds() metric {
 func commitToAckSeconds() metric {
 	return metric{
 		name: namespace + "commit_to_ack_seconds",
-		help: "Time from the commit of a transaction until Kafka has acknowledged it and every earlier one, by the clocks of both machines.",
+		help: "Time from the commit of a transaction until the broker has acknowledged it and every earlier one, by the clocks of both machines.",
 	}
 }
 
@@ -42,11 +42,11 @@ func (c *collector) counters() []metric {
 	return []metric{
 		{
 			name: namespace + "records_total", labels: []string{"topic"}, kind: prometheus.CounterValue,
-			help: "Records that Kafka has acknowledged. Topics after the first hundred count as " + otherTopics + ".", values: c.records,
+			help: "Records that the broker has acknowledged. Destinations after the first hundred count as " + otherTopics + ".", values: c.records,
 		},
 		{
 			name: namespace + "bytes_total", kind: prometheus.CounterValue,
-			help:   "Bytes of keys, values and headers that Kafka has acknowledged.",
+			help:   "Bytes of keys, values and headers that the broker has acknowledged.",
 			values: func(s *sample, put emit) { put(float64(s.bytes)) },
 		},
 		{
@@ -64,10 +64,10 @@ func (c *collector) counters() []metric {
 		},
 		{
 			name: namespace + "bad_records_total", labels: []string{"reason"}, kind: prometheus.CounterValue,
-			help: "Dead letters: rows that could not become a record (row), and records that Kafka rejected (kafka).",
+			help: "Dead letters: rows that could not become a record (row), and records that the broker rejected (broker).",
 			values: func(s *sample, put emit) {
 				put(float64(s.stat.DeadLetters-s.stat.Refused-s.stat.Followed), "row")
-				put(float64(s.stat.Refused), "kafka")
+				put(float64(s.stat.Refused), "broker")
 			},
 		},
 		{
@@ -140,7 +140,7 @@ func gauges() []metric {
 			},
 		},
 		gauge("slot_risk", "Risk that Postgres removes WAL that the slot needs: 0 none, 1 the slot is filling, 2 it is about to be lost, 3 it is lost.", func(s *sample) float64 { return float64(s.stat.Slot.Risk(s.at).Level()) }),
-		gauge("sink_stalled_seconds", "Time since a partition or topic, including the position topic, has made progress although it has records to send; 0 if there is none.", func(s *sample) float64 { return s.stalled().Seconds() }),
+		gauge("sink_stalled_seconds", "Time since a destination, or a part of it, or the position store has made progress although it has records to send; 0 if there is none.", func(s *sample) float64 { return s.stalled().Seconds() }),
 	}
 }
 

@@ -112,7 +112,7 @@ func TestMetrics(t *testing.T) {
 		"bytes_total":               {"": 7_480_000_000},
 		"transactions_total":        {"": 4_100_000},
 		"reconnects_total side":     {"source": 1, "sink": 7},
-		"bad_records_total reason":  {"row": 2, "kafka": 2},
+		"bad_records_total reason":  {"row": 2, "broker": 2},
 		"parked_records_total":      {"": 1235},
 		"parked_keys":               {"": 2},
 		"duplicates_possible_total": {"": 1},

@@ -54,7 +54,7 @@ func healthy() relay.Stat {
 func newServer(fill func(*Server)) *Server {
 	s := New(Config{
 		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
-		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Hosts: []string{"relay.example.com"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
+		Broker: "Kafka", Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Hosts: []string{"relay.example.com"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
 	}, discard())
 	cfg := relay.Config{}
 	s.Observe(&cfg)
@@ -90,7 +90,7 @@ func (s *situation) build() (st relay.Stat, fill func(*Server)) {
 var situations = []situation{
 	{"load", "Healthy", "Committed rows reach Kafka in", "", func(*relay.Stat) {}},
 	{"idle", "Healthy", "There are no new rows", "", nil},
-	{"topic", "Topic outbox.event.order does not exist", "have waited for", "kafka-topics.sh", func(st *relay.Stat) {
+	{"topic", "Destination outbox.event.order does not exist", "have waited for", "kafka-topics.sh", func(st *relay.Stat) {
 		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-3*time.Second), "topic outbox.event.order: UNKNOWN_TOPIC_OR_PARTITION"
 		st.Sink.StallMissing, st.Sink.StallAdvice = "outbox.event.order", "Create the topic: kafka-topics.sh --create"
 	}},
@@ -101,6 +101,11 @@ var situations = []situation{
 		st.Sink.StalledSince = time.Now().Add(-94 * time.Second)
 		st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
 		st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
+	}},
+	{"behind", "Catching up", "behind and has 180 MB of WAL left", "set sink.kafka.window.bytes", func(st *relay.Stat) {
+		st.Behind = time.Now().Add(-95 * time.Second)
+		st.Slot.WALEnd += 180_000_000
+		st.Sink.WindowAdvice = "To deliver faster: set sink.kafka.window.bytes to 75497472."
 	}},
 	{"standby", "Standby", "takes over", "", func(st *relay.Stat) {
 		st.State, st.Role, st.LastError = relay.Waiting, relay.Standby, "slot orders is in use by process 4711"

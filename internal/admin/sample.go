@@ -24,10 +24,8 @@ type sample struct {
 // look takes a sample.
 func (s *Server) look(stat func() relay.Stat) {
 	now := &sample{stat: stat(), at: time.Now(), answered: s.answered.recent(), delivery: s.delivery.recent()}
-	for _, t := range now.stat.Sink.Topics {
-		now.records += t.Records
-		now.bytes += t.Bytes
-	}
+	acked := now.stat.Sink.Acked()
+	now.records, now.bytes = acked.Records, acked.Bytes
 	s.history.add(now)
 	s.last.Store(now)
 }

@@ -31,8 +31,9 @@ type Config struct {
 	Version string // of this program
 	Commit  string // of its source; may be empty
 
-	Source, Publication, Slot string // of the relay; Source is an address without user and password
-	Brokers                   []string
+	Source, Publication, Slot string   // of the relay; Source is an address without user and password
+	Broker                    string   // kind of broker, such as Kafka
+	Brokers                   []string // its addresses, without credentials
 
 	// Hosts are host names under which the Server responds, in addition to localhost and IP addresses.
 	Hosts []string

@@ -26,19 +26,19 @@ type Status struct {
 	Ready  bool      `json:"ready"`          // as /readyz
 	Reason string    `json:"reason,omitempty"`
 
-	Source   source      `json:"source"`
-	Slot     slot        `json:"slot"`
-	Verdict  Verdict     `json:"verdict"` // on the relay and its slot
-	Refill   *refill     `json:"refill"`  // null: no refill of a lost slot is running
-	Lag      lag         `json:"lag"`
-	InFlight inFlight    `json:"in_flight"`
-	Rates    rates       `json:"rates"`   // over the last 10 s
-	Latency  waits       `json:"latency"` // over the last 10 s
-	Totals   totals      `json:"totals"`
-	Kafka    kafkaStatus `json:"kafka"`
-	Topics   []topic     `json:"topics"`
-	Parked   parked      `json:"parked"`
-	Failures []fault     `json:"failures"` // the latest ones, newest first
+	Source   source     `json:"source"`
+	Slot     slot       `json:"slot"`
+	Verdict  Verdict    `json:"verdict"` // on the relay and its slot
+	Refill   *refill    `json:"refill"`  // null: no refill of a lost slot is running
+	Lag      lag        `json:"lag"`
+	InFlight inFlight   `json:"in_flight"`
+	Rates    rates      `json:"rates"`   // over the last 10 s
+	Latency  waits      `json:"latency"` // over the last 10 s
+	Totals   totals     `json:"totals"`
+	Sink     sinkStatus `json:"sink"`
+	Topics   []topic    `json:"topics"`
+	Parked   parked     `json:"parked"`
+	Failures []fault    `json:"failures"` // the latest ones, newest first
 
 	Configuration bool `json:"configuration"` // /config returns it
 
@@ -109,14 +109,16 @@ type totals struct {
 	Retries      int64  `json:"retries"`
 }
 
-type kafkaStatus struct {
-	Brokers     []string   `json:"brokers"`
-	Stalled     number     `json:"stalled"`
-	StallReason string     `json:"stall_reason,omitempty"`
-	Missing     string     `json:"missing_topic,omitempty"` // that the stall waits for
-	StallAdvice string     `json:"stall_advice,omitempty"`
-	LastError   string     `json:"last_error,omitempty"` // was retried
-	LastErrorAt *time.Time `json:"last_error_at"`
+type sinkStatus struct {
+	Broker       string     `json:"broker"`  // the kind: Kafka, …
+	Brokers      []string   `json:"brokers"` // their addresses
+	Stalled      number     `json:"stalled"`
+	StallReason  string     `json:"stall_reason,omitempty"`
+	Missing      string     `json:"missing,omitempty"` // that the stall waits for
+	StallAdvice  string     `json:"stall_advice,omitempty"`
+	WindowAdvice string     `json:"window_advice,omitempty"` // how to deliver faster
+	LastError    string     `json:"last_error,omitempty"`    // was retried
+	LastErrorAt  *time.Time `json:"last_error_at"`
 }
 
 type topic struct {
@@ -184,9 +186,9 @@ func (s *Server) status(now time.Time) *Status {
 			Sessions: st.Sessions, Transactions: st.Transactions, Rows: st.Rows, Records: last.records, Bytes: last.bytes,
 			DeadLetters: st.DeadLetters, Renewals: st.Sink.DuplicatesPossible, Retries: st.Sink.Retries,
 		},
-		Kafka: kafkaStatus{
-			Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason,
-			Missing: st.Sink.StallMissing, StallAdvice: st.Sink.StallAdvice,
+		Sink: sinkStatus{
+			Broker: s.cfg.Broker, Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason,
+			Missing: st.Sink.StallMissing, StallAdvice: st.Sink.StallAdvice, WindowAdvice: st.Sink.WindowAdvice,
 			LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt),
 		},
 		Topics:   topics(from, last),

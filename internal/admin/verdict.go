@@ -69,7 +69,7 @@ func (st *Status) waits(exit int) bool {
 // Relaying returns the verdict on the relay itself, without its slot.
 func (st *Status) Relaying() Verdict {
 	switch {
-	case st.Kafka.Stalled > 0 && (st.State == string(relay.Streaming) || st.StandsBy()):
+	case st.Sink.Stalled > 0 && (st.State == string(relay.Streaming) || st.StandsBy()):
 		return st.stalled()
 	case !st.Ready:
 		return st.notReady()
@@ -78,7 +78,7 @@ func (st *Status) Relaying() Verdict {
 	case st.Refill != nil:
 		return st.refilling()
 	case float64(st.Lag.Seconds) > catchingUp:
-		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), ""}
+		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), st.Sink.WindowAdvice}
 	}
 	if st.Parked.Number > 0 {
 		return st.parking()
@@ -96,19 +96,19 @@ func (st *Status) parking() Verdict {
 	}
 }
 
-// stalled returns the verdict on a relay whose records Kafka does not acknowledge. A missing topic does not
+// stalled returns the verdict on a relay whose records the broker does not acknowledge. A missing topic does not
 // appear by itself. Any other stall may be a leader election, for as long as the relay is ready.
 func (st *Status) stalled() Verdict {
-	lasted := terminal.Span(float64(st.Kafka.Stalled))
-	if topic := st.Kafka.Missing; topic != "" {
+	lasted := terminal.Span(float64(st.Sink.Stalled))
+	if missing := st.Sink.Missing; missing != "" {
 		return Verdict{
-			Bad, fmt.Sprintf("Topic %s does not exist", topic),
-			fmt.Sprintf("Records for it have waited for %s. The relay keeps retrying, and other topics are not affected. Nothing is lost, but Postgres retains WAL meanwhile.", lasted), st.Kafka.StallAdvice,
+			Bad, fmt.Sprintf("Destination %s does not exist", missing),
+			fmt.Sprintf("Records for it have waited for %s. The relay keeps retrying, and other destinations are not affected. Nothing is lost, but Postgres retains WAL meanwhile.", lasted), st.Sink.StallAdvice,
 		}
 	}
 	v := Verdict{
-		Warn, "Kafka does not acknowledge records", fmt.Sprintf("For %s: %s.", lasted, st.Kafka.StallReason),
-		"Check the brokers and the error above. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
+		Warn, st.Sink.Broker + " does not acknowledge records", fmt.Sprintf("For %s: %s.", lasted, st.Sink.StallReason),
+		"Check the broker and the error above. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
 	}
 	if !st.Ready {
 		v.Level = Bad
@@ -135,13 +135,13 @@ func (st *Status) notReady() Verdict {
 	}
 	switch waiting := st.State == string(relay.Waiting); {
 	case st.State == string(relay.Starting) && len(st.Failures) == 0:
-		return Verdict{Warn, "Starting", "The relay connects to Postgres and Kafka.", ""}
+		return Verdict{Warn, "Starting", "The relay connects to Postgres and " + st.Sink.Broker + ".", ""}
 	case st.State == string(relay.Starting):
 		return Verdict{Warn, "Starting", newest, advice}
 	case st.waits(relay.ExitSink):
-		return Verdict{Bad, "Waiting for Kafka", newest, advice}
-	case waiting && float64(st.Kafka.Stalled) > stallAfter.Seconds():
-		return Verdict{Bad, "Waiting for Postgres", newest + ". Kafka does not acknowledge records either: " + st.Kafka.StallReason, advice}
+		return Verdict{Bad, "Waiting for " + st.Sink.Broker, newest, advice}
+	case waiting && float64(st.Sink.Stalled) > stallAfter.Seconds():
+		return Verdict{Bad, "Waiting for Postgres", newest + ". " + st.Sink.Broker + " does not acknowledge records either: " + st.Sink.StallReason, advice}
 	case waiting:
 		return Verdict{Bad, "Waiting for Postgres", newest, advice}
 	case st.State == string(relay.Stopped):
@@ -155,17 +155,17 @@ func (f *fault) advice() string {
 	return strings.TrimSpace(fmt.Sprintf("%s\nSee docs/runbook.md#exit-%d.", f.Advice, f.ExitCode))
 }
 
-// delivering says how long rows take to reach Kafka. After an outage the rows of the last seconds may have waited
+// delivering says how long rows take to reach the broker. After an outage the rows of the last seconds may have waited
 // for long although none waits now.
 func (st *Status) delivering() string {
 	latency := float64(st.Latency.CommitToAckP50)
 	switch {
 	case st.Rates.Records == 0:
-		return "Every committed row is in Kafka. There are no new rows."
+		return "The broker has acknowledged every committed row. There are no new rows."
 	case math.IsNaN(latency):
-		return "Kafka acknowledges the rows of a transaction that is not complete yet."
+		return st.Sink.Broker + " acknowledges the rows of a transaction that is not complete yet."
 	case latency > catchingUp:
 		return fmt.Sprintf("The relay has caught up. The rows of the last 10 s had waited for %s.", terminal.Span(latency))
 	}
-	return fmt.Sprintf("Committed rows reach Kafka in %s.", terminal.Span(latency))
+	return fmt.Sprintf("Committed rows reach %s in %s.", st.Sink.Broker, terminal.Span(latency))
 }

@@ -32,7 +32,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	server := admin.New(admin.Config{
 		Name: relayCfg.Name, Version: command.Version().Module, Commit: command.Version().Revision,
 		Source: command.Address(relayCfg.Source.Conn), Publication: relayCfg.Source.Publication, Slot: relayCfg.Source.Slot,
-		Brokers: cfg.Sink.Kafka.Brokers, Hosts: cfg.AdminHosts(), Configuration: effective.String(),
+		Broker: cfg.BrokerName(), Brokers: cfg.BrokerAddresses(), Hosts: cfg.AdminHosts(), Configuration: effective.String(),
 	}, log)
 	err := server.Listen(ctx, cfg.Admin.Listen)
 	switch {

@@ -13,7 +13,7 @@ type Report struct {
 	At time.Time `json:"at"`
 
 	// Healthy means that Postgres and the relay, if it is to be asked, have responded, that the slot
-	// is active and not about to be lost, and that the relay is ready and Kafka acknowledges its
+	// is active and not about to be lost, and that the relay is ready and the broker acknowledges its
 	// records, or that it is a standby.
 	Healthy bool `json:"healthy"`
 

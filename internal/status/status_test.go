@@ -21,7 +21,7 @@ const running = `{
 	"lag": {"bytes": 48, "seconds": 0.2}, "in_flight": {"records": 12, "bytes": 4120, "full": 0.25},
 	"rates": {"records": 1204.4, "bytes": 250000, "rows": 1204.4, "log": 1100000},
 	"latency": {"commit_to_ack_p50": 0.0011, "commit_to_ack_p99": 0.0042, "ack_p50": 0.0009, "ack_p99": 0.003},
-	"totals": {"records": 41080000}, "kafka": {"brokers": ["kafka-1:9092", "kafka-2:9092"], "stalled": 0, "last_error_at": null},
+	"totals": {"records": 41080000}, "sink": {"broker": "Kafka", "brokers": ["kafka-1:9092", "kafka-2:9092"], "stalled": 0, "last_error_at": null},
 	"topics": [{"name": "outbox.event.order", "records": 31900000, "bytes": 6380000000, "rate": 1200}, {"name": "outbox.event.customer", "records": 9180000, "bytes": 1100000000, "rate": 4.4}],
 	"failures": []
 }`
@@ -85,18 +85,18 @@ func TestVerdict(t *testing.T) {
 		"idle":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), admin.Good, "Healthy", "There are no new rows", true},
 		"postgres alone": {alone, admin.Good, "The slot is active", "WAL sender 4711", true},
 		"behind":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), admin.Warn, "Catching up", "5 min behind", true},
-		"slow":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Kafka.Stalled, st.Kafka.StallReason = 4, "no leader" }), admin.Warn, "Kafka does not acknowledge records", "For 4 s: no leader", false},
+		"slow":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Sink.Stalled, st.Sink.StallReason = 4, "no leader" }), admin.Warn, "Kafka does not acknowledge records", "For 4 s: no leader", false},
 		"topic missing": {sides(t, func(_ *Postgres, st *admin.Status) {
-			st.Kafka.Stalled, st.Kafka.Missing, st.Kafka.StallAdvice = 4, "outbox.event.x", "create it"
-		}), admin.Bad, "Topic outbox.event.x does not exist", "have waited for 4 s", false},
+			st.Sink.Stalled, st.Sink.Missing, st.Sink.StallAdvice = 4, "outbox.event.x", "create it"
+		}), admin.Bad, "Destination outbox.event.x does not exist", "have waited for 4 s", false},
 		"after an outage": {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50 = 660 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 11 min", true},
 		"stalled": {sides(t, func(_ *Postgres, st *admin.Status) {
-			st.Ready, st.Kafka.Stalled, st.Kafka.StallReason = false, 40, "broker 1 is down"
+			st.Ready, st.Sink.Stalled, st.Sink.StallReason = false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "For 40 s: broker 1 is down", false},
 		"starting": {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
 		"standby":  {sides(t, func(_ *Postgres, st *admin.Status) { st.State, st.Role = "waiting", "standby" }), admin.Warn, "Standby", "takes over", true},
 		"standby, Kafka gone": {sides(t, func(_ *Postgres, st *admin.Status) {
-			st.State, st.Role, st.Ready, st.Kafka.Stalled, st.Kafka.StallReason = "waiting", "standby", false, 40, "broker 1 is down"
+			st.State, st.Role, st.Ready, st.Sink.Stalled, st.Sink.StallReason = "waiting", "standby", false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "broker 1 is down", false},
 		"own sender kept": {sides(t, waiting("slot in use", 12)), admin.Bad, "Waiting for Postgres", "slot in use", false},
 		"waiting":         {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
@@ -119,11 +119,11 @@ func TestVerdict(t *testing.T) {
 		}), admin.Bad, "Waiting for Postgres", "terminating connection", false},
 		"session and Kafka lost": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("terminating connection", 10)(p, st)
-			st.Kafka.Stalled, st.Kafka.StallReason = 40, "broker 1 does not respond"
+			st.Sink.Stalled, st.Sink.StallReason = 40, "broker 1 does not respond"
 		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge records either: broker 1 does not respond", false},
 		"positions not read": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("the position store does not respond", 20)(p, st)
-			st.Kafka.Stalled, st.Kafka.StallReason = 40, "position topic p: refused"
+			st.Sink.Stalled, st.Sink.StallReason = 40, "position topic p: refused"
 		}), admin.Bad, "Waiting for Kafka", "the position store does not respond", false},
 		"two reasons": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("connection refused", 10)(p, st)
@@ -186,7 +186,7 @@ Slot s
   Limit           ░░░░░░░░░░ 11 GB left
   Time to limit   –
 
-Topic                                          records/s       records      size
+Destination                                    records/s       records      size
 outbox.event.order                                 1,200    31,900,000    6.4 GB
 outbox.event.customer                                4.4     9,180,000    1.1 GB
 
@@ -223,7 +223,7 @@ func TestLinesFit(t *testing.T) {
 		"failing": sides(t, func(p *Postgres, st *admin.Status) {
 			st.Name, st.Source.Address = strings.Repeat("long", 40), strings.Repeat("host", 60)
 			st.Ready, st.State = false, "waiting"
-			if err := json.Unmarshal([]byte(`{"failures": [{"text": "`+long+`", "times": 3, "exit_code": 10, "advice": "mend it"}], "kafka": {"last_error": "no leader"}, "totals": {"dead_letters": 4}}`), st); err != nil {
+			if err := json.Unmarshal([]byte(`{"failures": [{"text": "`+long+`", "times": 3, "exit_code": 10, "advice": "mend it"}], "sink": {"broker": "Kafka", "last_error": "no leader"}, "totals": {"dead_letters": 4}}`), st); err != nil {
 				t.Fatal(err)
 			}
 			p.Oldest = &Transaction{GID: strings.Repeat("g", 90), Age: 3600}

@@ -126,7 +126,7 @@ func (v View) topics(st *admin.Status, most int) []string {
 		}
 		return line + terminal.Right(numbers[1], columns[1]) + terminal.Right(numbers[2], columns[2])
 	}
-	lines := []string{v.Style.Dim(row("Topic", "records/s", "records", "size"))}
+	lines := []string{v.Style.Dim(row("Destination", "records/s", "records", "size"))}
 	for i, t := range st.Topics {
 		if i == most {
 			lines = append(lines, v.Style.Dim(fmt.Sprintf("and %d more", len(st.Topics)-most)))
@@ -153,8 +153,8 @@ const mostErrors = 3
 
 func (v View) errors(r *Report, st *admin.Status) []string {
 	lines := []string{v.Style.Dim("Last errors")}
-	if st.Kafka.LastError != "" {
-		lines = append(lines, v.fault(ago(st.Kafka.LastErrorAt, st.At)+" · Kafka, retried", st.Kafka.LastError, "")...)
+	if st.Sink.LastError != "" {
+		lines = append(lines, v.fault(ago(st.Sink.LastErrorAt, st.At)+" · "+st.Sink.Broker+", retried", st.Sink.LastError, "")...)
 	}
 	for _, f := range st.Failures[:min(mostErrors, len(st.Failures))] {
 		note := fmt.Sprintf("%s · see exit code %d", ago(&f.At, st.At), f.ExitCode)

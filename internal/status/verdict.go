@@ -25,7 +25,7 @@ func (r *Report) judge(cfg *Config) {
 		r.Verdict = slot
 	}
 	active := r.Postgres.Slot != nil && r.Postgres.Slot.Active
-	delivers := r.Relay.URL == "" || st != nil && st.Ready && st.Kafka.Stalled == 0
+	delivers := r.Relay.URL == "" || st != nil && st.Ready && st.Sink.Stalled == 0
 	r.Healthy = r.Level != admin.Bad && active && delivers
 }
 

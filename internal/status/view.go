@@ -79,7 +79,7 @@ func (v View) heading(r *Report) []string {
 	if room := v.Width - utf8.RuneCountInString(name); room > utf8.RuneCountInString(about) {
 		first += v.Style.Dim(terminal.Right(about, room))
 	}
-	return []string{first, v.Style.Dim(terminal.Cut(st.Source.Address+" → "+strings.Join(st.Kafka.Brokers, ", "), v.Width))}
+	return []string{first, v.Style.Dim(terminal.Cut(st.Source.Address+" → "+strings.Join(st.Sink.Brokers, ", "), v.Width))}
 }
 
 func (v View) verdict(r *Report) []string {

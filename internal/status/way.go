@@ -16,7 +16,7 @@ type station struct {
 	facts      [2]string
 }
 
-// way draws the path of a row: Postgres, decoder, the records in flight, and Kafka.
+// way draws the path of a row: Postgres, decoder, the records in flight, and the broker.
 func (v View) way(st *admin.Status) []string {
 	lag := terminal.NotKnown
 	if st.State == "streaming" {
@@ -28,7 +28,7 @@ func (v View) way(st *admin.Status) []string {
 		{"In flight", terminal.Count(float64(st.InFlight.Records)) + " records", [2]string{
 			terminal.Size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},
-		{"Kafka", terminal.Count(float64(st.Rates.Records)) + " records/s", [2]string{terminal.Size(float64(st.Rates.Bytes)) + "/s", "ack p99 " + terminal.Span(float64(st.Latency.AckP99))}},
+		{st.Sink.Broker, terminal.Count(float64(st.Rates.Records)) + " records/s", [2]string{terminal.Size(float64(st.Rates.Bytes)) + "/s", "ack p99 " + terminal.Span(float64(st.Latency.AckP99))}},
 	}
 	if v.Width < beside {
 		var lines []string
