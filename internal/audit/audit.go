@@ -38,14 +38,20 @@ type Config struct {
 	Progress func(doing string, done, total int)
 }
 
-// Run compares the tables with the topics. Errors that wrap [catalog.ErrSelection] are about the selection,
-// those that wrap [replication.ErrAccess] or [sink.ErrAccess] about privileges; with a *[encode.ColumnError], rows
-// of a table cannot become records. Differences are not an error.
+// Run compares the tables with the topics. Differences are not an error. An error that wraps [catalog.ErrSelection] is
+// about the selection, and one that wraps [replication.ErrAccess] or [sink.ErrAccess] about privileges. A
+// *[encode.ColumnError] says that rows of a table cannot become records. An error that wraps [errors.ErrUnsupported]
+// says that records cannot be read from the broker.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
 	}
-	a := &auditor{cfg: cfg, log: log, began: time.Now()}
+	reader, err := cfg.Relay.Sink.OpenReader(log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reader.Close() }()
+	a := &auditor{cfg: cfg, log: log, reader: reader, began: time.Now()}
 	for _, step := range []func(context.Context) error{a.readTables, a.awaitConfirmation, a.readTopics, a.compare} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -60,6 +66,7 @@ type auditor struct {
 	log   *slog.Logger
 	began time.Time
 
+	reader    sink.Reader
 	ledger    *ledger
 	read      catalog.SlotProgress
 	confirmed Confirmed

@@ -16,7 +16,7 @@ import (
 type fingerprint struct {
 	id      uint64 // of the header id
 	place   uint64 // of topic, partition and key: records with the same place are in order
-	content uint64 // of the headers, upper half, and the value, lower half
+	content uint64 // of the headers in any order, upper half, and the value, lower half
 }
 
 // The parts in which a record differs from its row.
@@ -66,14 +66,16 @@ func (h *hasher) take(rec *sink.Record, partition int32) (f fingerprint, ok bool
 			f.id, ok = h.ID(header.Value), header.Value != nil
 		}
 	}
-	h.hash.Reset()
+	var headers uint64 // a sum, because not every broker keeps their order
 	for i := range rec.Headers {
 		if header := &rec.Headers[i]; !ownHeader(header.Key) {
+			h.hash.Reset()
 			h.text(header.Key)
 			h.bytes(header.Value)
+			headers += h.hash.Sum64()
 		}
 	}
-	f.content = h.hash.Sum64() << 32
+	f.content = headers << 32
 	h.hash.Reset()
 	h.bytes(rec.Value)
 	f.content |= h.hash.Sum64() >> 32

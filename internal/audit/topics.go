@@ -5,22 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // readTopics reads the topics that rows belong to, and the dead-letter topic, each up to where it ends at the
 // beginning.
 func (a *auditor) readTopics(ctx context.Context) error {
-	reader, err := a.cfg.Relay.Sink.OpenReader(a.log)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = reader.Close() }()
 	dead := a.cfg.Relay.DeadLetterTopic
 	wanted := make(map[string]bool, len(a.ledger.topics)+1)
 	for _, t := range a.ledger.topics {
@@ -29,7 +22,7 @@ func (a *auditor) readTopics(ctx context.Context) error {
 	wanted[dead] = true
 	delete(wanted, "")
 	names := slices.Sorted(maps.Keys(wanted))
-	spans, err := a.spans(ctx, reader, names...)
+	spans, err := a.spans(ctx, names...)
 	if err != nil {
 		return err
 	}
@@ -55,7 +48,7 @@ func (a *auditor) readTopics(ctx context.Context) error {
 			if a.ledger.tooMany != nil {
 				return a.ledger.tooMany
 			}
-			err := reader.Read(ctx, name, span, func(stored *sink.StoredRecord) error {
+			err := a.reader.Read(ctx, name, span, func(stored *sink.StoredRecord) error {
 				read(part, stored)
 				a.show("records", done+int(stored.Offset-span.Begin)+1, total)
 				return nil
@@ -70,31 +63,23 @@ func (a *auditor) readTopics(ctx context.Context) error {
 }
 
 // spans returns the partitions of the topics that exist.
-func (a *auditor) spans(ctx context.Context, reader sink.Reader, topics ...string) (map[string][]sink.Span, error) {
+func (a *auditor) spans(ctx context.Context, topics ...string) (map[string][]sink.Span, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Relay.StartupTimeout)
 	defer cancel()
-	return reader.Spans(ctx, topics...)
+	return a.reader.Spans(ctx, topics...)
 }
 
 // findCompacted finds out which topics are compacted, as far as the user may describe them.
 func (a *auditor) findCompacted(ctx context.Context, names []string) error {
-	cfg, ok := a.cfg.Relay.Sink.(kafka.Config)
+	broker, ok := a.cfg.Relay.Sink.(sink.Compacter)
 	if !ok {
 		return nil
 	}
-	inspector, err := kafka.NewInspector(cfg)
-	if err != nil {
-		return err
+	compacted, err := broker.Compacted(ctx, names...)
+	for _, name := range names {
+		a.ledger.topics[a.ledger.topic(name)].compacted = compacted[name]
 	}
-	defer inspector.Close()
-	topics, err := inspector.Topics(ctx, names...)
-	if err != nil {
-		return err
-	}
-	for i, t := range topics {
-		a.ledger.topics[a.ledger.topic(names[i])].compacted = slices.Contains(strings.Split(t.Settings["cleanup.policy"], ","), "compact")
-	}
-	return nil
+	return err
 }
 
 // addDeadLetter adds a record of the dead-letter topic.

@@ -152,6 +152,26 @@ func (i *Inspector) Topics(ctx context.Context, names ...string) ([]*Topic, erro
 	return out, nil
 }
 
+// Compacted returns which of the topics are compacted. It implements [sink.Compacter].
+func (c Config) Compacted(ctx context.Context, topics ...string) (map[string]bool, error) {
+	i, err := NewInspector(c)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Close()
+	described, err := i.Topics(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	compacted := make(map[string]bool, len(topics))
+	for _, t := range described {
+		if policy, known := t.Settings["cleanup.policy"]; known {
+			compacted[t.name] = slices.Contains(strings.Split(policy, ","), "compact")
+		}
+	}
+	return compacted, nil
+}
+
 func topicOf(m *sarama.TopicMetadata) *Topic {
 	t := &Topic{name: m.Name, Missing: m.Err == sarama.ErrUnknownTopicOrPartition, operations: m.TopicAuthorizedOperations}
 	if m.Err != sarama.ErrNoError {
