@@ -17,9 +17,10 @@ func sourceDefinitions() []definition {
 	return []definition{
 		{Source, "connection", "", "Postgres accepts the role: `pg_hba.conf`, password, TLS and `CONNECT`.", false},
 		{Source, "catalog", "", "The role can read settings, publication, slot and open transactions.", false},
+		{Source, "provider", "", "Always, if the catalogs show a known provider of [managed servers](clouds.md). The fixes are then those for its servers.", false},
 		{Source, "version", "", "The server is PostgreSQL 14 or later.", false},
 		{Source, "minor release", "", "The minor release has the fixes without which decoding can lose changes or stop.", true},
-		{Source, "wal_level", "", "`wal_level` is `logical`.", false},
+		{Source, "wal_level", "", "`wal_level` is `logical`. From PostgreSQL 19 on, `replica` is enough on a primary: the slot raises `effective_wal_level`.", false},
 		{Source, "encoding", "", "The database has an encoding that can be converted to UTF8.", false},
 		{Source, "primary", "", "The server is the primary.", false},
 		{Source, "role", "", "The role has `REPLICATION`.", false},

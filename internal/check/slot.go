@@ -70,7 +70,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 			"resend rows that are still in the table with outbox-cdc replay, then start over: "+s.command("setup --drop")+"; "+s.command("setup"))
 	case risk.Danger == catalog.Unreserved:
 		s.warn("wal_status", "", fmt.Sprintf("%s: %s of WAL are retained, and the next checkpoint may remove WAL that the slot needs", slot.WALStatus, kept),
-			"let the relay catch up now; ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()")
+			"let the relay catch up now; "+s.provider.set("max_slot_wal_keep_size", "-1", false))
 	case slot.WALStatus == "extended":
 		s.warn("wal_status", "", fmt.Sprintf("extended: %s of WAL are retained, more than max_wal_size, and the disk is filling", kept), "let the relay catch up")
 	default:
@@ -139,12 +139,12 @@ const (
 // retention checks how much WAL, and for how long, Postgres retains for a slot without a relay.
 func (s *sourceLook) retention() {
 	c := s.catalog
-	const limitIt = "ALTER SYSTEM SET max_slot_wal_keep_size = '%s'; SELECT pg_reload_conf()"
+	limitIt := s.provider.set("max_slot_wal_keep_size", "50GB", false)
 	limit := c.MaxSlotWALKeepSize
 	switch {
 	case limit < 0:
 		s.warn("disk", "", "max_slot_wal_keep_size is -1: without a relay, Postgres retains WAL until the disk is full, and stops."+
-			" Set a limit above the WAL of the longest outage and below the free disk space", fmt.Sprintf(limitIt, "50GB"))
+			" Set a limit above the WAL of the longest outage and below the free disk space", limitIt)
 	default:
 		s.ok("disk", "", fmt.Sprintf("max_slot_wal_keep_size is %s, so a slot cannot fill the disk", size(limit)))
 	}
@@ -153,7 +153,7 @@ func (s *sourceLook) retention() {
 	case limit < 0:
 		s.ok(name, "", "no limit")
 	case limit < smallLimit, s.rate()*shortStop.Seconds() > float64(limit):
-		s.warn(name, "", size(limit)+": Postgres invalidates the slot after so much WAL without the relay"+s.lasts(limit), fmt.Sprintf(limitIt, "50GB"))
+		s.warn(name, "", size(limit)+": Postgres invalidates the slot after so much WAL without the relay"+s.lasts(limit), limitIt)
 	default:
 		s.ok(name, "", size(limit)+s.lasts(limit))
 	}
@@ -161,7 +161,7 @@ func (s *sourceLook) retention() {
 	case c.ServerVersion < 180000:
 	case idle > 0:
 		s.warn("idle_replication_slot_timeout", "", fmt.Sprintf("%s: Postgres invalidates the slot if no relay is connected for longer", idle),
-			"ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf()")
+			s.provider.set("idle_replication_slot_timeout", "0", false))
 	default:
 		s.ok("idle_replication_slot_timeout", "", "0, no limit")
 	}

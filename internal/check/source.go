@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,9 +17,10 @@ type sourceLook struct {
 	*look
 	report
 
-	server  *catalog.ServerSurvey
-	role    *catalog.RoleSurvey
-	catalog *catalog.State
+	server   *catalog.ServerSurvey
+	role     *catalog.RoleSurvey
+	catalog  *catalog.State
+	provider provider // of a managed server; otherwise the zero value
 }
 
 func (s *sourceLook) run(ctx context.Context) {
@@ -38,6 +40,7 @@ func (s *sourceLook) run(ctx context.Context) {
 	}) {
 		s.ok("catalog", "", "readable")
 		s.catalog.Messages = len(s.Relay.Messages) > 0
+		s.recognize(ctx, survey)
 		s.version()
 		if s.catalog.ServerVersion < oldest {
 			return // the other queries need a supported version
@@ -92,11 +95,11 @@ func (s *sourceLook) rights() {
 	if r.Replication {
 		s.ok("role", "", r.Name+" has REPLICATION")
 	} else {
-		s.fail("role", "", r.Name+" lacks REPLICATION", "ALTER ROLE "+name+" REPLICATION")
+		s.fail("role", "", r.Name+" lacks REPLICATION", s.provider.allowReplication(name))
 	}
 	if r.Superuser {
 		s.warn("least privilege", "", r.Name+" is a superuser; LOGIN and REPLICATION are enough for the relay",
-			"CREATE ROLE cdc LOGIN REPLICATION PASSWORD '…', and use it in source.dsn")
+			s.provider.createRole()+", and use it in source.dsn")
 	} else {
 		s.ok("least privilege", "", r.Name+" is not a superuser")
 	}
@@ -115,14 +118,14 @@ func (s *sourceLook) messages() {
 	grant := "GRANT EXECUTE ON FUNCTION " + r.EmitText + " TO " + role
 	switch {
 	case !r.EmitsMessages:
-		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", grant)
+		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", s.provider.superuserOnly(grant))
 	case len(r.OpenEmit) > 0:
 		text := "every role of the database may write logical messages, of any size: pg_logical_emit_message is granted to PUBLIC"
 		if s.catalog != nil && s.catalog.Messages {
 			text = "every role of the database may write events: outbox.messages reads them from logical messages, and pg_logical_emit_message is granted to PUBLIC"
 		}
-		s.warn(name, "", text, grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
-			" FROM PUBLIC; or first grant it to the other roles that run prune or write events with it")
+		s.warn(name, "", text, s.provider.superuserOnly(grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
+			" FROM PUBLIC; or first grant it to the other roles that run prune or write events with it"))
 	default:
 		s.ok(name, "", "only roles that were granted pg_logical_emit_message may write logical messages")
 	}
@@ -143,14 +146,14 @@ func (s *sourceLook) capacity() {
 	v := s.server
 	text := fmt.Sprintf("%d of max_replication_slots = %d", v.MaxSlots-v.Slots, v.MaxSlots)
 	if s.catalog != nil && s.catalog.Slot == nil && v.Slots >= v.MaxSlots {
-		s.fail("slots left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, and restart the server; or drop an unused slot of pg_replication_slots", v.MaxSlots+10))
+		s.fail("slots left", "", text, s.provider.set("max_replication_slots", strconv.Itoa(v.MaxSlots+10), true)+"; or drop an unused slot of pg_replication_slots")
 	} else {
 		s.ok("slots left", "", text)
 	}
 	streaming := s.catalog != nil && s.catalog.Slot != nil && s.catalog.Slot.Active
 	text = fmt.Sprintf("%d of max_wal_senders = %d", v.MaxSenders-v.Senders, v.MaxSenders)
 	if !streaming && v.Senders >= v.MaxSenders {
-		s.fail("senders left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d, and restart the server; or stop a client of pg_stat_replication", v.MaxSenders+10))
+		s.fail("senders left", "", text, s.provider.set("max_wal_senders", strconv.Itoa(v.MaxSenders+10), true)+"; or stop a client of pg_stat_replication")
 	} else {
 		s.ok("senders left", "", text)
 	}
@@ -209,10 +212,10 @@ func (s *sourceLook) synchronized() {
 	case len(v.Absent) > 0:
 		rest := slices.DeleteFunc(slices.Clone(v.SynchronizedStandbySlots), func(n string) bool { return slices.Contains(v.Absent, n) })
 		s.fail(name, "", fmt.Sprintf("Postgres sends nothing to the relay while no standby streams from %s", strings.Join(v.Absent, ", ")),
-			fmt.Sprintf("start the standby, or remove it: ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_reload_conf()", strings.Join(rest, ", ")))
+			"start the standby, or remove it: "+s.provider.set(name, strings.Join(rest, ", "), false))
 	case names == "":
 		s.warn(name, "", "empty: after a failover, Kafka may have records of rows that the new primary does not have",
-			"ALTER SYSTEM SET synchronized_standby_slots = '<the standby's physical slot>'; SELECT pg_reload_conf()")
+			s.provider.set(name, "<the standby's physical slot>", false))
 	default:
 		s.ok(name, "", names)
 	}

@@ -65,10 +65,15 @@ func behind(major, minor int) (broken string, fixed int) {
 // settings checks the settings that logical decoding needs.
 func (s *sourceLook) settings() {
 	c := s.catalog
-	if c.WALLevel == "logical" {
+	switch {
+	case !c.Decodes():
+		s.fail("wal_level", "", c.WALLevel, s.provider.enable())
+	case c.WALLevel == "logical":
 		s.ok("wal_level", "", c.WALLevel)
-	} else {
-		s.fail("wal_level", "", c.WALLevel, "ALTER SYSTEM SET wal_level = 'logical', and restart the server")
+	case c.EffectiveWAL == "logical":
+		s.ok("wal_level", "", c.WALLevel+", and effective_wal_level is logical while there is a logical slot")
+	default:
+		s.ok("wal_level", "", c.WALLevel+": Postgres raises it when the slot is created (effective_wal_level)")
 	}
 	if c.Encoding == "SQL_ASCII" {
 		s.fail("encoding", "", c.Encoding+": text cannot be converted to UTF8 reliably", "move the tables to a database with ENCODING 'UTF8'")
