@@ -244,6 +244,12 @@ func brokenTopics() []broken {
 		{name: "parked records expire", breaks: park(nil), title: "retention DEAD", state: Doubt, says: "is lost"},
 		{name: "parked records are compacted", breaks: park(map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}), title: "cleanup.policy DEAD", state: Failed, says: "they are lost"},
 		{name: "no old timestamps", breaks: alter("message.timestamp.before.max.ms=60000"), title: "message.timestamp.before.max.ms TOPIC", state: Doubt, says: "1m0s"},
+		{name: "many partitions", breaks: func(t *testing.T, r *rig) {
+			r.topic = r.kafka.Topic(t, 600, nil)
+			r.set("sink.kafka.window.bytes", "2097152")
+		}, title: "batches", state: Doubt, says: "600 partitions share sink.kafka.window.bytes, 3495 bytes for each", mend: func(_ *testing.T, r *rig) {
+			r.set("sink.kafka.window.bytes", "8388608")
+		}},
 	}
 }
 

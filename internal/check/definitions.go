@@ -77,6 +77,7 @@ func sinkDefinitions() []definition {
 		{Sink, "retention", "topic", "With `on_bad_record: park`: records in `dead_letter_topic` do not expire.", true},
 		{Sink, "max.message.bytes", "topic", "The topic accepts a record as large as the largest of the last rows.", true},
 		{Sink, "message.timestamp.before.max.ms", "topic", "The topic accepts commit times of an outage of a day.", false},
+		{Sink, "batches", "", "`sink.kafka.window.bytes` has at least 4 KiB for each partition of the topics of the last rows. Otherwise a backlog leaves in small batches, and Kafka stores fewer records per second.", false},
 		{Sink, "topic names", "", "Topic names begin with a fixed prefix, so that ACLs can limit the topics that rows select.", false},
 		{Sink, "other relays", "topic", "`position_topic` contains positions of this relay only. A user with write access to it can affect every relay that uses it.", false},
 		{Sink, "older writer", "", "With `--probe`: the broker rejects records of an older relay after a newer one has written.", false},

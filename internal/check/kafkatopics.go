@@ -67,9 +67,29 @@ func (s *kafkaLook) topics(ctx context.Context) {
 	}) {
 		return
 	}
+	partitions := 0
 	for n, u := range uses {
 		s.topic(ctx, u, topics[n])
+		if s.sample.topics[u.topic] != nil {
+			partitions += topics[n].Partitions
+		}
 	}
+	if !s.short {
+		s.batches(partitions)
+	}
+}
+
+// batches checks that the window has room for large batches of all partitions that the last rows may use.
+func (s *kafkaLook) batches(partitions int) {
+	const name = "batches"
+	if partitions == 0 {
+		return
+	}
+	if found, fix := s.cfg.SmallBatches(partitions); found != "" {
+		s.warn(name, "", found, fix)
+		return
+	}
+	s.ok(name, "", fmt.Sprintf("sink.kafka.window.bytes is enough for the %d partitions of the last rows", partitions))
 }
 
 // unknown adds the condition of topics whose names come from rows, if no row could be read.
