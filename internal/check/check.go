@@ -34,7 +34,8 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Run checks Postgres and Kafka and returns every condition, in the order of [definitions]. It returns when the check
+// Run checks Postgres and the broker and returns every condition, in the order of [definitions]; those of another broker
+// than Kafka follow in the order of its package. It returns when the check
 // is complete, ctx ends or the timeout expires. A condition for which there was no response by then fails.
 func Run(ctx context.Context, cfg Config) []Condition {
 	return run(ctx, cfg, false)
@@ -43,12 +44,12 @@ func Run(ctx context.Context, cfg Config) []Condition {
 // AtStart checks what is cheap to check and what a relay does not notice itself. It returns the conditions that are not
 // met. It leaves out a server that it cannot reach, because the relay reports that.
 func AtStart(ctx context.Context, cfg Config) []Condition {
-	known := make(map[[2]string]bool)
+	late := make(map[[2]string]bool)
 	for _, d := range definitions() {
-		known[[2]string{d.group, d.name}] = d.atStart
+		late[[2]string{d.group, d.name}] = !d.atStart
 	}
 	return slices.DeleteFunc(run(ctx, cfg, true), func(c Condition) bool {
-		return c.State == Met || !known[[2]string{c.Group, c.Name}]
+		return c.State == Met || (c.Group == Source || isKafka(cfg)) && late[[2]string{c.Group, c.Name}]
 	})
 }
 
@@ -62,12 +63,12 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	var both sync.WaitGroup
 	both.Go(func() { l.takeSample(ctx) })
 	both.Go(func() { source.run(ctx) })
-	both.Go(func() { sink = l.lookAtKafka(ctx) })
+	both.Go(func() { sink = l.lookAtSink(ctx) })
 	both.Wait()
 	if source.catalog == nil { // rows could not be read either, and another condition has the reason
 		l.rows.conditions = nil
 	}
-	return sorted(slices.Concat(source.conditions, l.rows.conditions, sink))
+	return append(sorted(slices.Concat(source.conditions, l.rows.conditions)), sink...)
 }
 
 // A look is one check.

@@ -18,6 +18,12 @@ func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
 // isRefusal reports whether the user lacks the right for a request.
 func isRefusal(err error) bool { return kafka.IsRefusal(err) }
 
+// isKafka reports whether the broker is Kafka, whose conditions are those of [sinkDefinitions].
+func isKafka(cfg Config) bool {
+	_, ok := cfg.Relay.Sink.(kafka.Config)
+	return ok
+}
+
 // A kafkaLook checks Kafka.
 type kafkaLook struct {
 	*look

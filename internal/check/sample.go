@@ -29,7 +29,8 @@ type sample struct {
 
 // A topicSample describes the records of one topic.
 type topicSample struct {
-	largest int // bytes, as a single-record batch
+	largest int // bytes, as a single-record batch of Kafka
+	size    int // bytes of key, value and headers of the largest record
 	keyless int // records without a key
 }
 
@@ -95,9 +96,19 @@ func (s *sample) add(rec *sink.Record) {
 		s.topics[rec.Topic] = t
 	}
 	t.largest = max(t.largest, sizeInKafka(rec))
+	t.size = max(t.size, sizeOf(rec))
 	if rec.Key == nil {
 		t.keyless++
 	}
+}
+
+// sizeOf returns the bytes of key, value and headers.
+func sizeOf(rec *sink.Record) int {
+	size := len(rec.Key) + len(rec.Value)
+	for _, h := range rec.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	return size
 }
 
 // names returns the topics in alphabetical order.

@@ -1,0 +1,72 @@
+package check
+
+import (
+	"context"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// lookAtSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds.
+func (l *look) lookAtSink(ctx context.Context) []Condition {
+	if isKafka(l.Config) {
+		return sorted(l.lookAtKafka(ctx))
+	}
+	inspector, ok := l.Relay.Sink.(sink.Inspector)
+	if !ok {
+		return nil
+	}
+	select {
+	case <-l.sampled:
+	case <-ctx.Done():
+	}
+	out := l.ofAnyBroker()
+	for _, f := range inspector.Inspect(ctx, l.use()) {
+		out = append(out, Condition{Group: Sink, Name: f.Condition, Object: f.Object, State: stateOf(f.State), Found: f.Found, Fix: f.Fix})
+	}
+	return out
+}
+
+// ofAnyBroker returns the conditions of every broker but Kafka, which has its own in their place.
+func (l *look) ofAnyBroker() []Condition {
+	if l.short {
+		return nil // the relay warns of them when it starts, or they do no harm
+	}
+	r := report{group: Sink}
+	if l.Relay.PositionTopic == "" {
+		r.warn("position record", "", "there is none: the relay does not detect a slot that was advanced or re-created while it was stopped, and resends more after a crash of Postgres",
+			"set position_topic, or position.file for a broker that cannot store it")
+	} else {
+		r.ok("position record", "", "in "+l.Relay.PositionTopic)
+	}
+	r.ok("older writer", "", "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)")
+	switch route := l.Relay.Route; {
+	case route.FixedTopic() != "":
+		r.ok("destinations", "", "every row goes to "+route.FixedTopic())
+	case route.TopicPrefix() != "":
+		r.ok("destinations", "", "all begin with "+route.TopicPrefix())
+	default:
+		r.warn("destinations", "", "a row can select any destination that the user may write", "begin outbox.topic with a fixed prefix, and let the user write only there")
+	}
+	return r.conditions
+}
+
+// use returns what the relay uses the broker for.
+func (l *look) use() sink.Use {
+	use := sink.Use{Relay: l.Relay.Name, DeadLetters: l.Relay.DeadLetterTopic, Positions: l.Relay.PositionTopic, Short: l.short}
+	for _, name := range l.sample.names() {
+		s := l.sample.topics[name]
+		use.Destinations = append(use.Destinations, sink.Destination{Name: name, Largest: s.size, Keyless: s.keyless})
+	}
+	return use
+}
+
+func stateOf(s sink.State) State {
+	switch s {
+	case sink.Met:
+		return Met
+	case sink.Doubt:
+		return Doubt
+	case sink.Failed:
+	}
+	return Failed
+}

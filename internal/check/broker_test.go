@@ -1,0 +1,63 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+)
+
+// An inspected is a broker that has found something.
+type inspected struct {
+	sink.Broker
+	use   *sink.Use
+	found []sink.Finding
+}
+
+func (b inspected) Inspect(_ context.Context, use sink.Use) []sink.Finding {
+	*b.use = use
+	return b.found
+}
+
+// Another broker than Kafka says what it has found. The conditions that hold for every broker come before.
+func TestInspector(t *testing.T) {
+	var use sink.Use
+	broker := inspected{use: &use, found: []sink.Finding{
+		{Condition: "stream", Object: "b", State: sink.Failed, Found: "is missing", Fix: "create it"},
+		{Condition: "connection", State: sink.Met, Found: "is there"},
+	}}
+	l := look{sampled: make(chan struct{}), Config: Config{Relay: relay.Config{
+		Name: "orders", Sink: broker, DeadLetterTopic: "dead", Route: encode.Config{Names: kafka.Names{}, Topic: "events.${route}"},
+	}}}
+	l.sample.topics = map[string]*topicSample{}
+	l.sample.add(&sink.Record{Topic: "events.b", Value: []byte("four")})
+	l.sample.add(&sink.Record{Topic: "events.b", Key: []byte("k"), Value: []byte("1"), Headers: []sink.Header{{Key: "h", Value: []byte("v")}}})
+	l.sample.add(&sink.Record{Topic: "events.a", Key: []byte("k")})
+	close(l.sampled)
+
+	got := l.lookAtSink(t.Context())
+	want := []Condition{
+		{Sink, "position record", "", Doubt, got[0].Found, "set position_topic, or position.file for a broker that cannot store it"},
+		{Sink, "older writer", "", Met, "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)", ""},
+		{Sink, "destinations", "", Met, "all begin with events.", ""},
+		{Sink, "stream", "b", Failed, "is missing", "create it"},
+		{Sink, "connection", "", Met, "is there", ""},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	wantUse := sink.Use{Relay: "orders", DeadLetters: "dead", Destinations: []sink.Destination{{Name: "events.a", Largest: 1}, {Name: "events.b", Largest: 4, Keyless: 1}}}
+	if diff := cmp.Diff(wantUse, use); diff != "" {
+		t.Errorf("use (-want +got):\n%s", diff)
+	}
+	l.short = true
+	if got := l.lookAtSink(t.Context()); !slices.Equal(got, want[3:]) || !use.Short {
+		t.Errorf("beside a relay: %+v", got)
+	}
+}
