@@ -26,7 +26,6 @@ import (
 // root is the program's command. When ctx ends, the command stops cleanly.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.Version, root.SilenceUsage, root.SilenceErrors = Version().Module, true, true
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -143,7 +143,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitUsage:
 		return "configuration or usage", "fix it and run the command again"
 	case relay.ExitSource:
-		meaning, next = "source access", "let Postgres accept the role, then run the command again"
+		meaning, next = "source access", "let the relay connect to Postgres with the rights it needs, then run the command again"
 	case relay.ExitSlotLost:
 		meaning, next = "slot missing or lost", "find out why the slot is gone, then outbox-cdc recover"
 	case relay.ExitSlotInUse:
@@ -155,7 +155,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitContinuity:
 		meaning, next = "continuity broken", "find out which server this is before you start the relay again"
 	case relay.ExitSink:
-		meaning, next = "sink access", "let Kafka accept the user, then run the command again"
+		meaning, next = "sink access", "let the relay connect and write to the broker, then run the command again"
 	case relay.ExitFenced:
 		meaning, next = "fenced", "stop the other relay, then start this one again"
 	default:

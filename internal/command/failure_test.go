@@ -37,7 +37,7 @@ func TestFailureBlock(t *testing.T) {
 
 Check the brokers.
 
-exit 20 (sink access): slot s at 0/1A2B3C8; next: let Kafka accept the user, then run the command again (docs/runbook.md#exit-20)
+exit 20 (sink access): slot s at 0/1A2B3C8; next: let the relay connect and write to the broker, then run the command again (docs/runbook.md#exit-20)
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -16,6 +16,9 @@ type Settings struct {
 	set   []string
 }
 
+// Sink stands for the flags of every kind of broker in the names of [ConfigFlags].
+const Sink = "sink"
+
 // ConfigFlags adds the flags -c and --set to cmd, and those of [config.Flags] with the given names.
 func ConfigFlags(cmd *cobra.Command, names ...string) *Settings {
 	s := &Settings{short: make(map[string]*[]string)}
@@ -23,7 +26,7 @@ func ConfigFlags(cmd *cobra.Command, names ...string) *Settings {
 	flags.SortFlags = false
 	flags.StringVarP(&s.File, "config", "c", "", "configuration `file` (YAML)")
 	for _, f := range config.Flags() {
-		if slices.Contains(names, f.Name) {
+		if slices.Contains(names, f.Name) || strings.HasPrefix(f.Key, "sink.") && slices.Contains(names, Sink) {
 			s.short[f.Name] = flags.StringArray(f.Name, nil, f.Usage)
 		}
 	}
