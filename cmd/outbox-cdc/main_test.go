@@ -21,7 +21,8 @@ func TestNothingOfTheTestsIsLinked(t *testing.T) {
 		"github.com/fergusstrange/embedded-postgres", "github.com/lib/pq", // embedded Postgres
 		"github.com/twmb/franz-go", // kfake and a second client
 		"testing",                  // production code does not need it
-		ours + "test", ours + "inbox/inboxfranz", ours + "internal/demo", ours + "internal/bench",
+		ours + "test", ours + "inbox/inboxfranz", ours + "inbox/inboxnats", ours + "inbox/inboxrabbit", ours + "inbox/inboxredis",
+		ours + "internal/demo", ours + "internal/bench",
 	} {
 		for _, path := range packages {
 			if path == denied || strings.HasPrefix(path, denied+"/") {

@@ -56,13 +56,13 @@ out rows that the slot has not confirmed. With the configuration from import deb
 Debezium in the same way. Audit counts separately what it cannot judge, such as a record whose row may have
 been pruned.
 
-The role needs SELECT on the tables, which a relay's role does not have: give the owner's --dsn. The Kafka
-user needs Read and Describe on the topics.`,
+The role needs SELECT on the tables, which a relay's role does not have: give the owner's --dsn. The user of
+the broker needs the right to read the topics (Kafka: Read and Describe).`,
 		Example: `  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OWNER_DSN"
   outbox-cdc audit -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 24h --allow duplicate --json`,
 		Args: command.NoArgs,
 	}
-	r.settings = command.ConfigFlags(cmd, "dsn", "brokers", "slot", "table")
+	r.settings = command.ConfigFlags(cmd, "dsn", command.Sink, "slot", "table")
 	flags := cmd.Flags()
 	r.since = timeFlag(cmd, "since", "rows of this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	r.until = timeFlag(cmd, "until", "rows of an earlier `time` than this")
@@ -216,6 +216,8 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 	switch {
 	case ctx.Err() != nil:
 		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("interrupted before all rows and records were read"), relay.ExitUnexpected, "interrupted", "", "run the audit again"
+	case errors.Is(err, errors.ErrUnsupported):
+		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "audit needs a broker that can be read back (docs/sinks.md)"
 	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix the selection or the configuration, and run the audit again"
 	case errors.Is(err, replication.ErrAccess):

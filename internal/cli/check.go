@@ -22,12 +22,12 @@ import (
 func (a *app) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check that Postgres and Kafka are ready, and how to fix what isn't",
-		Long: `Check tests everything that a relay needs in Postgres and Kafka. It prints one line per condition: ok,
+		Short: "Check that Postgres and the broker are ready, and how to fix what isn't",
+		Long: `Check tests everything that a relay needs in Postgres and the broker. It prints one line per condition: ok,
 warning or fails, and below it the statement, command or setting that fixes it. It changes nothing, and
 you can run it beside a relay. The exit code is 0 if no condition fails, otherwise 1.
 
-With --probe, check also creates a topic, writes three records to it and deletes it. This tests whether
+With --probe, for Kafka, check also creates a topic, writes three records to it and deletes it. This tests whether
 the broker rejects records of an older relay after a newer one has taken over, as Apache Kafka does. The
 topic's name begins with the name of position_topic.
 
@@ -40,7 +40,7 @@ records are duplicated.`,
   outbox-cdc check --takeover -c outbox-cdc.yaml --offsets offsets.json`,
 		Args: command.NoArgs,
 	}
-	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)
 	takeover := cmd.Flags().Bool("takeover", false, "check that outbox-cdc can continue from a slot of Debezium")
 	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the response of GET /connectors/<name>/offsets, or a worker's offset file")
 	probe := cmd.Flags().Bool("probe", false, "test with a temporary topic whether the broker rejects records of an older relay")
@@ -66,6 +66,9 @@ records are duplicated.`,
 				return err
 			}
 			return a.printConditions(conditions, debezium.Ready(conditions), *asJSON)
+		}
+		if *probe && !cfg.IsKafka() {
+			return command.Usage(cmd, fmt.Errorf("--probe needs Kafka: %s does not reject records of an older relay", cfg.BrokerName()))
 		}
 		relay, err := cfg.Relay()
 		if err != nil {

@@ -26,10 +26,10 @@ type app struct {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outbox-cdc",
-		Short: "Relay a Postgres outbox table to Kafka",
-		Long: `outbox-cdc reads the write-ahead log of Postgres through a logical replication slot, sends a Kafka
-record for each committed row of an outbox table, and advances the slot only after Kafka has
-acknowledged every earlier record.`,
+		Short: "Relay a Postgres outbox table to Kafka or another broker",
+		Long: `outbox-cdc reads the write-ahead log of Postgres through a logical replication slot, sends a
+record for each committed row of an outbox table to Kafka or another broker, and advances the slot
+only after the broker has acknowledged every earlier record.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
   outbox-cdc check -c outbox-cdc.yaml
   outbox-cdc run -c outbox-cdc.yaml`,

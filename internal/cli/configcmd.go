@@ -20,7 +20,7 @@ With --schema, config prints the JSON Schema of the file, for editors and deploy
   outbox-cdc config --schema > outbox-cdc.schema.json`,
 		Args: command.NoArgs,
 	}
-	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)
 	schema := cmd.Flags().Bool("schema", false, "print the JSON Schema")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *schema {

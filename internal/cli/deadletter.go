@@ -49,7 +49,7 @@ func (a *app) deadLetterList() *cobra.Command {
 		Short: "List dead letters",
 		Long: `List prints the dead letters that have not been resent, newest last. For each it prints the partition and
 offset, the time, the topic that the record was meant for, its key and id, the transaction and row, and
-the reason. It changes nothing. The Kafka user needs Read and Describe on the topic.`,
+the reason. It changes nothing. The user of the broker needs the right to read the topic (Kafka: Read and Describe).`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml --since 24h
   outbox-cdc dead-letter list -c outbox-cdc.yaml --topic outbox.event.order --reason MESSAGE_TOO_LARGE --json`,
 		Args: command.NoArgs,
@@ -130,7 +130,7 @@ type deadLetters struct {
 
 // deadLetters adds the flags that filter dead letters to cmd.
 func (a *app) deadLetters(cmd *cobra.Command) *deadLetters {
-	l := &deadLetters{app: a, settings: command.ConfigFlags(cmd, "dsn", "brokers")}
+	l := &deadLetters{app: a, settings: command.ConfigFlags(cmd, "dsn", command.Sink)}
 	if cmd.Name() == "show" {
 		return l
 	}
@@ -192,11 +192,13 @@ func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]bool, error) {
 
 func (l *deadLetters) close() { _ = l.topic.Close() }
 
-// failed returns the failure of a request to Kafka.
+// failed returns the failure of a request to the broker.
 func (l *deadLetters) failed(err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Object = "topic " + l.sending.DeadLetterTopic
 	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "read the dead letters with the tools of the broker, and resend their rows by outbox-cdc replay (docs/sinks.md)"
 	case errors.Is(err, deadletter.ErrNotFound):
 		f.Exit, f.Next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
 	case errors.Is(err, sink.ErrMissing):

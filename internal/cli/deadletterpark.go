@@ -40,7 +40,7 @@ to unpark the key. Fix the cause of the first one before. No later record of the
 Release files its request in position_topic and waits for the result. If a record cannot be delivered
 again, the relay stops there: that record and those after it stay parked, and release exits with 14. If
 no relay is running, the request stays filed, and the relay handles it at its next start; --withdraw
-removes it. The Kafka user needs the rights of the relay on position_topic.`,
+removes it. The user of the broker needs the rights of the relay on position_topic.`,
 		Example: `  outbox-cdc dead-letter release --key order-42 -c outbox-cdc.yaml
   outbox-cdc dead-letter release --key order-42 --topic outbox.event.order -c outbox-cdc.yaml`,
 		Args: command.NoArgs,
@@ -255,7 +255,7 @@ func (r *releasing) outcome(what string, err error, exit int, next string) *comm
 	return &command.ExitError{Err: err, Exit: exit, What: what, Object: "topic " + r.sending.PositionTopic, Next: next}
 }
 
-// failed returns the failure of a request to Kafka.
+// failed returns the failure of a request to the broker.
 func (r *releasing) failed(err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Object = "topic " + r.sending.PositionTopic

@@ -28,7 +28,7 @@ the current configuration; resend reads the column types from Postgres. Each get
 resent and resent_from, and comes after all records of its key that were sent since. Resend never writes
 to position_topic or dead_letter_topic. Without --any-slot it resends only dead letters of source.slot.
 
-When Kafka has acknowledged a record, resend marks its dead letter, so that it is neither listed nor
+When the broker has acknowledged a record, resend marks its dead letter, so that it is neither listed nor
 resent again. If you stop resend, or run it twice at the same time, some records may be duplicated. If
 some are rejected again, resend sends the others and exits with 14.`,
 		Example: `  outbox-cdc dead-letter resend 0:42 0:43 -c outbox-cdc.yaml

@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
 // The tests run everything that the documentation tells a user to type. TestOperations in test/runbook runs the
@@ -85,6 +86,9 @@ func others() []other {
 		acls     = "tried by ./internal/check: TestDocumentedSeparation"
 		tooling  = "tried by whoever changes the repository, and on every change by .ci/run"
 		release  = "takes a release"
+		rabbit   = "RabbitMQ's own tools; ./sink/rabbitmq declares such queues and exchanges"
+		redis    = "Redis' own tools; ./sink/redisstreams sends such commands"
+		receiver = "the shell, openssl and Go; ./sink/webhook compiles the receiver"
 		position = "the arithmetic of pg_lsn is Postgres' own"
 	)
 	return []other{
@@ -99,13 +103,24 @@ func others() []other {
 		{"helm ", chart},
 		{"promtool ", rules},
 		{"curl -sf", connect},
-		{"jq ", connect},
 		{"export CONNECT=", connect},
 		{"kafka-acls.sh ", acls},
 		{"kafka-topics.sh ", "Kafka's own tool; TestOperations creates topics with it"},
+		{"nats-server ", "NATS' own program"},
+		{"nats stream ", "NATS' own tool; ./sink/jetstream creates and reads streams"},
+		{"rabbitmqctl ", rabbit},
+		{"rabbitmqadmin ", rabbit},
+		{"rabbitmq-plugins ", rabbit},
+		{"for i in 1 2 3 4; do", rabbit},
+		{"done", rabbit},
+		{"redis-server ", redis},
+		{"redis-cli ", redis},
+		{"echo \"whsec_", receiver},
+		{"SECRET=", receiver},
+		{"aws sqs ", "takes an account; ./sink/sqs creates queues and receives messages"},
+		{"OUTBOX_TEST_FULL=1 go test ", tooling},
 		{"kafka-console-consumer.sh ", "Kafka's own tool"},
 		{"kafka-transactions.sh ", "Kafka's own tool"},
-		{"psql ", position},
 		{"make ", tooling},
 		{"go ", tooling},
 		{".ci/run", tooling},
@@ -124,7 +139,7 @@ func TestHelpExamples(t *testing.T) {
 				}
 			}
 		}
-		if cmd.Example == "" && cmd.Runnable() && !cmd.HasSubCommands() && cmd.Name() != "help" && !strings.Contains(cmd.CommandPath(), "completion") {
+		if cmd.Example == "" && cmd.Runnable() && !cmd.Hidden && !cmd.HasSubCommands() && cmd.Name() != "help" && !strings.Contains(cmd.CommandPath(), "completion") {
 			t.Errorf("%s has no example", cmd.CommandPath())
 		}
 		for _, sub := range cmd.Commands() {
@@ -155,10 +170,14 @@ func TestCommandPage(t *testing.T) {
 }
 
 // secretFile matches a key whose value is read from a file.
-var secretFile = regexp.MustCompile(`(_file: )/[^\s,}]+`)
+var secretFile = regexp.MustCompile(`(_file: )[^\s,}]+`)
+
+// rootFile matches a CA file in a connection string.
+var rootFile = regexp.MustCompile(`(sslrootcert=)/\S+`)
 
 // Every piece of configuration on a page is valid.
 func TestDocumentedConfiguration(t *testing.T) {
+	authority := certtest.New()
 	found := 0
 	for _, page := range documents(t) {
 		for _, b := range page.blocks {
@@ -167,8 +186,12 @@ func TestDocumentedConfiguration(t *testing.T) {
 			}
 			found++
 			dir := t.TempDir()
-			file, secret := filepath.Join(dir, "outbox-cdc.yaml"), filepath.Join(dir, "secret")
-			for path, content := range map[string]string{file: secretFile.ReplaceAllString(b.text, "${1}"+secret), secret: "a=b"} {
+			file, secret, signing, ca := filepath.Join(dir, "outbox-cdc.yaml"), filepath.Join(dir, "secret"), filepath.Join(dir, "signing"), filepath.Join(dir, "ca.pem")
+			text := secretFile.ReplaceAllString(b.text, "${1}"+secret)
+			text = strings.ReplaceAll(text, "signing_secrets_file: "+secret, "signing_secrets_file: "+signing)
+			text = strings.ReplaceAll(text, "ca_file: "+secret, "ca_file: "+ca)
+			text = rootFile.ReplaceAllString(text, "${1}"+ca)
+			for path, content := range map[string]string{file: text, secret: "a=b", ca: string(authority.PEM()), signing: "whsec_" + strings.Repeat("MfKQ", 8)} {
 				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 					t.Fatal(err)
 				}

@@ -21,7 +21,7 @@ func (a *app) healthcheck() *cobra.Command {
 it delivers records or is a standby (/readyz). It prints one line and exits with 0 or 1. Use it where a health check
 must be a program, such as HEALTHCHECK in a Dockerfile; probes that speak HTTP can ask the server.
 
-A relay is alive unless only a restart can help. It stays alive while Postgres or Kafka is down.
+A relay is alive unless only a restart can help. It stays alive while Postgres or the broker is down.
 
 Healthcheck finds the admin server through admin.listen. In a container, set it in the environment:
 OUTBOX_CDC_ADMIN_LISTEN.`,

@@ -70,7 +70,7 @@ column. The commit time, and the headers of headers.position, exist only in the 
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --ids @ids.txt --rate 500`,
 		Args: command.NoArgs,
 	}
-	r.settings = command.ConfigFlags(cmd, "dsn", "brokers")
+	r.settings = command.ConfigFlags(cmd, "dsn", command.Sink)
 	flags := cmd.Flags()
 	flags.StringVar(&r.where, "where", "", "rows that match this `SQL` condition; true selects all")
 	r.since = timeFlag(cmd, "since", "rows from this `time` on: 2026-01-31T14:00:00Z, or 2h for two hours ago")
@@ -135,7 +135,7 @@ func (r *replaying) delivered(ctx context.Context) (*catalog.Delivered, error) {
 	case err != nil:
 		return nil, err
 	case p == nil || len(p.Snapshots) == 0:
-		return nil, fmt.Errorf("%w: relay %q has no position record with a snapshot in topic %q; select rows with --since or --ids",
+		return nil, fmt.Errorf("%w: relay %q has no position record with a snapshot in %q; select rows with --since or --ids",
 			catalog.ErrSelection, r.sending.Name, r.sending.PositionTopic)
 	}
 	return &catalog.Delivered{SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot, Snapshot: p.Snapshots[0].Text}, nil
@@ -184,7 +184,7 @@ func (r *replaying) agreed(rows int64, table string) bool {
 	if rows <= askAbove || r.yes || !command.IsTerminal(r.stdin) || !command.IsTerminal(r.stderr) {
 		return true
 	}
-	fmt.Fprintf(r.stderr, "Resend %d rows of %s to Kafka? [y/N] ", rows, table)
+	fmt.Fprintf(r.stderr, "Resend %d rows of %s to %s? [y/N] ", rows, table, r.sending.Sink)
 	answer, _ := bufio.NewReader(r.stdin).ReadString('\n')
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
@@ -233,7 +233,7 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 	switch {
 	case ctx.Err() != nil:
 		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were sent"), relay.ExitUnexpected, "interrupted", ""
-		f.Next = "records that were sent stay in Kafka"
+		f.Next = "records that were sent stay in the broker"
 	case row:
 		f.Advice, f.Next = "", "fix the row, or exclude it with --where"
 	case table:

@@ -51,7 +51,7 @@ the slot had not confirmed. Setup does not change the tables.`,
 			return f
 		}
 		if !*drop {
-			a.printNext(s, setupCfg)
+			a.printNext(s.File, cfg, setupCfg)
 		}
 		return nil
 	}
@@ -71,17 +71,24 @@ func (a *app) printSteps(steps []catalog.Step) {
 	}
 }
 
-// printNext prints the command that runs the relay.
-func (a *app) printNext(s *command.Settings, cfg catalog.SetupConfig) {
-	args := []string{"--dsn …", "--brokers …"}
-	if cfg.Publication != config.DefaultPublication {
-		args = append(args, "--publication "+cfg.Publication)
+// printNext prints the command that runs the relay with the broker of cfg, or with Kafka if it has none. file is the
+// configuration file; empty: none.
+func (a *app) printNext(file string, cfg *config.Config, created catalog.SetupConfig) {
+	args := []string{"-c " + file}
+	if file == "" {
+		args[0] = "--dsn …"
 	}
-	if cfg.Slot != config.DefaultSlot {
-		args = append(args, "--slot "+cfg.Slot)
-	}
-	if s.File != "" {
-		args = []string{"-c " + s.File}
+	args = append(args, cfg.SinkFlags()...)
+	if file == "" {
+		if !cfg.HasBroker() {
+			args = append(args, "--brokers …")
+		}
+		if created.Publication != config.DefaultPublication {
+			args = append(args, "--publication "+created.Publication)
+		}
+		if created.Slot != config.DefaultSlot {
+			args = append(args, "--slot "+created.Slot)
+		}
 	}
 	fmt.Fprintf(a.stdout, "\nnext: outbox-cdc run %s\n", strings.Join(args, " "))
 }

@@ -23,7 +23,7 @@ wrong, the cause, what to do, and the numbers. If one of the two does not respon
 It changes nothing.
 
 The exit code is 0 if the relay delivers or is a standby: both have responded, the slot is active and
-not about to be lost, the relay is ready, and Kafka acknowledges its records. Otherwise it is 1. If
+not about to be lost, the relay is ready, and the broker acknowledges its records. Otherwise it is 1. If
 admin.listen is empty, status asks only Postgres.
 
 With --watch, status updates every second until you press q or Ctrl-C; the exit code is 0. Without a

@@ -24,7 +24,7 @@ func (a *app) tail() *cobra.Command {
 		Use:   "tail",
 		Short: "Print the records that the relay would send, without sending them",
 		Long: `Tail prints the record of each committed row as run would send it: topic, key, headers and value, and
-the partition if a column sets it. It sends nothing and does not need Kafka. It uses a temporary
+the partition if a column sets it. It sends nothing and does not need the broker. It uses a temporary
 replication slot of its own, outbox_cdc_tail_…, so no other slot advances, and it can run beside a relay.
 
 By default tail starts with the next commit and runs until Ctrl-C. With --from slot it starts at the
@@ -32,7 +32,7 @@ position of the relay's slot and shows what the relay sends next, for instance t
 Use --until-end to stop after the last row that is already committed, --limit to stop after a number of
 rows, and --for to stop after a time.
 
-If a row cannot be sent, tail prints the reason and what run would do. Tail does not know what Kafka
+If a row cannot be sent, tail prints the reason and what run would do. Tail does not know what the broker
 rejects, such as a record that is too large.
 
 Tail prints payloads. Text is printed as it is, with control characters escaped; other bytes are printed
