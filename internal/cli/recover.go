@@ -47,7 +47,7 @@ and SELECT on the table, which a relay's role does not have by default.`,
   outbox-cdc recover -c outbox-cdc.yaml`,
 		Args: command.NoArgs,
 	}
-	r.settings = command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
+	r.settings = command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)
 	flags := cmd.Flags()
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print which rows are missing and how many records would go to each topic, and change nothing")
 	flags.BoolVar(&r.assume.Unpruned, "assume-unpruned", false, "assume that no undelivered row was deleted from the table, although it has no delivered row left")
@@ -68,7 +68,7 @@ func (r *recovery) run(ctx context.Context) error {
 	}
 	r.cfg.Assume = r.assume
 	r.log = command.NewLogger(cfg.Log, r.stderr)
-	r.limitMemory(cfg.Sink.Kafka.Window.Bytes)
+	r.cfg.MemoryChanged = r.memoryLimiter(cfg)
 	loss, err := relay.FindLoss(ctx, r.cfg, r.log)
 	if errors.Is(err, relay.ErrNothingLost) {
 		fmt.Fprintf(r.stdout, "Nothing to recover: slot %q continues at the position record.\n", r.cfg.Source.Slot)
@@ -81,7 +81,7 @@ func (r *recovery) run(ctx context.Context) error {
 	if r.dryRun {
 		return r.preview(ctx, loss)
 	}
-	return r.refill(ctx, loss)
+	return r.refill(ctx)
 }
 
 // explain prints which rows are missing, and why.
@@ -121,7 +121,7 @@ func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
 }
 
 // refill sends the missing rows and shows the progress.
-func (r *recovery) refill(ctx context.Context, l *relay.Loss) error {
+func (r *recovery) refill(ctx context.Context) error {
 	rel, err := relay.New(r.cfg, r.log)
 	if err != nil {
 		return command.Failed(err)
@@ -131,7 +131,7 @@ func (r *recovery) refill(ctx context.Context, l *relay.Loss) error {
 	watched := make(chan struct{})
 	go func() { // waited for below
 		defer close(watched)
-		r.showProgress(watching, rel, int(l.Rows()))
+		r.showProgress(watching, rel)
 	}()
 	err = rel.Recover(ctx)
 	stop()
@@ -143,14 +143,14 @@ func (r *recovery) refill(ctx context.Context, l *relay.Loss) error {
 		return r.failed(ctx, err)
 	}
 	fmt.Fprintf(r.stdout, "Refilled: %d records sent and acknowledged, in %.1f s. Start the relay: it continues at the new slot.\n",
-		rel.Stat().Rows, time.Since(began).Seconds())
+		rel.Stat().Sink.Acked().Records, time.Since(began).Seconds())
 	return nil
 }
 
 // progressInterval is how often the progress is shown.
 const progressInterval = 200 * time.Millisecond
 
-func (r *recovery) showProgress(ctx context.Context, rel *relay.Relay, total int) {
+func (r *recovery) showProgress(ctx context.Context, rel *relay.Relay) {
 	p := command.NewProgress(r.stderr, r.environ, r.log)
 	p.Phase = "recover"
 	defer p.End()
@@ -159,7 +159,9 @@ func (r *recovery) showProgress(ctx context.Context, rel *relay.Relay, total int
 	for {
 		select {
 		case <-ticker.C:
-			p.Show(ctx, "rows", int(rel.Stat().Rows), total)
+			if refill := rel.Stat().Refill; refill != nil {
+				p.Show(ctx, "rows", int(refill.Rows), int(refill.Total))
+			}
 		case <-ctx.Done():
 			return
 		}

@@ -24,9 +24,9 @@ func (a *app) run() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the relay",
-		Long: `Run sends committed rows to Kafka until it gets SIGINT or SIGTERM, or an error that needs a fix. On a
-signal it waits until Kafka has acknowledged the records in flight; a second signal stops it at once.
-If Postgres or Kafka becomes unavailable, run retries; at the start it gives up after startup_timeout.
+		Long: `Run sends committed rows to the broker until it gets SIGINT or SIGTERM, or an error that needs a fix. On a
+signal it waits until the broker has acknowledged the records in flight; a second signal stops it at once.
+If Postgres or the broker becomes unavailable, run retries; at the start it gives up after startup_timeout.
 
 If neither the publication nor the slot exists, run creates both; outbox-cdc setup creates them
 beforehand. Several relays can run with the same slot: one streams, the others wait as standbys.
@@ -37,7 +37,7 @@ changed keys that need a restart.`,
   outbox-cdc run --dsn postgres://cdc@db/app --brokers kafka-1:9092,kafka-2:9092`,
 		Args: command.NoArgs,
 	}
-	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)
 	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue at the recorded position (exit 15); for one start only")
 	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at or before this `LSN`, such as 16/B374D848; for one start only")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -92,7 +92,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		return command.Failed(err)
 	}
 	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
-	a.limitMemory(cfg.Sink.Kafka.Window.Bytes)
+	relayCfg.MemoryChanged = a.memoryLimiter(cfg)
 	log := reload.logger(cfg.Log, a.stderr)
 	page, err := a.admin(ctx, cfg, &relayCfg, log)
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		slog.String("version", command.Version().Module), slog.String("name", relayCfg.Name),
 		slog.String("source", source),
 		slog.String("publication", relayCfg.Source.Publication), slog.String("slot", relayCfg.Source.Slot),
-		slog.String("brokers", strings.Join(cfg.Sink.Kafka.Brokers, ",")))
+		slog.String("brokers", strings.Join(cfg.BrokerAddresses(), ",")))
 	for _, warning := range cfg.Warnings() {
 		log.WarnContext(ctx, "configuration", slog.String("problem", warning))
 	}
@@ -159,14 +159,31 @@ func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, u
 	log.LogAttrs(ctx, level, "stopped", attrs...)
 }
 
-// heapBesideWindow is the memory that the relay needs in addition to the sink's window: batches of the reader, the
+// heapBesideWindow is the memory that the relay needs in addition to the sink's window and destinations: batches of the reader, the
 // request being encoded, and room for the garbage collector.
 const heapBesideWindow = 14 << 20
 
-// limitMemory sets the memory limit of the garbage collector, unless GOMEMLIMIT does. Without a limit the heap may
-// grow to twice the memory in use, most of which is a full window. The limit is soft: a very large row may exceed it.
-func (a *app) limitMemory(window int) {
-	if command.Getenv(a.environ, "GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(window) + heapBesideWindow)
+// heapOfGroups is the memory that exactly_once needs in addition: the ledger has every row until its transaction of the broker is
+// committed. With less, the relay spends as much time on garbage collection as on delivery.
+const heapOfGroups = 6 << 20
+
+// heapOfRequests is the memory that another broker than Kafka needs in addition: its client has a message and buffers of its
+// own for each request in flight, where Kafka's producer writes batches.
+const heapOfRequests = 16 << 20
+
+// memoryLimiter returns a function that sets the memory limit of the garbage collector for the memory of the sink, or nil if
+// GOMEMLIMIT sets it. Without a limit the heap may grow to twice the memory in use, most of which is a full window. The
+// limit is soft: a very large row may exceed it.
+func (a *app) memoryLimiter(cfg *config.Config) func(sinkMemory int) {
+	if command.Getenv(a.environ, "GOMEMLIMIT") != "" {
+		return nil
 	}
+	beside := int64(heapBesideWindow)
+	if cfg.Sink.Kafka.ExactlyOnce {
+		beside += heapOfGroups
+	}
+	if !cfg.IsKafka() {
+		beside += heapOfRequests
+	}
+	return func(sinkMemory int) { debug.SetMemoryLimit(beside + int64(sinkMemory)) }
 }
