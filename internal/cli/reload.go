@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
@@ -62,16 +63,14 @@ func (r *reloader) reload(ctx context.Context, cfg *config.Config, log *slog.Log
 		return
 	}
 	reload := cfg.Apply(fresh)
-	level := command.LevelOf(fresh.Log)
-	r.level.Set(min(level, r.level.Level())) // so that the line below is not filtered
-	defer r.level.Set(level)
-	changed := slog.String("changed", strings.Join(reload.Changed, ", "))
+	r.level.Set(command.LevelOf(fresh.Log))
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "configuration reloaded", 0)
+	line.AddAttrs(slog.String("changed", strings.Join(reload.Changed, ", ")))
 	if len(reload.Restart) > 0 {
-		log.WarnContext(ctx, "configuration reloaded: some of it only counts after a restart", changed,
-			slog.String("needs_restart", strings.Join(reload.Restart, ", ")))
-	} else {
-		log.InfoContext(ctx, "configuration reloaded", changed)
+		line.Level, line.Message = slog.LevelWarn, "configuration reloaded: some of it only counts after a restart"
+		line.AddAttrs(slog.String("needs_restart", strings.Join(reload.Restart, ", ")))
 	}
+	_ = log.Handler().Handle(ctx, line) // not filtered by the level
 }
 
 // close stops receiving SIGHUP: the next one ends the process.
