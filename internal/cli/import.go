@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/preset"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -23,9 +26,31 @@ func (a *app) importFrom() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "Convert another tool's configuration",
-		Long:  `Import converts the configuration of the tool that has relayed the outbox so far.`,
-		Args:  command.Group,
-		RunE:  command.Group,
+		Long: `Import converts the configuration of the tool that has relayed the outbox so far. With --preset, it writes
+a configuration for the outbox table of a library: ` + strings.Join(preset.Names(), ", ") + `.`,
+		Example: `  outbox-cdc import debezium connector.json --worker connect-distributed.properties -o outbox-cdc.yaml
+  outbox-cdc import --preset quarkus -o outbox-cdc.yaml`,
+		Args: command.NoArgs,
+	}
+	name := cmd.Flags().String("preset", "", "write the configuration for the outbox table of this `library`")
+	output := cmd.Flags().StringP("output", "o", "", "`file` for the configuration, readable only by its owner")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *name == "" {
+			return command.Group(cmd, args)
+		}
+		text, err := preset.Config(*name)
+		if err != nil {
+			return mistake(fmt.Errorf("--preset: %w", err))
+		}
+		if *output == "" {
+			_, err := a.stdout.Write(text)
+			return err
+		}
+		if err := writeSecret(*output, text); err != nil {
+			return mistake(err)
+		}
+		fmt.Fprintf(a.stderr, "next: outbox-cdc check -c %s --dsn … --brokers …\n", *output)
+		return nil
 	}
 	cmd.AddCommand(a.importDebezium())
 	return cmd
@@ -34,9 +59,9 @@ func (a *app) importFrom() *cobra.Command {
 // An importing is one run of import debezium.
 type importing struct {
 	*app
-	worker, offsets, output, dsn string
-	brokers, messages            []string
-	exact, unknown, live, plan   bool
+	name, worker, offsets, output, dsn, newSlot string
+	brokers, messages                           []string
+	exact, unknown, live, plan                  bool
 }
 
 func (a *app) importDebezium() *cobra.Command {
@@ -46,17 +71,21 @@ func (a *app) importDebezium() *cobra.Command {
 		Short: "Convert the configuration of a Debezium connector",
 		Long: `Debezium reads the configuration of a Debezium PostgreSQL connector with the outbox event router, and
 writes a configuration with which outbox-cdc produces the same records, to standard output or the file
-of -o. For each key it reports on standard error: 1:1 (same), PART (with a difference), NOTE (not needed)
+of -o. For each key it reports on standard error: 1:1 (same), PART (with a difference), NOTE (not required)
 or REJ (rejected). If a key is rejected, it writes nothing and exits with 2.
 
-The file may be JSON as in Kafka Connect's REST API, properties, a Strimzi KafkaConnector, or the
-properties or environment of Debezium Server; - is standard input. Converters and brokers that the
-connector inherits come from the Connect worker: pass its properties with --worker.
+The file may be JSON as in Kafka Connect's REST API, also in a shell script; properties; YAML with a
+KafkaConnector of Strimzi or with the keys of a connector; or the properties, YAML, environment or
+DebeziumServer resource of Debezium Server. - is standard input. If the file has several connectors, --name chooses one.
 
-With --dsn or --live, debezium connects to the database and also prints the records of the last rows. It
-also connects if the connector's list of tables is a regular expression.`,
+Converters and brokers that the connector inherits come from the Connect worker: pass its properties, an
+.env or compose file with CONNECT_… variables, or a KafkaConnect of Strimzi with --worker.
+
+Debezium connects to the database only with --dsn or --live. It then also prints the records of the last
+rows, and resolves a list of tables that is a regular expression.`,
 		Example: `  outbox-cdc import debezium connector.json --worker connect-distributed.properties -o outbox-cdc.yaml
   curl -s connect:8083/connectors/orders-outbox | outbox-cdc import debezium - --worker worker.properties --exact
+  outbox-cdc import debezium connector.json --worker worker.properties --new-slot outbox_cdc -o outbox-cdc.yaml
   outbox-cdc import debezium connector.json --rollback-plan`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -68,8 +97,10 @@ also connects if the connector's list of tables is a regular expression.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&i.worker, "worker", "", "properties `file` of the Connect worker, or a Strimzi KafkaConnect: converters, brokers, producer settings")
+	flags.StringVar(&i.name, "name", "", "`name` of the connector, if the file has several")
+	flags.StringVar(&i.worker, "worker", "", "`file` of the Connect worker: its properties, an .env or compose file, or a Strimzi KafkaConnect")
 	flags.StringVar(&i.offsets, "offsets", "", "stored offsets: a `file` with the response of GET /connectors/<name>/offsets, or a worker's offset file")
+	flags.StringVar(&i.newSlot, "new-slot", "", "do not take over the connector's slot, but convert for a new one with this `name` beside it, and print how to switch over")
 	flags.StringSliceVar(&i.brokers, "brokers", nil, "Kafka brokers instead of the worker's, `host:port` separated by commas")
 	flags.StringSliceVar(&i.messages, "messages", nil, "`prefix` of the logical messages that contain rows, if the connector reads all")
 	flags.BoolVar(&i.exact, "exact", false, "produce the same bytes: add headers __debezium.context.…, and reject rows whose values Debezium damages")
@@ -86,7 +117,7 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 	if err != nil {
 		return mistake(err)
 	}
-	in, err := debezium.Parse(data)
+	in, err := debezium.ParseNamed(data, i.name)
 	if err != nil {
 		return mistake(fmt.Errorf("%s: %w", name, err))
 	}
@@ -100,7 +131,10 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 	}
 	result, err := debezium.Import(in, opts)
 	if err != nil {
-		return mistake(fmt.Errorf("%s: %w", i.worker, err))
+		return mistake(fmt.Errorf("%s: %w", cmp.Or(i.worker, name), err))
+	}
+	if reason := result.Foreign(); reason != "" {
+		return &command.ExitError{Err: fmt.Errorf("%s: %s", name, reason), Exit: relay.ExitUsage, Next: "keep Debezium for this connector"}
 	}
 	if i.plan {
 		_, err := result.RollbackPlan().WriteTo(i.stdout)
@@ -110,9 +144,12 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 		return err
 	}
 	if refused := result.Report.Refused(); len(refused) > 0 {
+		if err := result.WriteNext(i.stderr); err != nil {
+			return err
+		}
 		return &command.ExitError{
-			Err: fmt.Errorf("%s cannot be converted: %d keys are rejected", name, len(refused)), Exit: relay.ExitUsage,
-			Next: "see each REJ line above, or keep Debezium for this connector",
+			Err: fmt.Errorf("%s cannot be converted: rejected keys: %d", name, len(refused)), Exit: relay.ExitUsage,
+			Next: "see above, or keep Debezium for this connector",
 		}
 	}
 	if i.live || i.dsn != "" {
@@ -120,12 +157,20 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 			return err
 		}
 	}
-	return i.write(result)
+	if err := i.write(result); err != nil {
+		return err
+	}
+	if i.newSlot == "" {
+		return result.WriteNext(i.stderr)
+	}
+	fmt.Fprintln(i.stderr)
+	_, err = result.SwitchPlan(cmp.Or(i.output, "outbox-cdc.yaml")).WriteTo(i.stderr)
+	return err
 }
 
 // options reads the files of --worker and --offsets.
 func (i *importing) options(in *debezium.Input) (opts debezium.Options, err error) {
-	opts = debezium.Options{Brokers: i.brokers, Messages: i.messages, Exact: i.exact, AllowUnknown: i.unknown}
+	opts = debezium.Options{Output: i.output, Brokers: i.brokers, Messages: i.messages, Exact: i.exact, AllowUnknown: i.unknown, NewSlot: i.newSlot}
 	if i.worker != "" {
 		if opts.Worker, err = readInput(i.worker, nil); err != nil {
 			return opts, err
@@ -139,20 +184,17 @@ func (i *importing) options(in *debezium.Input) (opts debezium.Options, err erro
 	return opts, nil
 }
 
-// ask reads from the database what the conversion needs. It returns the connection's configuration, nil if it did not
-// connect.
+// ask reads the database if the user asks for it. It returns the connection's configuration, nil if it did not connect.
 func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.Options) (*pgx.ConnConfig, error) {
-	dsn, known := i.dsn, true
+	dsn := i.dsn
 	if dsn == "" {
-		if !i.live && !debezium.NeedsDatabase(in) {
+		if !i.live {
 			return nil, nil //nolint:nilnil // nil means that it did not connect
 		}
-		if dsn, known = debezium.Source(in); !known && i.live {
+		var known bool
+		if dsn, known = debezium.Source(in); !known {
 			return nil, mistake(errors.New("only Kafka Connect knows the connector's database: pass --dsn"))
 		}
-	}
-	if !known {
-		return nil, nil //nolint:nilnil // the report names what is unknown without it
 	}
 	cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
 	if err != nil {
@@ -160,11 +202,7 @@ func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.
 	}
 	conn, err := cfg.Postgres()
 	if err == nil {
-		opts.Live, err = debezium.Ask(ctx, conn)
-	}
-	if err != nil && !i.live && i.dsn == "" { // the user did not ask for it: the report names what is missing
-		opts.Unreachable = err
-		return nil, nil //nolint:nilnil // as above
+		opts.Live, err = debezium.Ask(ctx, in, conn)
 	}
 	if err != nil {
 		f := command.Failed(err)
@@ -185,7 +223,6 @@ func (i *importing) write(result *debezium.Result) error {
 	if err := writeSecret(i.output, result.YAML); err != nil {
 		return mistake(err)
 	}
-	fmt.Fprintf(i.stderr, "\nnext: outbox-cdc check --takeover -c %s, and outbox-cdc run -c %s\n", i.output, i.output)
 	return nil
 }
 

@@ -9,12 +9,16 @@ import (
 
 // Classes of transforms and predicates.
 const (
-	eventRouter    = "io.debezium.transforms.outbox.EventRouter"
-	decodeMessages = "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"
-	insertHeader   = "org.apache.kafka.connect.transforms.InsertHeader"
-	regexRouter    = "org.apache.kafka.connect.transforms.RegexRouter"
-	topicMatches   = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+	eventRouter     = "io.debezium.transforms.outbox.EventRouter"
+	decodeMessages  = "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"
+	insertHeader    = "org.apache.kafka.connect.transforms.InsertHeader"
+	regexRouter     = "org.apache.kafka.connect.transforms.RegexRouter"
+	extractNewState = "io.debezium.transforms.ExtractNewRecordState"
+	topicMatches    = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
 )
+
+// noRouter says that a connector has no transforms.
+const noRouter = "there is no " + eventRouter + ": this is not an outbox connector, and only those can be imported"
 
 // A chain has the transforms of the connector by their role.
 type chain struct {
@@ -101,7 +105,7 @@ func (c chain) keysOf(key string, entries map[string]entry) []string {
 			continue
 		}
 		for _, k := range slices.Sorted(maps.Keys(entries)) {
-			if len(k) > len(before)+len(after) && strings.HasPrefix(k, before) && strings.HasSuffix(k, after) {
+			if len(k) >= len(before)+len(after) && strings.HasPrefix(k, before) && strings.HasSuffix(k, after) {
 				out = append(out, k)
 			}
 		}
@@ -126,11 +130,11 @@ func chainRules() []rule {
 				return same, "outbox"
 			},
 			absent: func(*mapping) (verdict, string) {
-				return rejected, "there is no " + eventRouter + ": this is not an outbox connector, and only those can be imported"
+				return rejected, noRouter
 			},
 		},
 		{key: "transforms.{router}.type", ours: "outbox", verdicts: []verdict{same}, doc: "The event router."},
-		{key: "transforms.{router}.predicate", verdicts: []verdict{same, rejected}, doc: "`TopicNameMatches` that matches the topics of all outbox tables.", apply: applyPredicate},
+		{key: "transforms.{router}.predicate", verdicts: []verdict{same, partial, rejected}, doc: "`TopicNameMatches`. Tables whose topics it does not match are not outbox tables.", apply: applyPredicate},
 		only("transforms.{router}.negate", false, "`false`: the router applies to the rows of the predicate.", "the router would be applied to all but the predicate's rows"),
 		note("predicates", "Predicates apply to the transforms that name them."),
 		note("predicates.{predicate}.type", "Its verdict is at the transform that names the predicate."),
@@ -140,7 +144,22 @@ func chainRules() []rule {
 			doc:   "Rows are logical messages with the prefixes in `message.prefix.include.list` or `--messages`; without either, with any prefix.",
 			apply: applyDecode,
 		},
-		only("transforms.{decode}.fields.null.include", false, "`false`: null members are omitted.", "rows from messages omit null members"),
+		{
+			key: "transforms.{decode}.fields.null.include", ours: "debezium.expand_nulls", verdicts: []verdict{same, noted, rejected}, doc: "Null members of messages.",
+			apply: func(m *mapping, e entry) (verdict, string) {
+				on, refusal := boolean(e)
+				switch {
+				case refusal != "":
+					return rejected, refusal
+				case m.expands() && on != m.keepsNulls():
+					return rejected, nullsDiffer
+				case !on:
+					return noted, "null members are omitted; if a column of the router is one, Debezium fails, and the relay sends NULL"
+				}
+				m.extras.ExpandNulls = true
+				return same, "debezium.expand_nulls: true"
+			},
+		},
 		needs("transforms.{header}.type", "headers.static", "InsertHeader after the router: a header of every record.", "header", "value.literal"),
 		{key: "transforms.{header}.header", ours: "headers.static", verdicts: []verdict{same, rejected}, doc: "The header's name.", apply: applyStaticHeader},
 		{
@@ -156,11 +175,23 @@ func chainRules() []rule {
 		{key: "transforms.{rename}.regex", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A Java regular expression.", apply: applyRename},
 		{key: "transforms.{rename}.replacement", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A Java replacement.", apply: applyRename},
 		{
-			key: "transforms.{other}.type", verdicts: []verdict{rejected}, doc: "Any other transform is not supported.",
+			key: "transforms.{other}.type", verdicts: []verdict{noted, partial, rejected},
+			doc: "Any other transform is not supported, unless it is before the router and its predicate leaves out the outbox tables. ExtractNewRecordState after the router changes no record, but by default drops those with a NULL value.",
 			apply: func(m *mapping, e entry) (verdict, string) {
+				alias := e.key[len("transforms.") : len(e.key)-len(".type")]
+				router := slices.Index(m.chain.order, m.chain.router)
+				behind := router >= 0 && slices.Index(m.chain.order, alias) > router
+				switch {
+				case router >= 0 && !behind && m.bypasses(alias):
+					return noted, "its predicate leaves out the rows of the outbox tables"
+				case behind && e.value == extractNewState:
+					return m.extractState(alias)
+				}
 				switch e.value {
 				case insertHeader, regexRouter:
 					return rejected, e.value + " is supported after the event router, not before it"
+				case extractNewState:
+					return rejected, e.value + " before the event router removes what the router needs; give it a predicate that leaves out the outbox tables"
 				case eventRouter:
 					return rejected, "a second event router: one relay has one; import a connector for each"
 				case decodeMessages:
@@ -169,11 +200,45 @@ func chainRules() []rule {
 				return rejected, fmt.Sprintf("transform %s is not supported; remove it, or keep Debezium for this connector", e.value)
 			},
 		},
-		note("transforms.{other}.*", "Part of a rejected transform."),
+		note("transforms.{other}.*", "Part of the verdict on the transform's type."),
 		refuse("transforms.{header}.predicate", "A predicate on a transform after the router. Only the router's own predicate is supported."),
 		refuse("transforms.{rename}.predicate", "A predicate on a transform after the router. Only the router's own predicate is supported."),
 		refuse("transforms.{decode}.predicate", "A predicate on the transform before the router. Only the router's own predicate is supported."),
 	}
+}
+
+// nullsDiffer says that one setting of ours has two in Debezium, which have different values.
+const nullsDiffer = "null members of a message follow fields.null.include (default false), and those of a payload that is JSON in a string table.json.payload.null.behavior" +
+	" (default ignore): the relay has one setting for both, so let both keep them, or neither"
+
+// keepsNulls reports whether the router keeps the null members of a payload that it expands.
+func (m *mapping) keepsNulls() bool {
+	return strings.EqualFold(m.router("table.json.payload.null.behavior"), "optional_bytes")
+}
+
+// routerOptions returns the options of the event router.
+func routerOptions() []string {
+	var out []string
+	for _, r := range routerRules() {
+		if option, ok := strings.CutPrefix(r.key, "transforms.{router}."); ok && !strings.Contains(option, "*") {
+			out = append(out, option)
+		}
+	}
+	return out
+}
+
+// extractState imports ExtractNewRecordState after the router. It leaves a routed record as it is, because that is no
+// change event, but takes one without a value for a tombstone, which it drops by default.
+func (m *mapping) extractState(alias string) (verdict, string) {
+	at := "transforms." + alias + "."
+	if strings.EqualFold(m.value(at+"drop.tombstones"), "false") || strings.EqualFold(m.value(at+"delete.tombstone.handling.mode"), "rewrite-with-tombstone") {
+		return noted, "a routed record is no change event, and stays as it is"
+	}
+	const dropped = "it drops routed records with a null value"
+	if on, _ := boolean(entry{value: m.router("route.tombstone.on.empty.payload")}); on {
+		return rejected, dropped + ", and with route.tombstone.on.empty.payload the relay would send these tombstones: remove one of them"
+	}
+	return partial, "a routed record is no change event, and stays as it is; but " + dropped + ", which the relay sends"
 }
 
 // needs returns a rule for the type of a transform that requires some of its options.
@@ -183,7 +248,7 @@ func needs(key, ours, doc string, options ...string) rule {
 		apply: func(m *mapping, e entry) (verdict, string) {
 			for _, option := range options {
 				if at := strings.TrimSuffix(e.key, "type") + option; !m.has(at) {
-					return rejected, at + " is needed"
+					return rejected, at + " is required"
 				}
 			}
 			return same, ours

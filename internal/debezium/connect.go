@@ -29,18 +29,18 @@ func connectRules() []rule {
 			key: "exactly.once.support", verdicts: []verdict{noted, rejected}, doc: "`requested`. The relay delivers at least once: no duplicates after a clean stop, few after a crash.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "requested") {
-					return noted, "delivery is at least once: nothing twice after a clean stop, little after a crash"
+					return noted, "delivery is at least once: no duplicates after a clean stop, few after a crash"
 				}
-				return rejected, "delivery is at least once; take it out if consumers know an event by its id, or keep Debezium"
+				return rejected, "delivery is at least once; remove it if consumers know an event by its id, or keep Debezium"
 			},
 		},
 		note("transaction.boundary", "Delivery is at least once."),
 		note("transaction.boundary.interval.ms", "Delivery is at least once."),
 		note("config.action.reload", "The relay reads secrets in files again for each connection."),
 		note("connector.plugin.version", "There are no plugins."),
-		note("offsets.storage.topic", "The position is in `position_topic`."),
+		note("offsets.storage.topic", "The relay stores its own position."),
 		note("offset.flush.*", "The relay confirms its position every second."),
-		note("offset.storage*", "The position is in `position_topic`."),
+		note("offset.storage*", "The relay stores its own position."),
 	}
 	return append(rules, topicCreationRules()...)
 }
@@ -52,7 +52,7 @@ func topicCreationRules() []rule {
 			apply: func(m *mapping, e entry) (verdict, string) {
 				n, refusal := number(e, -1)
 				if refusal != "" || n == 0 {
-					return rejected, "a number of at least 1 is needed, or -1"
+					return rejected, "a number of at least 1 is required, or -1"
 				}
 				*field(m.topics()) = n
 				return same, fmt.Sprintf("sink.kafka.create_topics.%s: %d", ours, n)
@@ -67,7 +67,7 @@ func topicCreationRules() []rule {
 		return partial, "sink.kafka.create_topics.partitions: -1, so the relay creates missing topics with the broker's defaults; without it they must exist"
 	}
 	return []rule{
-		partitions,
+		forSink(sinkKafka, partitions)[0],
 		size("replication.factor", "replication_factor", func(t *topicsFile) *int { return &t.ReplicationFactor }),
 		{
 			key: "topic.creation.groups", verdicts: []verdict{partial}, doc: "All topics get the settings of the group `default`.",
@@ -93,20 +93,27 @@ func (m *mapping) topics() *topicsFile {
 }
 
 func serverRules() []rule {
-	return []rule{
+	rules := []rule{
 		{
-			key: "server.sink.type", ours: "sink.kafka", verdicts: []verdict{partial, rejected}, doc: "`debezium.sink.type`: `kafka`. A NULL header has a null value; Debezium Server omits it.",
-			apply: func(_ *mapping, e entry) (verdict, string) {
-				if e.value == "kafka" {
-					return partial, "sink.kafka; a header that is NULL is there and null, where Debezium Server leaves it out"
+			key: "server.sink.type", ours: "sink", verdicts: []verdict{partial, rejected},
+			doc: "`debezium.sink.type`: `kafka`, `nats-jetstream`, `rabbitmq`, `sqs` and `http`. The report says what differs in the messages. Other sinks write messages in which consumers would find other fields.",
+			apply: func(m *mapping, e entry) (verdict, string) {
+				if text := anotherSink(e.value); text != "" {
+					return rejected, text
 				}
-				return rejected, fmt.Sprintf("sink %q cannot be written to; only kafka can", e.value)
+				return partial, m.saySink()
 			},
 		},
-		note("server.sink.*", "`debezium.sink.…` except the producer's settings: part of the verdict on `debezium.sink.type`."),
+	}
+	rules = append(rules, sinkRules()...)
+	return append(rules,
+		note("server.sink.*", "Other keys of `debezium.sink.…`: part of the verdict on `debezium.sink.type`."),
 		note("server.format.schemas.enable", "`debezium.format.schemas.enable`: part of the verdicts on the formats."),
+		note("server.format.key", "`debezium.format.key.class` counts."),
+		note("server.format.value", "`debezium.format.value.class` counts."),
+		note("server.format.header", "`debezium.format.header.class` counts."),
 		refuse("server.format.*", "A format that the relay does not support."),
 		note("server.quarkus.*", "A setting of the Java process."),
 		note("server.*", "A setting of the process of Debezium Server."),
-	}
+	)
 }

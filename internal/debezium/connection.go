@@ -20,10 +20,10 @@ func connectionRules() []rule {
 		{
 			key: "connector.class", verdicts: []verdict{same, rejected}, doc: "Debezium's PostgreSQL connector, also by its short name.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
-				if e.value == connectorClass || e.value == connectorAlias {
-					return same, "Debezium's PostgreSQL connector"
+				if text := anotherConnector(e.value); text != "" {
+					return rejected, text
 				}
-				return rejected, fmt.Sprintf("%q is another connector; only %s can be imported", e.value, connectorClass)
+				return same, "Debezium's PostgreSQL connector"
 			},
 		},
 		{key: "name", ours: "name", verdicts: []verdict{same, partial}, doc: "The connector's name, in the characters that a Kafka client id allows.", apply: applyName},
@@ -34,10 +34,18 @@ func connectionRules() []rule {
 				if m.has("database.server.name") {
 					return noted, ""
 				}
-				return rejected, "needed: Debezium does not start without it"
+				return rejected, "required: Debezium does not start without it"
 			},
 		},
-		{key: "database.server.name", ours: "debezium.name", verdicts: []verdict{same, rejected}, doc: "The name of `topic.prefix` before Debezium 2.", apply: applyPrefix},
+		{
+			key: "database.server.name", ours: "debezium.name", verdicts: []verdict{same, noted, rejected}, doc: "The name of `topic.prefix` before Debezium 2, which ignores it.",
+			apply: func(m *mapping, e entry) (verdict, string) {
+				if m.has("topic.prefix") {
+					return noted, "Debezium 2 and later ignore it; topic.prefix counts"
+				}
+				return applyPrefix(m, e)
+			},
+		},
 
 		parameter("database.hostname", "host", ""),
 		parameter("database.port", "port", "5432"),
@@ -50,7 +58,7 @@ func connectionRules() []rule {
 				if len(names) > 0 {
 					return same, "source.dsn" + setThem(names)
 				}
-				return same, "source.dsn, as it is: keep the file to yourself, or move it to source.dsn_file"
+				return same, "source.dsn, as it is: let only the relay's user read the file, or move it to source.dsn_file"
 			},
 		},
 		parameter("database.dbname", "dbname", ""),
@@ -59,12 +67,23 @@ func connectionRules() []rule {
 	return append(rules, driverRules()...)
 }
 
+// anotherConnector returns why a class is not the connector that can be imported, or "".
+func anotherConnector(class string) string {
+	switch {
+	case class == connectorClass || class == connectorAlias:
+		return ""
+	case strings.Contains(class, "Sink"):
+		return fmt.Sprintf("%q is another connector: a sink, which reads topics; only %s can be imported", class, connectorClass)
+	}
+	return fmt.Sprintf("%q is another connector; only %s can be imported", class, connectorClass)
+}
+
 // encryptionRules returns the rules for TLS to the database.
 func encryptionRules() []rule {
 	return []rule{
 		{
 			key: "database.sslmode", ours: "source.dsn", verdicts: []verdict{same, partial, rejected},
-			doc:    "The same. For another machine, `prefer` (the default) and `allow` become `require`, because an attacker could downgrade them to plain text.",
+			doc:    "The same. For another machine, `prefer` (the default) and `allow` become `require`, because an attacker could downgrade them to plain text, or with `--live` what the server takes.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.tlsMode(strings.ToLower(e.value)) },
 			absent: func(m *mapping) (verdict, string) { return m.tlsMode("prefer") },
 		},
@@ -73,7 +92,7 @@ func encryptionRules() []rule {
 			key: "database.sslcert", ours: "source.dsn", verdicts: []verdict{same, rejected}, doc: "The same.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if !m.has("database.sslkey") {
-					return rejected, "database.sslkey is needed too"
+					return rejected, "database.sslkey is required too"
 				}
 				return parameter(e.key, "sslcert", "").apply(m, e)
 			},
@@ -82,7 +101,7 @@ func encryptionRules() []rule {
 			key: "database.sslkey", ours: "source.dsn", verdicts: []verdict{same, partial, rejected}, doc: "The same. Convert a DER key (`.pk8`) to PEM.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if !m.has("database.sslcert") {
-					return rejected, "database.sslcert is needed too"
+					return rejected, "database.sslcert is required too"
 				}
 				value, names := m.refs.placeholders(e.value, e.key)
 				m.dsn["sslkey"] = value
@@ -126,7 +145,7 @@ func driverRules() []rule {
 		},
 		note("driver.ApplicationName", "The relay sets its own name."),
 		note("driver.tcpKeepAlive", "Always on."),
-		refuse("driver.*", "An option of the JDBC driver."),
+		refuse("driver.*", "An option of the JDBC driver, which the relay does not have. Remove it if the connection works without it, or add the parameter of libpq to `source.dsn` and remove it."),
 	}
 }
 
@@ -153,7 +172,7 @@ func parameter(key, param, fallback string) rule {
 			return same, fallback
 		}
 	default:
-		r.absent = func(*mapping) (verdict, string) { return rejected, "needed" }
+		r.absent = func(*mapping) (verdict, string) { return rejected, "required" }
 	}
 	r.verdicts = []verdict{same, rejected}
 	return r
@@ -196,8 +215,15 @@ func (m *mapping) tlsMode(mode string) (verdict, string) {
 	case host == "localhost", ip != nil && ip.IsLoopback():
 		return same, "source.dsn, where it is the default for this machine"
 	}
+	if m.opts.Live != nil && m.opts.Live.plaintext {
+		m.dsn["sslmode"] = "disable"
+		return partial, mode + " becomes sslmode=disable in source.dsn, because this server has no TLS"
+	}
 	m.dsn["sslmode"] = "require"
-	return partial, mode + " lets an attacker downgrade to plain text, so source.dsn has sslmode=require; use verify-full if you can, or disable if the server has no TLS"
+	if m.opts.Live != nil {
+		return partial, mode + " becomes sslmode=require in source.dsn, because this server has TLS; use verify-full if you can"
+	}
+	return partial, mode + " lets an attacker downgrade to plain text, so it becomes sslmode=require: if the server has no TLS, write sslmode=disable in the line source.dsn, or let --live find out; use verify-full if you can"
 }
 
 // conninfo returns the connection string for the collected parameters.

@@ -29,58 +29,41 @@ func converterRules() []rule {
 	var rules []rule
 	for _, part := range []string{"key", "value", "header"} {
 		rules = append(rules, converterRule(part))
-		for _, option := range []string{"schemas.enable", "delegate.converter.type", "delegate.converter.type.schemas.enable"} {
+		for _, option := range []string{"schemas.enable", "decimal.format", "converter.encoding", "delegate.converter.type", "delegate.converter.type.*"} {
 			rules = append(rules, note(part+".converter."+option, "Part of the verdict on `"+part+".converter`."))
 		}
 		rules = append(rules,
-			note(part+".converter.schemas.cache.size", "No effect on the bytes."),
-			note(part+".converter.plugin.version", "No effect on the bytes."),
-			unless("false", part+".converter.replace.null.with.default", "NULL stays NULL.", "a NULL stays one, and does not become the column's default"),
 			rule{
-				key: part + ".converter.decimal.format", verdicts: []verdict{noted, rejected}, doc: "`BASE64`, the default.",
-				apply: func(_ *mapping, e entry) (verdict, string) {
-					if strings.EqualFold(e.value, "base64") {
-						return noted, "the default"
+				key: part + ".converter.replace.null.with.default", verdicts: []verdict{noted, partial}, doc: "NULL stays NULL.",
+				apply: func(m *mapping, e entry) (verdict, string) {
+					if strings.EqualFold(e.value, "false") || m.value(part+".converter") != jsonConverter {
+						return noted, "NULL stays NULL"
 					}
-					return rejected, "decimals are written as BASE64; decimal.handling.mode=string or double writes them as text or number"
+					return partial, "a NULL stays one, and does not become the column's default"
 				},
 			},
-			rule{
-				key: part + ".converter.converter.encoding", verdicts: []verdict{noted, rejected}, doc: "UTF-8.",
-				apply: func(_ *mapping, e entry) (verdict, string) {
-					if strings.EqualFold(strings.ReplaceAll(e.value, "-", ""), "utf8") {
-						return noted, "the default"
-					}
-					return rejected, "text is written as UTF-8"
-				},
-			},
+			note(part+".converter.*", "An option that the converter ignores, or that has no effect on the bytes."),
 		)
 	}
-	return rules
+	return append(rules, note("internal.key.converter*", "Kafka Connect ignores it."), note("internal.value.converter*", "Kafka Connect ignores it."))
 }
 
 // converterRule returns the rule for key.converter, value.converter or header.converter.
 func converterRule(part string) rule {
-	ours := "outbox.encoding." + part
-	if part == "header" {
-		ours = "outbox.encoding.headers"
-	}
-	doc := "StringConverter is `string`, JsonConverter `json` or, with its default `schemas.enable=true`, `json-schema`; ByteArrayConverter and BinaryDataConverter are `bytes`. Without it the worker's counts (`--worker`)."
-	if part == "header" {
-		doc = "SimpleHeaderConverter (the default) is `simple`, StringConverter `string`, JsonConverter `json` or `json-schema`. Default: the worker's (`--worker`)."
-	}
-	return rule{
-		key: part + ".converter", ours: ours, verdicts: []verdict{same, rejected}, doc: doc,
-		apply: func(m *mapping, e entry) (verdict, string) {
-			return m.convert(part, e.value, m.value)
-		},
+	r := rule{
+		key: part + ".converter", ours: "outbox.encoding." + part, verdicts: []verdict{same, partial, rejected},
+		doc: "StringConverter is `string`, JsonConverter `json` or, with its default `schemas.enable=true`, `json-schema`; ByteArrayConverter is `bytes`, and so is BinaryDataConverter, with its delegate in `debezium." + part + "_delegate`." +
+			" Without it the worker's counts (`--worker`).",
+		apply: func(m *mapping, e entry) (verdict, string) { return m.convert(part, e.value, m.value) },
 		absent: func(m *mapping) (verdict, string) {
-			class, worker := m.worker[part+".converter"], func(key string) string { return m.worker[key] }
-			switch {
+			class, worker := m.worker[part+".converter"].value, func(key string) string { return m.worker[key].value }
+			switch text := unfilled(m.worker[part+".converter"]); {
+			case text != "":
+				return rejected, "of the worker: " + m.worker[part+".converter"].where() + text
 			case class == "" && part == "header":
 				return m.convert(part, simpleConverter, worker)
 			case class == "":
-				return rejected, "the Connect worker decides, and with it every byte: give its properties with --worker"
+				return rejected, m.noConverter()
 			}
 			v, text := m.convert(part, class, worker)
 			if m.has(part + ".converter.schemas.enable") {
@@ -89,60 +72,151 @@ func converterRule(part string) rule {
 			return v, "of the worker: " + text
 		},
 	}
+	if part == "header" {
+		r.ours, r.verdicts = "outbox.encoding.headers", []verdict{same, partial, rejected}
+		r.doc = "SimpleHeaderConverter (the default) is `simple`, StringConverter `string`, JsonConverter `json` or `json-schema`. Default: the worker's (`--worker`). With Debezium Server's sink `http` always `simple`."
+	}
+	return r
+}
+
+// encodingOf returns the encoding that is a converter. at is the key that names it, and option returns the options
+// from the place that does.
+func encodingOf(class, at string, option func(string) string) (encoding, refusal string) {
+	switch class {
+	case stringConverter:
+		if charset := option(at + ".converter.encoding"); charset != "" && !strings.EqualFold(strings.ReplaceAll(charset, "-", ""), "utf8") {
+			return "", "converter.encoding: text is written as UTF-8"
+		}
+		return encString, ""
+	case simpleConverter:
+		return encSimple, ""
+	case jsonConverter:
+		if format := option(at + ".decimal.format"); format != "" && !strings.EqualFold(format, "base64") {
+			return "", "decimal.format: decimals are written as BASE64; decimal.handling.mode=string or double writes them as text or number"
+		}
+		schemas := option(at + ".schemas.enable")
+		if schemas == "" {
+			return encJSONSchema, ""
+		}
+		on, refusal := boolean(entry{value: schemas})
+		if on {
+			return encJSONSchema, ""
+		} else if refusal != "" {
+			refusal = "schemas.enable: " + refusal
+		}
+		return encJSON, refusal
+	case bytesConverter, binaryConverter, bufferConverter:
+		return encBytes, ""
+	}
+	if !strings.Contains(class, ".") && at == "header.converter" {
+		return "", fmt.Sprintf("format %q: Debezium Server has only json for headers, and does not start; use json, or a class in debezium.format.header.class", class)
+	}
+	if !strings.Contains(class, ".") {
+		return "", fmt.Sprintf("format %q is not supported; use json, simplestring or binary", class)
+	}
+	return "", fmt.Sprintf("%q is not supported; use StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
 }
 
 // convert imports a converter. option returns the options from the place that names the converter.
 func (m *mapping) convert(part, class string, option func(string) string) (verdict, string) {
-	var encoding string
-	switch class {
-	case stringConverter:
-		encoding = encString
-	case simpleConverter:
-		encoding = encSimple
-	case jsonConverter:
-		encoding = encJSONSchema
-		if schemas := option(part + ".converter.schemas.enable"); schemas != "" {
-			on, refusal := boolean(entry{value: schemas})
-			if refusal != "" {
-				return rejected, "schemas.enable: " + refusal
-			}
-			if !on {
-				encoding = encJSON
-			}
-		}
-	case bytesConverter, binaryConverter, bufferConverter:
-		encoding = encBytes
-	default:
-		return rejected, fmt.Sprintf("%q is not supported; use StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
+	if m.sink() == sinkHTTP && part != "value" {
+		return m.convertToAttribute(part)
+	}
+	at := part + ".converter"
+	encoding, refusal := encodingOf(class, at, option)
+	if refusal != "" {
+		return rejected, refusal
 	}
 	switch part {
-	case "key":
-		m.out.Outbox.Encoding.Key = encoding
-		if encoding == encSimple {
-			return rejected, class + " is for headers"
-		}
-	case "value":
-		m.out.Outbox.Encoding.Value = encoding
-		if refusal := m.refuseValue(encoding); refusal != "" {
-			return rejected, refusal
-		}
 	case "header":
 		m.out.Outbox.Encoding.Headers = encoding
 		if encoding == encBytes {
 			return rejected, class + " fails at the header id, which is text: takes SimpleHeaderConverter, StringConverter, JsonConverter"
 		}
 		return same, "outbox.encoding.headers: " + encoding
+	case "key", "value":
+		if encoding == encSimple {
+			return rejected, class + " is for headers"
+		}
 	}
-	return m.sayEncoding(part, encoding, class)
+	if delegate := option(at + delegateOption); encoding == encBytes && class != bytesConverter && delegate != "" {
+		return m.delegate(part, delegate, option)
+	}
+	return m.setEncoding(part, encoding)
+}
+
+// delegateOption is the option with the converter for everything that is not bytea.
+const delegateOption = ".delegate.converter.type"
+
+// delegate imports BinaryDataConverter with a delegate. It sends bytea as it is, and leaves everything else to the
+// delegate: other columns, an envelope, the members of an expanded payload.
+func (m *mapping) delegate(part, class string, option func(string) string) (verdict, string) {
+	encoding, refusal := encodingOf(class, part+".converter"+delegateOption, option)
+	if refusal == "" && !slices.Contains([]string{encString, encJSON, encJSONSchema}, encoding) {
+		refusal = class + " writes no text"
+	}
+	object := part == "value" && (m.placesEnvelope() || m.expands())
+	switch {
+	case refusal != "" && object:
+		return rejected, "the delegate writes the value, which is an object: " + refusal
+	case refusal != "":
+		_, text := m.setEncoding(part, encBytes)
+		return partial, text + " only: the delegate is not supported, and the relay refuses a column of another type; " + refusal
+	case part == "value" && m.placesEnvelope():
+		v, text := m.setEncoding(part, encoding)
+		return v, text + ", of the delegate: an envelope is not bytea"
+	case object && encoding == encString:
+		return rejected, m.refuseValue(encoding)
+	case part == "value":
+		m.extras.ValueDelegate = encoding
+	default:
+		m.extras.KeyDelegate = encoding
+	}
+	m.encodingField(part, encBytes)
+	return same, fmt.Sprintf("outbox.encoding.%s: bytes, for a bytea column, and debezium.%s_delegate: %s for any other", part, part, encoding)
+}
+
+// encodingField sets the encoding of the key or value.
+func (m *mapping) encodingField(part, encoding string) {
+	if part == "key" {
+		m.out.Outbox.Encoding.Key = encoding
+	} else {
+		m.out.Outbox.Encoding.Value = encoding
+	}
+}
+
+// setEncoding sets the encoding of the key or value, and returns the verdict on its converter.
+func (m *mapping) setEncoding(part, encoding string) (verdict, string) {
+	m.encodingField(part, encoding)
+	if part == "value" {
+		if refusal := m.refuseValue(encoding); refusal != "" {
+			return rejected, refusal
+		}
+	}
+	ours := "outbox.encoding." + part + ": " + encoding
+	switch {
+	case encoding == encBytes:
+		return same, ours + ", for a bytea column"
+	case part == "key" && encoding == encJSON:
+		return same, ours + ": quotes are part of the key, and decide its partition"
+	case part == "key" && encoding == encJSONSchema:
+		return same, ours + ": the schema is part of the key, and decides its partition"
+	case part == "value" && encoding == encJSON && !m.extras.ExpandPayload && !m.placesEnvelope():
+		return same, ours + ": a JSON payload is a string of JSON, as it was"
+	}
+	return same, ours
+}
+
+// expands reports whether the payload is expanded.
+func (m *mapping) expands() bool {
+	on, _ := boolean(entry{value: m.router("table.expand.json.payload")})
+	return on
 }
 
 // refuseValue returns why an encoding cannot encode the value that the router makes, or "" if it can.
 func (m *mapping) refuseValue(encoding string) string {
-	expand, _ := boolean(entry{value: m.router("table.expand.json.payload")})
-	envelope := m.places("envelope")
+	expand, envelope := m.expands(), m.placesEnvelope()
 	switch {
-	case encoding == encSimple:
-		return "it is for headers"
 	case encoding == encJSON || encoding == encJSONSchema || !envelope && !expand:
 		return ""
 	case encoding == encBytes:
@@ -150,22 +224,5 @@ func (m *mapping) refuseValue(encoding string) string {
 	case envelope:
 		return "with an envelope it writes Java's text Struct{…}, which nobody can read: use JsonConverter, or header placements"
 	}
-	return "of an expanded payload it writes Java's text Struct{…}, which nobody can read: take table.expand.json.payload away, and the value is the JSON itself"
-}
-
-func (m *mapping) sayEncoding(part, encoding, class string) (verdict, string) {
-	ours := "outbox.encoding." + part + ": " + encoding
-	switch {
-	case encoding == encBytes && class == binaryConverter && slices.Contains([]string{"key", "value"}, part):
-		return same, ours + ", for a bytea column; the delegate is not needed"
-	case encoding == encBytes:
-		return same, ours + ", for a bytea column"
-	case part == "key" && encoding == encJSON:
-		return same, ours + ": quotes are part of the key, and decide its partition"
-	case part == "key" && encoding == encJSONSchema:
-		return same, ours + ": the schema is part of the key, and decides its partition"
-	case part == "value" && encoding == encJSON && !m.extras.ExpandPayload && !m.places("envelope"):
-		return same, ours + ": a JSON payload is a string of JSON, as it was"
-	}
-	return same, ours
+	return "of an expanded payload it writes Java's text Struct{…}, which nobody can read: remove table.expand.json.payload, and the value is the JSON itself"
 }

@@ -16,6 +16,7 @@ type file struct {
 	Sink            sinkFile      `yaml:"sink"`
 	OnBadRecord     string        `yaml:"on_bad_record,omitempty"`
 	DeadLetterTopic string        `yaml:"dead_letter_topic,omitempty"`
+	Position        *positionFile `yaml:"position,omitempty"`
 	Debezium        *debeziumFile `yaml:"debezium,omitempty"`
 }
 
@@ -75,7 +76,38 @@ type headersFile struct {
 }
 
 type sinkFile struct {
-	Kafka kafkaFile `yaml:"kafka"`
+	Kafka     kafkaFile      `yaml:"kafka,omitempty"`
+	JetStream *jetStreamFile `yaml:"jetstream,omitempty"`
+	RabbitMQ  *rabbitFile    `yaml:"rabbitmq,omitempty"`
+	SQS       *sqsFile       `yaml:"sqs,omitempty"`
+	Webhook   *webhookFile   `yaml:"webhook,omitempty"`
+}
+
+type jetStreamFile struct {
+	Servers  []string `yaml:"servers,flow"`
+	User     string   `yaml:"user,omitempty"`
+	Password string   `yaml:"password,omitempty"`
+}
+
+type rabbitFile struct {
+	Servers  []string `yaml:"servers,flow"`
+	VHost    string   `yaml:"vhost,omitempty"`
+	User     string   `yaml:"user,omitempty"`
+	Password string   `yaml:"password,omitempty"`
+}
+
+type sqsFile struct {
+	Region   string `yaml:"region,omitempty"`
+	Profile  string `yaml:"profile,omitempty"`
+	Endpoint string `yaml:"sqs_endpoint,omitempty"`
+}
+
+type webhookFile struct {
+	Origins []string `yaml:"origins,flow"`
+}
+
+type positionFile struct {
+	File string `yaml:"file"`
 }
 
 type kafkaFile struct {
@@ -119,6 +151,8 @@ type debeziumFile struct {
 	Intervals         string `yaml:"intervals,omitempty"`
 	HStore            string `yaml:"hstore,omitempty"`
 	Binary            string `yaml:"binary,omitempty"`
+	KeyDelegate       string `yaml:"key_delegate,omitempty"`
+	ValueDelegate     string `yaml:"value_delegate,omitempty"`
 	MoneyDigits       *int   `yaml:"money_digits,omitempty"`
 	FieldNames        string `yaml:"field_names,omitempty"`
 	ExpandPayload     bool   `yaml:"expand_payload,omitempty"`
@@ -130,7 +164,7 @@ type debeziumFile struct {
 // encode returns the file as YAML, after a comment that says what it was imported from.
 func (f *file) encode(from string) ([]byte, error) {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# Made by outbox-cdc import debezium from connector %q.\n", from)
+	fmt.Fprintf(&out, "# Created by outbox-cdc import debezium from connector %q.\n", from)
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(f); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -12,14 +11,20 @@ import (
 
 // Options configure an import.
 type Options struct {
-	// Worker has the properties of the Connect worker, or a Strimzi KafkaConnect. It provides the brokers, settings of
-	// producers, and converters that the connector does not set.
+	// Worker has the settings of the Connect worker, in any form that parseWorker reads; nil: those in the connector's
+	// file. It provides the brokers, settings of producers, and converters that the connector does not set.
 	Worker []byte
+
+	Output string // file of the configuration, for the next steps
 
 	// Offset is the stored offset of the connector; nil: unknown.
 	Offset *Offset
 
-	Brokers  []string // in place of those of the worker
+	Brokers []string // in place of those of the worker
+	// NewSlot is the name of a new pgoutput slot beside the connector's, in place of taking that over. Empty: take it
+	// over.
+	NewSlot string
+
 	Messages []string // prefixes of logical messages, if the connector names none
 
 	// Exact keeps the records byte for byte as Debezium's, including parts that consumers do not need, and
@@ -29,10 +34,7 @@ type Options struct {
 	// AllowUnknown ignores unknown keys instead of rejecting them.
 	AllowUnknown bool
 
-	// Live has what only the database knows. It is nil if the database was not read, or if it could not be
-	// reached; Unreachable tells these apart.
-	Live        *Live
-	Unreachable error
+	Live *Live // what only the database knows; nil: it was not read
 }
 
 // A Result is the result of an import.
@@ -43,26 +45,28 @@ type Result struct {
 
 	connector, prefix string // name of the connector (empty: unknown) and topic.prefix
 	slot, publication string
+	oldSlot           string // the connector's, if slot is a new one beside it
+	dropsSlot         bool   // Debezium drops it when it stops
 	server            bool
+	foreign           string
+	steps             []string
 }
+
+// Foreign returns why import can convert nothing of the file, as one line, or "".
+func (r *Result) Foreign() string { return r.foreign }
 
 // Import converts a configuration. The report has the rejected keys. The error is about options that cannot
 // be read.
 func Import(in *Input, opts Options) (*Result, error) {
 	m := &mapping{
-		opts: opts, in: in, entries: make(map[string]entry), worker: make(map[string]string), dsn: make(map[string]string),
+		opts: opts, in: in, entries: make(map[string]entry), worker: make(map[string]entry), dsn: make(map[string]string),
 		report: Report{form: in.form, name: in.displayName()},
 	}
-	if opts.Worker != nil {
-		pairs, err := parseWorker(opts.Worker)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range pairs {
-			m.worker[p.key] = strings.TrimSpace(p.value)
-		}
+	if err := m.readWorker(); err != nil {
+		return nil, err
 	}
 	for _, e := range in.entries {
+		e.key = currentName(e.key, func(key string) bool { _, ok := in.find(key); return ok })
 		m.entries[e.key] = e
 	}
 	m.withWorker()
@@ -76,8 +80,40 @@ func Import(in *Input, opts Options) (*Result, error) {
 	if opts.Live != nil {
 		m.tables, m.resolved = opts.Live.match(m.value)
 	}
+	if m.foreign() {
+		return &Result{Report: m.report, foreign: m.report.findings[0].String()}, nil
+	}
+	for _, key := range in.repeated {
+		m.find(key, noted, "several times in the file: the last value counts")
+	}
+	for _, e := range in.entries {
+		if text := e.defaulted(in.defaults); text != "" {
+			m.find(e.shown, noted, "%s", text)
+		}
+	}
 	m.apply()
 	return m.result()
+}
+
+// foreign reports whether the file is not about an outbox connector that import can convert at all. It then adds the only
+// finding.
+func (m *mapping) foreign() bool {
+	only := func(key, text string) bool {
+		m.report.findings = []Finding{{key: key, verdict: rejected, text: text}}
+		return true
+	}
+	class := m.entries["connector.class"]
+	if text := cmp.Or(unevaluated(class), anotherConnector(class.value)); text != "" {
+		return only(class.shown, text)
+	}
+	sink := m.entries["server.sink.type"]
+	if text := cmp.Or(unevaluated(sink), anotherSink(sink.value)); m.in.server && text != "" {
+		return only(cmp.Or(sink.shown, serverPrefix+"sink.type (default)"), text)
+	}
+	if m.chain.router == "" && len(m.chain.order) == 0 {
+		return only(cmp.Or(m.entries["transforms"].shown, "transforms (default)"), noRouter)
+	}
+	return false
 }
 
 // result sets the keys that depend on several keys of the connector, and returns the Result.
@@ -98,7 +134,8 @@ func (m *mapping) result() (*Result, error) {
 			}
 		}
 	}
-	m.refuseIllegalTopic()
+	m.setDestination()
+	m.checkTopic()
 	if m.opts.Exact {
 		m.extras.Exact = true
 	}
@@ -106,13 +143,17 @@ func (m *mapping) result() (*Result, error) {
 		m.out.Debezium = &m.extras
 	}
 	if m.out.Sink.Kafka.TLS != nil && *m.out.Sink.Kafka.TLS != (tlsFile{}) && !m.out.Sink.Kafka.TLS.Enabled {
-		m.find("security.protocol", rejected, "certificates are given, and the connection is not encrypted: SSL or SASL_SSL is needed")
+		m.find("security.protocol", rejected, "certificates are given, and the connection is not encrypted: SSL or SASL_SSL is required")
 	}
 	r := &Result{
 		Report: m.report, Variables: slices.Sorted(maps.Keys(set(m.refs.used))),
 		connector: m.in.Name, prefix: m.extras.Name, server: m.in.server,
-		slot: m.slotName(), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
+		slot: cmp.Or(m.out.Source.Slot, m.slotName()), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
 	}
+	if m.opts.NewSlot != "" {
+		r.oldSlot, r.dropsSlot = m.slotName(), m.dropsSlot()
+	}
+	r.steps = m.steps(r)
 	if len(m.report.Refused()) > 0 {
 		return r, nil
 	}
@@ -121,19 +162,31 @@ func (m *mapping) result() (*Result, error) {
 	return r, err
 }
 
-// refuseIllegalTopic rejects a topic that no row can be sent to.
-func (m *mapping) refuseIllegalTopic() {
-	route := encode.Config{Topic: m.out.Outbox.Topic, Reserved: []string{relay.PositionTopic, m.out.DeadLetterTopic}}
+// checkTopic tests which topics rows would be sent to. It rejects a configuration in which none of them is legal, or not
+// that of a route which the configuration names.
+func (m *mapping) checkTopic() {
+	route := encode.Config{Names: m.names(), Topic: m.out.Outbox.Topic, Reserved: []string{relay.PositionTopic, m.out.DeadLetterTopic}}
 	for _, r := range m.out.Outbox.TopicRules {
 		route.TopicRules = append(route.TopicRules, encode.TopicRule{Match: r.Match, Replace: r.Replace})
 	}
-	illegal := route.IllegalTopic()
-	if illegal == "" {
+	v, text := judgeTopics(route)
+	if v == "" {
 		return
 	}
 	key := "transforms." + m.chain.router + ".route.topic.replacement"
-	m.report.findings = slices.DeleteFunc(m.report.findings, func(f Finding) bool { return f.key == key })
-	m.find(key, rejected, "every row would go to one topic, whose name %s", illegal)
+	e := m.entries[key]
+	e.shown = cmp.Or(e.shown, key)
+	i := slices.IndexFunc(m.report.findings, func(f Finding) bool { return f.key == e.shown })
+	switch {
+	case v == partial && i >= 0 && m.report.findings[i].verdict == rejected:
+		return
+	case v == partial:
+		text = "outbox.topic_rules; " + text
+	default:
+		text = cmp.Or(unfilled(e), text)
+	}
+	m.report.findings = slices.DeleteFunc(m.report.findings, func(f Finding) bool { return f.key == e.shown })
+	m.found(e, v, text)
 }
 
 func set(items []string) map[string]bool {

@@ -3,11 +3,8 @@ package debezium
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -19,8 +16,11 @@ const (
 	formConfig     = "Connect configuration (JSON)"
 	formProperties = "connector properties"
 	formStrimzi    = "Strimzi KafkaConnector"
+	formYAML       = "connector in YAML"
 	formServer     = "Debezium Server properties"
+	formServerYAML = "Debezium Server YAML"
 	formServerEnv  = "Debezium Server environment"
+	formOperator   = "DebeziumServer resource"
 )
 
 // An Input is the configuration of a connector, read from any form.
@@ -30,6 +30,11 @@ type Input struct {
 
 	server  bool // read from Debezium Server's keys
 	entries []entry
+	worker  *worker // of the same file; nil: none
+	broken  error   // the connector is there, and cannot be read
+
+	repeated []string // keys that the file has several times
+	defaults []pair   // variables of the file that were replaced by their defaults
 }
 
 // An entry is one key of a configuration.
@@ -37,56 +42,109 @@ type entry struct {
 	key   string // Kafka Connect's name of the key
 	shown string // the key as written in the file
 	value string
+	line  int    // in the file; 0: not known
+	lost  string // what the finding says about a part of the value that is not imported
 }
 
-// Parse parses a configuration. It detects the form by the content. The error contains no value.
-func Parse(data []byte) (*Input, error) {
-	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
+// where returns the beginning of a sentence about the entry.
+func (e entry) where() string {
+	if e.line == 0 {
+		return ""
+	}
+	return fmt.Sprintf("line %d: ", e.line)
+}
+
+// Parse parses a file with one connector. It detects the form by the content. The error contains no value.
+func Parse(data []byte) (*Input, error) { return ParseNamed(data, "") }
+
+// ParseNamed parses a file that may have several connectors, and returns the one of this name. Without a name, it returns
+// the only connector, or the only one that import can convert.
+func ParseNamed(data []byte, name string) (*Input, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
-	case len(data) == 0:
+	case len(bytes.TrimSpace(data)) == 0:
 		return nil, errors.New("the configuration is empty")
 	case bytes.IndexByte(data, 0) >= 0, !utf8.Valid(data):
 		return nil, errNotText
-	case isKind(data, "KafkaConnector"):
-		return parseStrimzi(data)
-	case data[0] == '{':
-		return parseJSON(data)
 	}
-	text := string(data)
-	if regexp.MustCompile(`(?m)^\s*(export\s+)?DEBEZIUM_(SOURCE|SINK)_\w+=`).MatchString(text) {
-		return parseEnvironment(text)
+	var f finder
+	err := f.text(string(data), "")
+	var in *Input
+	if err == nil {
+		in, err = f.choose(name)
 	}
-	pairs, err := parseProperties(text)
+	if at := bytes.Index(data, []byte("connector.class")); errors.Is(err, errNothing) && at >= 0 {
+		err = fmt.Errorf("connector.class is in line %d, but not as part of a configuration that can be read; %s", bytes.Count(data[:at], []byte("\n"))+1, whatImportReads)
+	}
+	if problem := templated(string(data)); problem != nil && (err != nil || in.hasTemplate()) {
+		return nil, problem
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration as properties: %w", err)
+		return nil, err
 	}
-	in := &Input{form: formProperties}
-	if slices.ContainsFunc(pairs, func(p pair) bool { return strings.HasPrefix(p.key, serverPrefix+"source.") }) {
-		in.form = formServer
-		in.fromServer(pairs)
-		return in, in.check()
+	in.defaults = f.defaults
+	if len(f.workers) == 1 {
+		in.worker = f.workers[0]
+		in.worker.check(string(data))
 	}
-	for _, p := range pairs {
-		in.add(p.key, p.key, p.value)
+	return in, nil
+}
+
+// choose returns the connector that is meant.
+func (f *finder) choose(name string) (*Input, error) {
+	found := f.found
+	if name != "" {
+		found = slices.DeleteFunc(slices.Clone(found), func(in *Input) bool { return in.Name != name })
 	}
-	return in, in.check()
+	for _, preferred := range []func(*Input) bool{(*Input).postgres, (*Input).outbox} {
+		if some := slices.DeleteFunc(slices.Clone(found), func(in *Input) bool { return !preferred(in) }); len(some) > 0 {
+			found = some
+		}
+	}
+	switch {
+	case len(f.found) == 0:
+		return nil, errNothing
+	case len(found) == 1 && found[0].broken == nil && !found[0].has("connector.class"):
+		return nil, errors.New("the connector has no class, which says which connector it is")
+	case len(found) == 1:
+		return found[0], found[0].broken
+	}
+	var names strings.Builder
+	for _, in := range f.found {
+		fmt.Fprintf(&names, "\n  %s (%s)", cmp.Or(in.displayName(), "without a name"), cmp.Or(in.className(), "without a class"))
+		if in.broken != nil {
+			fmt.Fprintf(&names, ": %v", in.broken)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no connector is called %q; these are in the file:%s", name, names.String())
+	}
+	return nil, fmt.Errorf("several connectors: choose one with --name, or give each its own file:%s", names.String())
+}
+
+// className returns the last part of the connector's class.
+func (in *Input) className() string {
+	e, _ := in.find("connector.class")
+	return e.value[strings.LastIndexByte(e.value, '.')+1:]
+}
+
+// postgres reports whether the connector is Debezium's for PostgreSQL.
+func (in *Input) postgres() bool {
+	e, _ := in.find("connector.class")
+	return e.value == connectorClass || e.value == connectorAlias || in.broken != nil && e.value == ""
+}
+
+// outbox reports whether one of the connector's transforms is the event router, or may be.
+func (in *Input) outbox() bool {
+	return in.broken != nil && !in.has("transforms") || slices.ContainsFunc(in.entries, func(e entry) bool { return e.value == eventRouter })
+}
+
+// hasTemplate reports whether a value may be an action of a template.
+func (in *Input) hasTemplate() bool {
+	return slices.ContainsFunc(in.entries, func(e entry) bool { return strings.Contains(e.value, "{{") })
 }
 
 var errNotText = errors.New(`not text in UTF-8; properties have \uXXXX for what is beyond ASCII`)
-
-// check returns an error if the input is not the configuration of a connector.
-func (in *Input) check() error {
-	if in.Name == "" {
-		if e, ok := in.find("name"); ok {
-			in.Name = e.value
-		}
-	}
-	if _, ok := in.find("connector.class"); !ok {
-		return errors.New("not a connector's configuration: it has no connector.class; import reads Kafka Connect's JSON (with or without name and config)," +
-			" properties, a Strimzi KafkaConnector, and Debezium Server's properties or environment")
-	}
-	return nil
-}
 
 func (in *Input) add(key, shown, value string) {
 	if !takesBlanks(key) {
@@ -100,94 +158,17 @@ func takesBlanks(key string) bool {
 	return slices.ContainsFunc([]string{"regex", "replacement", "pattern", "literal", "password"}, func(s string) bool { return strings.HasSuffix(key, s) })
 }
 
+func (in *Input) has(key string) bool {
+	_, ok := in.find(key)
+	return ok
+}
+
 func (in *Input) find(key string) (entry, bool) {
 	i := slices.IndexFunc(in.entries, func(e entry) bool { return e.key == key })
 	if i < 0 {
 		return entry{}, false
 	}
 	return in.entries[i], true
-}
-
-// parseJSON parses the JSON of Connect's REST interface.
-func parseJSON(data []byte) (*Input, error) {
-	top, err := members(data)
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration as JSON: %w", err)
-	}
-	in := &Input{form: formConfig}
-	for _, m := range top {
-		if m.key == "config" && len(m.value) > 0 && m.value[0] == '{' {
-			in.form = formREST
-			if top, err = members([]byte(m.value)); err != nil {
-				return nil, fmt.Errorf("read the configuration as JSON: %w", err)
-			}
-		} else if m.key == "name" && json.Unmarshal([]byte(m.value), &in.Name) != nil {
-			return nil, errors.New("name: a text is needed")
-		}
-	}
-	for _, m := range top {
-		value, ok, err := scalarText(m.value)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.key, err)
-		}
-		if ok {
-			in.add(m.key, m.key, value)
-		}
-	}
-	return in, in.check()
-}
-
-// members returns the members of a JSON object, in order, with the JSON of their values.
-func members(data []byte) ([]pair, error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if token, err := decoder.Token(); err != nil {
-		return nil, err
-	} else if token != json.Delim('{') {
-		return nil, errors.New("not an object")
-	}
-	var out []pair
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, err
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, err
-		}
-		key := fmt.Sprint(name)
-		if slices.ContainsFunc(out, func(p pair) bool { return p.key == key }) {
-			return nil, fmt.Errorf("%q is given twice", key)
-		}
-		out = append(out, pair{key, string(value)})
-	}
-	if _, err := decoder.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the object")
-	}
-	return out, nil
-}
-
-// scalarText returns Connect's text for a JSON value. ok is false for null, which means the same as an absent
-// key.
-func scalarText(raw string) (text string, ok bool, err error) {
-	switch {
-	case raw == "null":
-		return "", false, nil
-	case raw[0] == '{' || raw[0] == '[':
-		return "", false, errors.New("a text is needed")
-	case raw[0] == '"':
-		err := json.Unmarshal([]byte(raw), &text)
-		return text, err == nil, err
-	}
-	return raw, true, nil
-}
-
-// isKind reports whether data is a manifest with a resource of this kind.
-func isKind(data []byte, kind string) bool {
-	return regexp.MustCompile(`(?m)(?:^|[{,])\s*"?kind"?\s*:\s*["']?` + kind + `\b`).Match(data)
 }
 
 // Prefix returns topic.prefix of the connector.

@@ -10,24 +10,38 @@ import (
 )
 
 // A Live has the tables of the connector's database, as far as an import needs them.
-type Live struct{ tables []liveTable }
+type Live struct {
+	tables    []liveTable
+	plaintext bool // the server has no TLS
+}
 
 // A liveTable is a table that a connector can capture.
 type liveTable struct {
 	name tableName
 	root tableName // the table of which it is a partition, or the table itself
 	leaf bool      // it has rows of its own
+
+	columns []string
 }
 
-// Ask reads the tables of a database, over a new connection.
-func Ask(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
+// Ask reads the tables of a database, over a new connection. If the server has no TLS and the connector allows that
+// (sslmode=prefer), Ask removes TLS from conn.
+func Ask(ctx context.Context, in *Input, conn *pgx.ConnConfig) (*Live, error) {
+	l := &Live{}
 	c, err := pgx.ConnectConfig(ctx, conn)
+	if err != nil && strings.Contains(err.Error(), "server refused TLS connection") && in.prefersTLS() {
+		l.plaintext = true
+		conn.TLSConfig = nil
+		conn.Fallbacks = nil
+		c, err = pgx.ConnectConfig(ctx, conn)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	defer func() { _ = c.Close(ctx) }()
 	rows, err := c.Query(ctx, `
-		SELECT n.nspname, c.relname, rn.nspname, rc.relname, c.relkind = 'r'
+		SELECT n.nspname, c.relname, rn.nspname, rc.relname, c.relkind = 'r',
+			ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 		FROM pg_catalog.pg_class c
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		JOIN pg_catalog.pg_class rc ON rc.oid = COALESCE(pg_catalog.pg_partition_root(c.oid), c.oid)
@@ -37,9 +51,8 @@ func Ask(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the database for its tables: %w", err)
 	}
-	l := &Live{}
 	l.tables, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t liveTable, err error) {
-		return t, row.Scan(&t.name.schema, &t.name.name, &t.root.schema, &t.root.name, &t.leaf)
+		return t, row.Scan(&t.name.schema, &t.name.name, &t.root.schema, &t.root.name, &t.leaf, &t.columns)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the database for its tables: %w", err)
@@ -47,18 +60,30 @@ func Ask(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
 	return l, nil
 }
 
+// withColumns returns the tables that have all these columns, without the partitions of such a table.
+func (l *Live) withColumns(columns []string) []tableName {
+	var out []tableName
+	for _, t := range l.tables {
+		missing := slices.ContainsFunc(columns, func(c string) bool { return !slices.Contains(t.columns, c) })
+		if !missing && !slices.Contains(out, t.root) {
+			out = append(out, t.root)
+		}
+	}
+	return out
+}
+
 // match returns the outbox tables that the lists of a connector select. If they select all partitions of a
 // table, it returns that table instead. selected is false if there are no lists.
 func (l *Live) match(value func(string) string) (tables []tableName, selected bool) {
 	lists := func(key string) []string { return splitExpressions(value(key)) }
+	if value("table.include.list")+value("schema.include.list")+value("table.exclude.list")+value("schema.exclude.list") == "" {
+		return nil, false
+	}
 	covered := func(expressions []string, name string) bool {
 		return slices.ContainsFunc(expressions, func(x string) bool { return matches(x, name) })
 	}
 	schemas, names := lists("schema.include.list"), lists("table.include.list")
 	notSchemas, notNames := lists("schema.exclude.list"), lists("table.exclude.list")
-	if len(schemas)+len(names)+len(notSchemas)+len(notNames) == 0 {
-		return nil, false
-	}
 	var chosen []liveTable
 	partial := make(map[tableName]bool) // roots with a partition that is not selected
 	for _, t := range l.tables {
@@ -82,22 +107,10 @@ func (l *Live) match(value func(string) string) (tables []tableName, selected bo
 	return tables, true
 }
 
-// NeedsDatabase reports whether the tables can only be found by reading the database.
-func NeedsDatabase(in *Input) bool {
-	for _, key := range []string{"table.exclude.list", "schema.exclude.list"} {
-		if _, ok := in.find(key); ok {
-			return true
-		}
-	}
-	e, ok := in.find("table.include.list")
-	if !ok {
-		_, ok = in.find("schema.include.list")
-		return ok
-	}
-	return slices.ContainsFunc(splitExpressions(e.value), func(x string) bool {
-		_, _, literal := literalTable(x)
-		return !literal
-	})
+// prefersTLS reports whether the connector also connects without TLS.
+func (in *Input) prefersTLS() bool {
+	e, ok := in.find("database.sslmode")
+	return !ok || slices.Contains([]string{"prefer", "allow"}, strings.ToLower(e.value))
 }
 
 // Source returns the connection string of the connector's database. known is false if it contains references

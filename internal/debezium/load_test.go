@@ -10,7 +10,7 @@ import (
 
 // The converted configuration is valid: it never contains incompatible keys.
 func TestEveryResultLoads(t *testing.T) {
-	for _, cases := range [][]verdictCase{connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases, {
+	for _, cases := range [][]verdictCase{connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases, sinkCases(), {
 		{changes: "publication.autocreate.mode=disabled\nsnapshot.mode=initial\nslot.failover=true"},
 		{changes: "-snapshot.mode\nslot.failover=true"},
 		{changes: "errors.tolerance=all\ntransforms.outbox.route.topic.replacement=$$x"},

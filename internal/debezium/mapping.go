@@ -20,6 +20,7 @@ type group struct {
 type rule struct {
 	key      string
 	ours     string    // key of our configuration; empty: none
+	sink     string    // the sink of Debezium Server that it is about; empty: any
 	verdicts []verdict // possible verdicts
 	doc      string    // one line of Markdown
 
@@ -44,8 +45,9 @@ func mappingTable() []group {
 		{"Converters", converterRules()},
 		{"Transforms and predicates", chainRules()},
 		{"Kafka Connect", connectRules()},
-		{"Kafka", producerRules()},
+		{"Kafka", forSink(sinkKafka, producerRules()...)},
 		{"Debezium Server", serverRules()},
+		{"Left over", leftoverRules()},
 	}
 }
 
@@ -54,7 +56,7 @@ type mapping struct {
 	opts    Options
 	in      *Input
 	entries map[string]entry
-	worker  map[string]string
+	worker  map[string]entry
 	chain   chain
 	out     file
 	report  Report
@@ -90,6 +92,9 @@ func (m *mapping) apply() {
 	left := maps.Clone(m.entries)
 	for _, g := range mappingTable() {
 		for _, r := range g.rules {
+			if !m.hasSink(r) {
+				continue
+			}
 			keys := m.chain.keysOf(r.key, left)
 			for _, key := range keys {
 				e := left[key]
@@ -104,33 +109,47 @@ func (m *mapping) apply() {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(left)) {
-		if m.opts.AllowUnknown {
-			m.find(left[key].shown, noted, "unknown, omitted because of --allow-unknown")
-			continue
-		}
-		m.find(left[key].shown, rejected, "unknown: Debezium may ignore it, but if it changes records so must this relay; take it out, or leave it out with --allow-unknown")
+		v, text := m.unknown()
+		m.found(left[key], v, text)
 	}
 }
 
+// found adds the finding about an entry. A rejection begins with its line.
+func (m *mapping) found(e entry, v verdict, text string) {
+	if v == rejected {
+		text = e.where() + text
+	}
+	m.find(e.shown, v, "%s%s", text, e.lost)
+}
+
+// unknown returns the verdict on an unknown key.
+func (m *mapping) unknown() (verdict, string) {
+	if m.opts.AllowUnknown {
+		return noted, "unknown, omitted because of --allow-unknown"
+	}
+	return rejected, "unknown: Debezium may ignore it, but if it changes records so must this relay; remove it, or ignore it with --allow-unknown"
+}
+
 func (m *mapping) applyRule(r rule, e entry) {
-	if m.refs.unresolvable(e) {
-		m.find(e.shown, rejected, "refers to a config provider, which only Kafka Connect can ask; write the value in its place")
+	if r.apply == nil {
+		m.found(e, r.verdicts[0], plainText(r.doc))
 		return
 	}
-	if r.apply == nil {
-		m.find(e.shown, r.verdicts[0], "%s", plainText(r.doc))
+	if text := unfilled(e); text != "" {
+		m.found(e, rejected, text)
 		return
 	}
 	v, text := r.apply(m, e)
-	m.find(e.shown, v, "%s", text)
+	m.found(e, v, text)
 }
 
 // plainText returns the doc of a rule as a sentence without Markdown.
 func plainText(doc string) string {
 	text := strings.TrimSuffix(strings.ReplaceAll(doc, "`", ""), ".")
 	first, _, _ := strings.Cut(text, " ")
-	if strings.ToLower(first[1:]) != first[1:] || first == "Kafka's" || first == "TLS" || first == "Java" {
-		return text // a name
+	name := slices.Contains([]string{"Kafka", "Debezium", "Java", "Kerberos", "Amazon", "Postgres"}, strings.TrimSuffix(first, "'s"))
+	if name || strings.ToLower(first[1:]) != first[1:] { // the last: such as TLS
+		return text
 	}
 	return strings.ToLower(text[:1]) + text[1:]
 }

@@ -34,7 +34,11 @@ func imported(t *testing.T, changes string, server bool, opts Options) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.server = server
+	if in.server = server; server && !strings.Contains(changes, "server.sink.type=") {
+		in.add("server.sink.type", "server.sink.type", sinkKafka)
+	} else if server {
+		in.entries = slices.DeleteFunc(in.entries, func(e entry) bool { return strings.HasPrefix(e.key, producerPrefix) })
+	}
 	for line := range strings.Lines(changes) {
 		key, value, set := strings.Cut(strings.TrimRight(line, "\n"), "=")
 		name := strings.TrimPrefix(key, "-")
@@ -66,7 +70,7 @@ type verdictCase struct {
 // The cases cover every declared verdict of every rule. A rule returns only its declared verdicts.
 func TestVerdicts(t *testing.T) {
 	seen := make(map[string]bool)
-	cases := slices.Concat(connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases)
+	cases := slices.Concat(connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases, sinkCases())
 	for _, g := range mappingTable() {
 		for _, r := range g.rules {
 			if r.apply == nil && !strings.HasSuffix(r.key, "}.type") {
@@ -127,7 +131,10 @@ func plainCase(r rule) verdictCase {
 			setup = lines
 		}
 	}
-	return verdictCase{changes: setup + aKey(r) + "=x", want: r.verdicts[0]}
+	if r.sink != "" && r.sink != sinkKafka {
+		setup = ofSink(r.sink)
+	}
+	return verdictCase{server: strings.HasPrefix(setup, "server."), changes: setup + aKey(r) + "=x", want: r.verdicts[0]}
 }
 
 // aKey returns a key to which a rule applies.
@@ -150,6 +157,8 @@ func ruleOf(key, changes string) string {
 		all[name] = entry{value: value}
 	}
 	c := chainOf(all)
+	key = currentName(key, func(k string) bool { _, ok := all[k]; return ok })
+	entries = map[string]entry{key: {}}
 	for _, g := range mappingTable() {
 		for _, r := range g.rules {
 			if len(c.keysOf(r.key, entries)) > 0 {
@@ -162,7 +171,7 @@ func ruleOf(key, changes string) string {
 
 // The import rejects an unknown key, or leaves it out with AllowUnknown.
 func TestUnknownKeys(t *testing.T) {
-	for _, key := range []string{"no.such.key", "transforms.outbox.no.such.option", "transforms.nobody.type", "producer.override.no.such"} {
+	for _, key := range []string{"no.such.key", "producer.override.no.such"} {
 		refused := imported(t, key+"=hunter2", false, Options{}).Report.Refused()
 		if len(refused) != 1 || refused[0].key != key {
 			t.Errorf("%s: refused %v", key, refused)

@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"regexp"
@@ -65,7 +66,11 @@ func producerRules() []rule {
 			},
 		},
 		only(producerPrefix+"partitioner.ignore.keys", false, "The key determines the partition.", "records of one key would go to any partition, in any order"),
-		refuse(producerPrefix+"interceptor.classes", "Interceptors are Java code. Remove them, or keep Debezium."),
+		{
+			key: producerPrefix + "interceptor.classes", verdicts: []verdict{noted, partial, rejected},
+			doc: "Interceptors for monitoring and tracing are not required: the relay has metrics, `outbox.columns.trace_context` and `tracing.endpoint`. Others are Java code.", apply: applyInterceptors,
+		},
+		note(producerPrefix+"confluent.monitoring.*", "An option of an interceptor."),
 	}
 	for _, key := range []string{
 		"linger.ms", "batch.size", "buffer.memory", "max.block.ms", "max.in.flight.requests.per.connection", "retries", "retry.backoff.*", "delivery.timeout.ms", "request.timeout.ms",
@@ -80,16 +85,19 @@ func producerRules() []rule {
 // brokers sets the brokers from the first of these that has them: the command line, the connector, the worker.
 func (m *mapping) brokers(own string) (verdict, string) {
 	servers, from := own, ""
-	switch {
+	switch worker := cmp.Or(m.worker["producer.bootstrap.servers"], m.worker["bootstrap.servers"]); {
 	case len(m.opts.Brokers) > 0:
 		servers, from = strings.Join(m.opts.Brokers, ","), ", as --brokers says"
 	case own != "":
-	case m.worker["producer.bootstrap.servers"] != "":
-		servers, from = m.worker["producer.bootstrap.servers"], ", of the worker"
+	case unfilled(worker) != "":
+		return rejected, "of the worker: " + worker.where() + unfilled(worker) + ", or give --brokers"
 	default:
-		servers, from = m.worker["bootstrap.servers"], ", of the worker"
+		servers, from = worker.value, ", of the worker"
 	}
 	list := splitList(servers)
+	if len(list) == 0 && m.embedded() {
+		return rejected, "the program with Debezium's engine knows the brokers: give --brokers host:port"
+	}
 	if len(list) == 0 {
 		return rejected, "the Connect worker knows the brokers: give its properties with --worker, or --brokers host:port"
 	}
@@ -107,14 +115,33 @@ func (m *mapping) brokers(own string) (verdict, string) {
 	return same, "sink.kafka.brokers: " + strings.Join(m.out.Sink.Kafka.Brokers, ", ") + from
 }
 
+// applyInterceptors imports interceptors of known libraries. Those for tracing add a trace header to each record.
+func applyInterceptors(_ *mapping, e entry) (verdict, string) {
+	v, text := noted, "for monitoring: the relay has its own metrics (admin.listen)"
+	for _, class := range splitList(e.value) {
+		switch {
+		case class == "io.confluent.monitoring.clients.interceptor.MonitoringProducerInterceptor":
+		case slices.Contains([]string{
+			"io.debezium.tracing.DebeziumTracingProducerInterceptor", "io.opentracing.contrib.kafka.TracingProducerInterceptor",
+			"io.opentelemetry.instrumentation.kafkaclients.TracingProducerInterceptor", "io.opentelemetry.instrumentation.kafkaclients.v2_6.TracingProducerInterceptor",
+		}, class):
+			v, text = partial, "for tracing: set outbox.columns.trace_context to the column with the trace context, for the header traceparent, and tracing.endpoint for spans; without them, records have no trace headers"
+		default:
+			return rejected, class + " is Java code, and may change records; remove it if it does not, or keep Debezium"
+		}
+	}
+	return v, text
+}
+
 // withWorker adds the worker's settings for producers to the entries, except those that the connector sets.
 func (m *mapping) withWorker() {
-	for key, value := range m.worker {
+	for key, e := range m.worker {
 		option, ok := strings.CutPrefix(key, "producer.")
 		if !ok || option == "bootstrap.servers" || m.has(producerPrefix+option) {
 			continue
 		}
-		m.entries[producerPrefix+option] = entry{key: producerPrefix + option, shown: key + " (worker)", value: value}
+		e.key = producerPrefix + option
+		m.entries[e.key] = e
 	}
 }
 
@@ -232,7 +259,7 @@ func applyMechanism(m *mapping, e entry) (verdict, string) {
 	}
 	m.sasl().Mechanism = e.value
 	if e.value == "OAUTHBEARER" && !m.has(producerPrefix+tokenEndpoint) {
-		return rejected, tokenEndpoint + " is needed too"
+		return rejected, tokenEndpoint + " is required too"
 	}
 	if e.value == "AWS_MSK_IAM" {
 		servers := strings.Join(m.out.Sink.Kafka.Brokers, ",")
@@ -242,7 +269,7 @@ func applyMechanism(m *mapping, e entry) (verdict, string) {
 		}
 		m.sasl().Region = region[1]
 	} else if !m.has(producerPrefix + "sasl.jaas.config") {
-		return rejected, "sasl.jaas.config is needed too"
+		return rejected, "sasl.jaas.config is required too"
 	}
 	return same, "sink.kafka.sasl.mechanism: " + e.value
 }
@@ -270,18 +297,18 @@ func applyJAAS(m *mapping, e entry) (verdict, string) {
 		return same, "with the credentials that all of AWS's tools find"
 	case "OAUTHBEARER":
 		if !fill(&s.ClientID, "clientId", "client.id") || !fill(&s.ClientSecret, "clientSecret", "client.secret") {
-			return rejected, "clientId and clientSecret are needed"
+			return rejected, "clientId and clientSecret are required"
 		}
 		s.Scopes = strings.Fields(options["scope"])
 	case "":
-		return rejected, "sasl.mechanism is needed too (GSSAPI, the default, is not supported)"
+		return rejected, "sasl.mechanism is required too (GSSAPI, the default, is not supported)"
 	default:
 		if !fill(&s.User, "username", "user") || !fill(&s.Password, "password", "password") {
-			return rejected, "username and password are needed"
+			return rejected, "username and password are required"
 		}
 	}
 	if len(names) > 0 {
 		return same, "sink.kafka.sasl" + setThem(names)
 	}
-	return same, "sink.kafka.sasl, as it is: keep the file to yourself, or move the secret to a file"
+	return same, "sink.kafka.sasl, as it is: let only the relay's user read the file, or move the secret to a file of its own"
 }

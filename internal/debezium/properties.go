@@ -9,14 +9,18 @@ import (
 )
 
 // A pair is a key and its value in a file.
-type pair struct{ key, value string }
+type pair struct {
+	key, value string
+	line       int // in the text; 0: not known
+}
 
 // parseProperties parses Java's properties format. If a key is repeated, the last value counts.
 // https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/Properties.html#load(java.io.Reader)
 func parseProperties(text string) ([]pair, error) {
 	var out []pair
 	at := make(map[string]int)
-	for _, line := range logicalLines(text) {
+	lines, numbers := logicalLines(text)
+	for n, line := range lines {
 		end := 0
 		for end < len(line) && !strings.ContainsRune("=: \t\f", rune(line[end])) {
 			if line[end] == '\\' {
@@ -31,27 +35,29 @@ func parseProperties(text string) ([]pair, error) {
 		}
 		key, err := unescape(line[:end])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("line %d: %w", numbers[n], err)
 		}
 		value, err := unescape(rest)
 		if err != nil {
-			return nil, fmt.Errorf("value of %s: %w", key, err)
+			return nil, fmt.Errorf("line %d: value of %s: %w", numbers[n], key, err)
 		}
 		if i, ok := at[key]; ok {
-			out[i].value = value
+			out[i] = pair{key, value, numbers[n]}
 			continue
 		}
 		at[key] = len(out)
-		out = append(out, pair{key, value})
+		out = append(out, pair{key, value, numbers[n]})
 	}
 	return out, nil
 }
 
-// logicalLines returns the lines with keys. It drops comments, and joins lines that end with a backslash.
-func logicalLines(text string) []string {
-	var out []string
+// logicalLines returns the lines with keys, and their numbers in the text. It drops comments, and joins lines that end with
+// a backslash.
+func logicalLines(text string) (out []string, numbers []int) {
 	open := false
+	n := 0
 	for line := range strings.Lines(text) {
+		n++
 		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t\f")
 		if !open && (line == "" || line[0] == '#' || line[0] == '!') {
 			continue
@@ -64,11 +70,11 @@ func logicalLines(text string) []string {
 		if open {
 			out[len(out)-1] += line
 		} else {
-			out = append(out, line)
+			out, numbers = append(out, line), append(numbers, n)
 		}
 		open = continues
 	}
-	return out
+	return out, numbers
 }
 
 // unescape replaces the escapes of a key or value.

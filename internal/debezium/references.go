@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,11 +15,80 @@ type references struct {
 	used  []string          // names, in the order of their first use
 }
 
+// shellProvider is the provider in references to variables that a shell replaces in a script with the connector.
+const shellProvider = "shell:"
+
 func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z0-9_-]+):([^}]*)\}`) }
 
-// unresolvable reports whether e has a reference to a provider and is a key that cannot have a placeholder.
-func (r *references) unresolvable(e entry) bool {
-	return referencePattern().MatchString(e.value) && !takesReference(e.key)
+// unfilled returns why the value of e is not yet one: it has a placeholder, or a reference to a config provider and is a
+// key that cannot have one. It returns "" for a value.
+func unfilled(e entry) string {
+	if name := regexp.MustCompile(`\$\{` + shellProvider + `(\w+)\}`).FindStringSubmatch(e.value); name != nil && !takesReference(e.key) {
+		text := fmt.Sprintf("${%s} is a placeholder, which the shell replaces: write the value in its place", name[1])
+		if hasSuffix(e.key, "replacement") {
+			text += fmt.Sprintf(", or \\${%s} for the group", name[1])
+		}
+		return text
+	}
+	if text := unevaluated(e); text != "" {
+		return text
+	}
+	if m := placeholder(e); m != "" {
+		return m + " is a placeholder: write the value in its place"
+	}
+	if referencePattern().MatchString(e.value) && !takesReference(e.key) && !isFreeText(e.key) {
+		return "refers to a config provider, which only Kafka Connect can ask; write the value in its place"
+	}
+	return ""
+}
+
+// unevaluated returns that a value has an expression of Debezium Server, or "".
+func unevaluated(e entry) string {
+	m := regexp.MustCompile(`\$\{` + serverProvider + `([A-Za-z0-9_.]+)(?::([^}]*))?\}`).FindStringSubmatch(e.value)
+	switch {
+	case m == nil:
+		return ""
+	case hasSuffix(e.key, "replacement"):
+		return fmt.Sprintf("Debezium Server replaces ${%s} with a variable of its environment: write $${%[1]s}", m[1])
+	case m[2] == "":
+		return fmt.Sprintf("${%s} is an expression, which Debezium Server reads from its environment: write the value in its place", m[1])
+	}
+	return fmt.Sprintf("${%s:%s} is an expression, which Debezium Server reads from its environment: write the value of %[1]s in its place, or the default, %[2]s, if it is not set there", m[1], m[2])
+}
+
+// placeholder returns the placeholder of a template in a value, or "". ${NAME} is none in a key that takes references, or
+// in a Java replacement. In a secret, the others count only if they are the whole value.
+func placeholder(e entry) string {
+	if isFreeText(e.key) {
+		return ""
+	}
+	secret, replacement := hasSuffix(e.key, "password", ".jaas.config"), hasSuffix(e.key, "replacement")
+	for _, p := range []struct {
+		pattern string
+		allowed bool
+	}{
+		{`(\$\{[A-Za-z_][A-Za-z0-9_]*(?::?-[^}]*)?\})`, replacement || takesReference(e.key)},
+		{`(?:^|[^A-Za-z0-9_])(\$[A-Za-z_][A-Za-z0-9_]*)`, replacement || hasSuffix(e.key, ".list")}, // not the name of a nested class
+		{`(@[A-Za-z][A-Za-z0-9_.]*@)`, false},
+		{`(%[A-Za-z][A-Za-z0-9_]*%)`, false},
+		{`^(<[A-Za-z][^<>]*>)$`, false},
+		{`(<[A-Za-z][^<>]*>)`, !replacement},
+	} {
+		m := regexp.MustCompile(p.pattern).FindStringSubmatch(e.value)
+		if m != nil && !p.allowed && (!secret || m[1] == e.value) {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// isFreeText reports whether any character has a meaning in the value of a key.
+func isFreeText(key string) bool {
+	return hasSuffix(key, "regex", "pattern", "literal", ".query", ".statements")
+}
+
+func hasSuffix(key string, suffixes ...string) bool {
+	return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(key, s) })
 }
 
 // takesReference reports whether our key for key may contain ${NAME}.
@@ -28,7 +98,7 @@ func takesReference(key string) bool {
 		"database.sslrootcert", "database.sslcert", "database.sslkey", "database.sslpassword":
 		return true
 	}
-	return strings.HasSuffix(key, ".sasl.jaas.config")
+	return strings.HasSuffix(key, ".sasl.jaas.config") || strings.HasPrefix(key, "server.sink.") && regexp.MustCompile(`\.(user|username|password)$`).MatchString(key)
 }
 
 // placeholders returns value with ${NAME} in place of every reference, and the names. A name is derived from
@@ -54,7 +124,7 @@ func (r *references) name(ref, purpose string) string {
 	}
 	parts := referencePattern().FindStringSubmatch(ref)
 	name := regexp.MustCompile(`[^A-Z0-9]+`).ReplaceAllString(strings.ToUpper(purpose), "_")
-	if provider, variable := parts[1], parts[2]; (provider == "env" || provider == "strimzienv") && regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(variable) {
+	if provider, variable := parts[1], parts[2]; (provider == "env" || provider == "strimzienv" || provider+":" == shellProvider) && regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(variable) {
 		name = variable
 	}
 	base := name

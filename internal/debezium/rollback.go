@@ -63,8 +63,13 @@ mv data/offsets.dat data/offsets.dat.old   # debezium.source.offset.storage.file
 	if r.server {
 		middle = server
 	}
+	return r.plan(head + middle + tail)
+}
+
+// plan fills in the names of a plan.
+func (r *Result) plan(text string, more ...string) Plan {
 	name := cmp.Or(r.connector, "NAME")
-	return Plan{strings.NewReplacer(
-		"{slot}", r.slot, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication,
-	).Replace(head + middle + tail)}
+	return Plan{strings.NewReplacer(append(more,
+		"{slot}", cmp.Or(r.oldSlot, r.slot), "{new}", r.slot, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication,
+	)...).Replace(text)}
 }

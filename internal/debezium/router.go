@@ -55,7 +55,7 @@ func columnRules() []rule {
 		set := r.apply
 		r.apply = func(m *mapping, e entry) (verdict, string) {
 			if e.value == "" {
-				return rejected, "a column's name is needed, by Debezium, too"
+				return rejected, "a column's name is required, by Debezium, too"
 			}
 			return set(m, e)
 		}
@@ -77,7 +77,7 @@ func columnRules() []rule {
 	copyVersion := version.apply
 	version.verdicts, version.doc = []verdict{same, noted}, "With an envelope that has a schema. Otherwise Debezium ignores it too."
 	version.apply = func(m *mapping, e entry) (verdict, string) {
-		if !m.places("envelope") {
+		if !m.placesEnvelope() {
 			return noted, "without an envelope Debezium does not look at it either"
 		}
 		return copyVersion(m, e)
@@ -115,10 +115,10 @@ func columnRules() []rule {
 	}
 }
 
-// places reports whether a column is placed at where.
-func (m *mapping) places(where string) bool {
+// placesEnvelope reports whether a column is placed in the envelope.
+func (m *mapping) placesEnvelope() bool {
 	for _, item := range splitList(m.router(placementOption)) {
-		if parts := strings.Split(item, ":"); len(parts) > 1 && strings.EqualFold(strings.TrimSpace(parts[1]), where) {
+		if parts := strings.Split(item, ":"); len(parts) > 1 && strings.EqualFold(strings.TrimSpace(parts[1]), "envelope") {
 			return true
 		}
 	}
@@ -172,8 +172,8 @@ func topicRules() []rule {
 			apply: func(m *mapping, _ entry) (verdict, string) { return m.routeRule() },
 		},
 		{
-			key: "transforms.{router}.route.topic.replacement", ours: "outbox.topic", verdicts: []verdict{same, rejected},
-			doc:   "A Java replacement. With the default expression it becomes a template.",
+			key: "transforms.{router}.route.topic.replacement", ours: "outbox.topic", verdicts: []verdict{same, partial, rejected},
+			doc:   "A Java replacement. With the default expression it becomes a template. `import` tests the topics of some routes: those that the expressions name, an ordinary and an awkward one.",
 			apply: func(m *mapping, _ entry) (verdict, string) { return m.routeRule() },
 		},
 	}
@@ -182,7 +182,9 @@ func topicRules() []rule {
 // routeRule imports the two options that make the topic from the route.
 func (m *mapping) routeRule() (verdict, string) {
 	regex, replacement := m.routeOptions()
-	if _, err := encode.ParseRule(regex, replacement); err != nil {
+	if _, err := encode.ParseRule(regex, replacement); err != nil && strings.Contains(err.Error(), "there is no group ${") {
+		return rejected, err.Error() + "; if it is a placeholder, write the value in its place"
+	} else if err != nil {
 		return rejected, err.Error()
 	}
 	if len(m.out.Outbox.TopicRules) > 0 {
@@ -268,7 +270,7 @@ func payloadRules() []rule {
 				return partial, "debezium.expand_payload: true; a document that Debezium fails at or damages is kept as it is"
 			},
 		},
-		keep("table.json.payload.null.behavior", "debezium.expand_nulls", "optional_bytes", func(m *mapping) *bool { return &m.extras.ExpandNulls }),
+		keepNulls(),
 		keep("table.json.payload.empty.array.behavior", "debezium.expand_empty_arrays", "optional_string", func(m *mapping) *bool { return &m.extras.ExpandEmptyArrays }),
 		{
 			key: "transforms.{router}.field.name.adjustment.mode", ours: "debezium.field_names", verdicts: []verdict{same, partial, noted, rejected},
@@ -278,7 +280,7 @@ func payloadRules() []rule {
 				if !slices.Contains([]string{"none", "avro", "avro_unicode"}, mode) {
 					return rejected, fmt.Sprintf("%q is not one of none, avro, avro_unicode", e.value)
 				}
-				if on, _ := boolean(entry{value: m.router("table.expand.json.payload")}); !on {
+				if !m.expands() {
 					return noted, "without table.expand.json.payload there are no names to adjust"
 				}
 				m.extras.FieldNames = mode
@@ -298,16 +300,29 @@ func keep(option, ours, kept string, field func(*mapping) *bool) rule {
 		key: "transforms.{router}." + option, ours: ours, verdicts: []verdict{same, noted, rejected}, doc: "`ignore` (the default), `" + kept + "`, with an expanded payload.",
 		apply: func(m *mapping, e entry) (verdict, string) {
 			value := strings.ToLower(e.value)
-			switch on, _ := boolean(entry{value: m.router("table.expand.json.payload")}); {
+			switch {
 			case value != "ignore" && value != kept:
 				return rejected, fmt.Sprintf("%q is not one of ignore, %s", e.value, kept)
-			case !on:
+			case !m.expands():
 				return noted, "has no effect without table.expand.json.payload"
 			}
 			*field(m) = value == kept
 			return same, ours + ": " + strconv.FormatBool(value == kept)
 		},
 	}
+}
+
+// keepNulls returns the rule for null members.
+func keepNulls() rule {
+	r := keep("table.json.payload.null.behavior", "debezium.expand_nulls", "optional_bytes", func(m *mapping) *bool { return &m.extras.ExpandNulls })
+	set := r.apply
+	r.apply = func(m *mapping, e entry) (verdict, string) {
+		if decodes := m.chain.decode != ""; decodes && m.expands() && m.keepsNulls() && !m.has("transforms."+m.chain.decode+".fields.null.include") {
+			return rejected, nullsDiffer
+		}
+		return set(m, e)
+	}
+	return r
 }
 
 // number parses an integer of at least least.

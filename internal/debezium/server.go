@@ -2,7 +2,10 @@ package debezium
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // serverPrefix is the prefix of the keys of Debezium Server:
@@ -10,14 +13,16 @@ import (
 const serverPrefix = "debezium."
 
 // converterOfFormat returns the converter for a value of debezium.format.key and similar keys. It returns
-// other formats unchanged.
-func converterOfFormat(format string) string {
-	switch format {
-	case "json", "jsonbytearray":
+// other formats unchanged. Headers have JSON only.
+func converterOfFormat(part, format string) string {
+	switch {
+	case format == "json", format == "jsonbytearray":
 		return jsonConverter
-	case "simplestring":
+	case part == "header":
+		return format
+	case format == "simplestring":
 		return stringConverter
-	case "binary":
+	case format == "binary":
 		return binaryConverter
 	}
 	return format
@@ -27,24 +32,48 @@ func converterOfFormat(format string) string {
 func (in *Input) fromServer(pairs []pair) {
 	in.server = true
 	said := make(map[string]bool)
+	kafka := slices.ContainsFunc(pairs, func(p pair) bool { return p.key == serverPrefix+"sink.type" && p.value == sinkKafka })
 	for _, p := range pairs {
+		key := serverKey(p.key)
+		if strings.HasPrefix(key, producerPrefix) && !kafka { // of a sink that is not used
+			key = "server." + strings.TrimPrefix(p.key, serverPrefix)
+		}
 		value := strings.ReplaceAll(p.value, "$$", "$")
 		if value != p.value || !strings.HasPrefix(p.key, serverPrefix) {
-			in.add(serverKey(p.key), p.key, value)
+			in.add(key, p.key, value)
 		} else {
-			in.add(serverKey(p.key), p.key, serverExpression(value))
+			in.add(key, p.key, serverExpression(key, value))
+		}
+		last := &in.entries[len(in.entries)-1]
+		last.line = p.line
+		if regexp.MustCompile(`\$\{\w+:[^}]`).MatchString(p.value) && takesReference(key) {
+			last.lost = "; its default is not imported"
 		}
 		said[p.key] = true
 		if part, ok := strings.CutPrefix(p.key, serverPrefix+"format."); ok && !strings.Contains(part, ".") {
-			in.entries[len(in.entries)-1].value = converterOfFormat(value)
+			last.value = converterOfFormat(part, value)
 		}
 	}
 	for _, part := range []string{"key", "value", "header"} {
-		if !said[serverPrefix+"format."+part] {
+		if said[serverPrefix+"format."+part+".class"] {
+			in.overrideFormat(part)
+		} else if !said[serverPrefix+"format."+part] {
 			in.add(part+".converter", serverPrefix+"format."+part+" (default)", jsonConverter)
 		}
 		if schemas, ok := in.find("server.format.schemas.enable"); ok && !said[serverPrefix+"format."+part+".schemas.enable"] {
 			in.add(part+".converter.schemas.enable", schemas.shown+" ("+part+")", schemas.value)
+		}
+	}
+}
+
+// overrideFormat makes format.….class the converter. The format's own class is only a default.
+func (in *Input) overrideFormat(part string) {
+	for i, e := range in.entries {
+		switch e.key {
+		case part + ".converter":
+			in.entries[i].key = "server.format." + part
+		case part + ".converter.class":
+			in.entries[i].key = part + ".converter"
 		}
 	}
 }
@@ -70,32 +99,67 @@ func serverKey(key string) string {
 	return "server." + rest
 }
 
-// serverExpression converts ${NAME} and ${NAME:default}, which Debezium Server reads from the environment, to
-// a reference to Kafka Connect's environment provider.
-func serverExpression(value string) string {
-	return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:[^}]*)?\}`).ReplaceAllString(value, "$${env:$1}")
+// serverProvider is the provider in references to expressions that only Debezium Server can evaluate.
+const serverProvider = "server:"
+
+// serverExpression converts ${NAME} and ${NAME:default}, which Debezium Server reads from its environment, to a reference:
+// to Kafka Connect's environment provider, without the default, or to serverProvider for a key that takes no references.
+// https://smallrye.io/smallrye-config/Main/config/expressions/
+func serverExpression(key, value string) string {
+	reference := "$${env:$1}"
+	if !takesReference(key) {
+		reference = "$${" + serverProvider + "$1$2}"
+	}
+	return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_.]*)(:[^}]*)?\}`).ReplaceAllString(value, reference)
 }
 
-// parseEnvironment parses Debezium Server's configuration from environment variables, one NAME=value per
-// line.
-func parseEnvironment(text string) (*Input, error) {
-	vars := make(map[string]string)
-	var names []string
-	for line := range strings.Lines(text) {
-		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		if name = strings.TrimSpace(name); !ok || strings.HasPrefix(name, "#") {
-			continue
-		}
-		value = strings.TrimSpace(value)
-		if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		}
-		if _, ok := vars[name]; !ok {
-			names = append(names, name)
-		}
-		vars[name] = value
+// serverMap adds the connector of Debezium Server's application.yaml, and reports whether n is one.
+func (f *finder) serverMap(n *yaml.Node) bool {
+	pairs := propertiesOf(n, "")
+	if !slices.ContainsFunc(pairs, func(p pair) bool { return p.key == serverPrefix+"source.connector.class" }) {
+		return false
 	}
-	known := serverVariables(splitList(vars["DEBEZIUM_TRANSFORMS"]), splitList(vars["DEBEZIUM_PREDICATES"]))
+	in := &Input{form: formServerYAML, broken: templateIn(n)}
+	in.fromServer(pairs)
+	f.add(in)
+	return true
+}
+
+// propertiesOf returns the properties of a map. The name of a property is that of the keys above it, joined with dots; "~"
+// is the map itself. https://quarkus.io/guides/config-yaml
+func propertiesOf(n *yaml.Node, at string) []pair {
+	var out []pair
+	for _, m := range membersOf(n) {
+		key := strings.TrimPrefix(strings.TrimSuffix(at+"."+m.key, ".~"), ".")
+		text, ok := scalar(m.value)
+		if m.value.Kind == yaml.SequenceNode {
+			var items []string
+			for _, item := range m.value.Content {
+				items = append(items, plain(item).Value)
+			}
+			text, ok = strings.Join(items, ","), true
+		}
+		if ok {
+			out = append(out, pair{key, text, m.line})
+		}
+		if strings.Count(key, ".") < maxDepth {
+			out = append(out, propertiesOf(m.value, key)...)
+		}
+	}
+	return out
+}
+
+// fromEnvironment returns the connector of Debezium Server's environment variables.
+func fromEnvironment(variables []pair) *Input {
+	vars := make(map[string]pair)
+	var names []string
+	for _, v := range variables {
+		if _, ok := vars[v.key]; !ok {
+			names = append(names, v.key)
+		}
+		vars[v.key] = v
+	}
+	known := serverVariables(splitList(vars["DEBEZIUM_TRANSFORMS"].value), splitList(vars["DEBEZIUM_PREDICATES"].value))
 	var pairs []pair
 	shown := make(map[string]string)
 	for _, name := range names {
@@ -108,7 +172,7 @@ func parseEnvironment(text string) (*Input, error) {
 			continue // of another program
 		}
 		shown[key] = name
-		pairs = append(pairs, pair{key, vars[name]})
+		pairs = append(pairs, pair{key, vars[name].value, vars[name].line})
 	}
 	in := &Input{form: formServerEnv}
 	in.fromServer(pairs)
@@ -117,7 +181,7 @@ func parseEnvironment(text string) (*Input, error) {
 			in.entries[i].shown = name
 		}
 	}
-	return in, in.check()
+	return in
 }
 
 // serverVariables returns the property for each environment variable. The name of a variable is that of the
@@ -141,6 +205,8 @@ func serverVariables(transforms, predicates []string) map[string]string {
 				for _, alias := range predicates {
 					properties = append(properties, "predicates."+alias+option)
 				}
+			case strings.HasPrefix(key, "server."):
+				properties = append(properties, strings.TrimPrefix(key, "server."))
 			case strings.HasPrefix(key, producerPrefix):
 				properties = append(properties, "sink.kafka.producer."+strings.TrimPrefix(key, producerPrefix))
 			default:

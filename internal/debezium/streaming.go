@@ -10,7 +10,7 @@ func snapshotRules() []rule {
 	return []rule{
 		{
 			key: "snapshot.mode", ours: "source.initial_copy", verdicts: []verdict{same, partial, rejected},
-			doc:    "`initial` (the default) and `when_needed` are `true`, or `false` if stored offsets show that the copy is done. `no_data`, `never` and `schema_only` are `false`. The relay copies rows only when it creates the slot.",
+			doc:    "`initial` (the default), `exported`, `when_needed` and `always` are `true`, or `false` if stored offsets show that the copy is done. `no_data`, `never` and `schema_only` are `false`. The relay copies rows only when it creates the slot.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.snapshotMode(strings.ToLower(e.value)) },
 			absent: func(m *mapping) (verdict, string) { return m.snapshotMode("initial") },
 		},
@@ -26,9 +26,12 @@ func (m *mapping) snapshotMode(mode string) (verdict, string) {
 	switch mode {
 	case "no_data", "never", "schema_only":
 		return same, "source.initial_copy: false"
-	case "initial", "when_needed":
+	case "initial", "exported", "when_needed", "always":
 	default:
 		return rejected, fmt.Sprintf("%q is not supported; use initial, when_needed or no_data", mode)
+	}
+	if m.opts.NewSlot != "" {
+		return partial, "source.initial_copy: false, because Debezium sends the rows that were committed before the new slot"
 	}
 	if o := m.opts.Offset; o != nil && o.snapshot {
 		return partial, "source.initial_copy: false; the stored offsets show that the connector's snapshot is not finished: let it finish first"
@@ -36,6 +39,9 @@ func (m *mapping) snapshotMode(mode string) (verdict, string) {
 		return partial, "source.initial_copy: false, because the stored offsets show that the snapshot is done"
 	}
 	m.out.Source.InitialCopy = true
+	if mode == "always" {
+		return partial, "source.initial_copy: true, if the relay creates the slot; Debezium copies the rows again at each start, the relay only once"
+	}
 	if mode == "when_needed" {
 		return partial, "source.initial_copy: true, if the relay creates the slot; if the slot is lost later, the relay stops and resends nothing by itself"
 	}
@@ -44,8 +50,8 @@ func (m *mapping) snapshotMode(mode string) (verdict, string) {
 
 func streamingRules() []rule {
 	rules := []rule{
-		note("heartbeat.interval.ms", "Not needed: an idle slot advances by itself. The heartbeat topic stops."),
-		note("heartbeat.action.query", "Not needed, because an idle slot advances by itself. Drop its table after the migration."),
+		note("heartbeat.interval.ms", "Not required: an idle slot advances by itself. The heartbeat topic stops."),
+		note("heartbeat.action.query", "The relay does not run it: an idle slot advances by itself. Keep the tables that the query uses, unless you know that nothing else needs them."),
 		note("topic.heartbeat.prefix", "There are no heartbeat records."),
 		note("topic.heartbeat.name", "There are no heartbeat records."),
 		note("heartbeat.topics.prefix", "There are no heartbeat records."),
@@ -165,6 +171,8 @@ func typeRules() []rule {
 		},
 		unless("none", "field.name.adjustment.mode", "The relay uses the table's column names. For members of an expanded payload, see the router's own option.",
 			"columns are named here as the table has them: one that Avro does not allow must be named as it is"),
+		unless("false", "sanitize.field.names", "The name of `field.name.adjustment.mode` before Debezium 2. The relay uses the table's column names.",
+			"columns are named here as the table has them: one that Avro does not allow must be named as it is"),
 		unless("none", "schema.name.adjustment.mode", "Schema names are not changed.",
 			"names of schemas are written as they are: the difference shows only where an envelope's schema is written and a name has characters that Avro does not allow"),
 		unless("false", "include.unknown.datatypes", "Debezium leaves out columns of types that it does not know.",
@@ -180,7 +188,7 @@ func typeRules() []rule {
 		},
 	}
 	for _, key := range []string{
-		"unavailable.value.placeholder", "message.key.columns", "tombstones.on.delete", "topic.naming.strategy", "topic.delimiter", "topic.cache.size",
+		"unavailable.value.placeholder", "toasted.value.placeholder", "source.struct.version", "topic.transaction", "message.key.columns", "tombstones.on.delete", "topic.naming.strategy", "topic.delimiter", "topic.cache.size",
 		"skip.messages.without.change", "include.schema.changes", "include.schema.comments", "sourceinfo.struct.maker", "event.order",
 	} {
 		rules = append(rules, note(key, "No effect on the records of inserts."))

@@ -32,7 +32,7 @@ func tableRules() []rule {
 	return []rule{
 		{
 			key: "table.include.list", ours: "outbox.tables", verdicts: []verdict{same, partial, noted, rejected},
-			doc:   "Names are copied. For expressions, `import` looks up the matching tables in the database; a partitioned table by its root.",
+			doc:   "Names are copied. For expressions, `import --live` looks up the matching tables in the database; a partitioned table by its root.",
 			apply: applyTables,
 			absent: func(m *mapping) (verdict, string) {
 				switch {
@@ -43,15 +43,15 @@ func tableRules() []rule {
 				case strings.EqualFold(m.value("publication.autocreate.mode"), "disabled"):
 					return partial, "the tables are those of publication " + m.out.Source.Publication
 				}
-				return rejected, "all tables are captured, and which of them are outbox tables is not said: give the list"
+				return m.tablesWithColumns()
 			},
 		},
 		{
-			key: "schema.include.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `table.include.list` both must match. Alone, `import` looks up the tables in the database.",
+			key: "schema.include.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `table.include.list` both must match. Alone, `import --live` looks up the tables in the database.",
 			apply: applyOtherLists,
 		},
-		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "`import` looks up the tables in the database.", apply: applyOtherLists},
-		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "`import` looks up the tables in the database.", apply: applyOtherLists},
+		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `--live`, `import` looks up the tables in the database. With logical messages, `.*` excludes all.", apply: applyOtherLists},
+		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `--live`, `import` looks up the tables in the database. With logical messages, `.*` excludes all.", apply: applyOtherLists},
 		{key: "column.include.list", verdicts: []verdict{noted, rejected}, doc: "Rejected if it omits a column that is used.", apply: applyColumnList},
 		{key: "column.exclude.list", verdicts: []verdict{noted, rejected}, doc: "Rejected if it has a column that is used.", apply: applyColumnList},
 		refuse("column.mask.*", "It would mask values. Do that in the writer."),
@@ -74,6 +74,11 @@ func tableRules() []rule {
 }
 
 func applyTables(m *mapping, e entry) (verdict, string) {
+	for _, item := range splitExpressions(e.value) {
+		if regexp.MustCompile(`^[\pL\pN_]+$`).MatchString(item) {
+			return rejected, fmt.Sprintf("%s has no schema. Debezium matches whole names such as public.%s, so it captures nothing", item, item)
+		}
+	}
 	if m.resolved {
 		return m.setTables()
 	}
@@ -84,7 +89,7 @@ func applyTables(m *mapping, e entry) (verdict, string) {
 			if m.opts.Live != nil {
 				return rejected, "no table of the database matches it"
 			}
-			return rejected, fmt.Sprintf("%s is an expression that only the database can resolve: give %s, or the tables' names", item, m.askIt())
+			return rejected, fmt.Sprintf("%s is an expression that only the database can resolve: give --live, or the tables' names", item)
 		}
 		m.tables = append(m.tables, t)
 		unsure = unsure || !sure
@@ -96,13 +101,17 @@ func applyTables(m *mapping, e entry) (verdict, string) {
 	return v, text
 }
 
-// askIt returns a sentence that says how to let the import read the database.
-func (m *mapping) askIt() string {
-	if m.opts.Unreachable == nil {
-		return "--live"
+// tablesWithColumns sets the tables that have the columns of the router, because the connector captures all tables.
+func (m *mapping) tablesWithColumns() (verdict, string) {
+	if m.opts.Live == nil {
+		return rejected, "all tables are captured, and which of them are outbox tables is not said: give --live, or table.include.list"
 	}
-	reason, _, _ := strings.Cut(m.opts.Unreachable.Error(), "\n")
-	return "--dsn (it could not be asked: " + reason + ")"
+	columns := strings.Join(m.columnsInUse(), ", ")
+	if m.tables = m.opts.Live.withColumns(m.columnsInUse()); len(m.tables) == 0 {
+		return rejected, "all tables are captured, and none of the database has the columns " + columns
+	}
+	_, text := m.setTables()
+	return partial, text + ", which have the columns " + columns
 }
 
 // setTables sets the known tables.
@@ -126,6 +135,8 @@ func applyOtherLists(m *mapping, e entry) (verdict, string) {
 			_, _ = m.setTables()
 		}
 		return partial, "looked up in the database: " + strings.Join(m.out.Outbox.Tables, ", ")
+	case m.chain.decode != "" && strings.HasSuffix(e.key, ".exclude.list") && slices.Contains([]string{".*", ".+", `.*\..*`, `.+\..+`, ".*[.].*"}, e.value):
+		return noted, "no tables: rows come from logical messages"
 	case m.has("table.include.list") && e.key == "schema.include.list":
 		for _, t := range m.tables {
 			if !slices.ContainsFunc(splitExpressions(e.value), func(x string) bool { return matches(x, t.schema) }) {
@@ -134,7 +145,7 @@ func applyOtherLists(m *mapping, e entry) (verdict, string) {
 		}
 		return noted, "the tables of table.include.list are in these schemas"
 	}
-	return rejected, fmt.Sprintf("only the database can say which tables are left: give %s, or table.include.list", m.askIt())
+	return rejected, "only the database can say which tables are left: give --live, or table.include.list"
 }
 
 // splitExpressions splits a list of Debezium's regular expressions at unescaped commas.
@@ -253,25 +264,68 @@ func reserved(prefixes []string) string {
 	return ""
 }
 
+// applyPredicate imports the predicate of the router. Tables that it does not match are no outbox tables: their rows
+// pass as change events, which the relay does not send.
 func applyPredicate(m *mapping, e entry) (verdict, string) {
-	at := "predicates." + e.value
-	if class := m.value(at + ".type"); class != topicMatches {
-		return rejected, fmt.Sprintf("predicate %s is a %q; only %s is supported", e.value, class, topicMatches)
-	}
-	covers, err := javaregex.Compile(m.value(at + ".pattern"))
-	if err != nil {
-		return rejected, fmt.Sprintf("predicate %s: %v", e.value, err)
+	covers, refusal := m.predicate(e.value)
+	if refusal != "" {
+		return rejected, refusal
 	}
 	if len(m.tables) == 0 {
-		return rejected, fmt.Sprintf("whether predicate %s covers all outbox tables is not known: give %s, or table.include.list with names", e.value, m.askIt())
+		return rejected, fmt.Sprintf("whether predicate %s covers all outbox tables is not known: give --live, or table.include.list with names", e.value)
 	}
+	var outbox []tableName
+	var others []string
 	for _, t := range m.tables {
-		topic := m.extras.Name + "." + t.String()
-		if ok, err := covers.Matches(topic); err != nil {
-			return rejected, fmt.Sprintf("predicate %s on %s: %v", e.value, topic, err)
-		} else if !ok {
-			return rejected, fmt.Sprintf("predicate %s does not match %s, whose rows would pass as plain change events: keep Debezium for tables that are no outbox", e.value, topic)
+		covered, err := covers.Matches(m.topicOf(t))
+		switch {
+		case err != nil:
+			return rejected, fmt.Sprintf("predicate %s on %s: %v", e.value, m.topicOf(t), err)
+		case covered:
+			outbox = append(outbox, t)
+		default:
+			others = append(others, t.String())
 		}
 	}
-	return same, fmt.Sprintf("predicate %s matches all outbox tables", e.value)
+	switch {
+	case len(outbox) == 0:
+		return rejected, fmt.Sprintf("predicate %s does not match %s, so no row goes through the router", e.value, m.topicOf(m.tables[0]))
+	case len(others) == 0:
+		return same, fmt.Sprintf("predicate %s matches all outbox tables", e.value)
+	}
+	m.tables, m.out.Outbox.Tables = outbox, nil
+	_, text := m.setTables()
+	names := strings.Join(others, ", ")
+	m.report.before = append(m.report.before, "if somebody reads the change events of "+names+", create a connector for these tables, with a slot and a publication of its own")
+	return partial, fmt.Sprintf("%s only: rows of %s pass the router as change events, which the relay does not send", text, names)
+}
+
+// topicOf returns the topic of a table's change events, which predicates see.
+func (m *mapping) topicOf(t tableName) string { return m.extras.Name + "." + t.String() }
+
+// predicate returns the pattern of a predicate of type TopicNameMatches.
+func (m *mapping) predicate(name string) (pattern *javaregex.Pattern, refusal string) {
+	at := "predicates." + name
+	if class := m.value(at + ".type"); class != topicMatches {
+		return nil, fmt.Sprintf("predicate %s is a %q; only %s is supported", name, class, topicMatches)
+	}
+	pattern, err := javaregex.Compile(m.value(at + ".pattern"))
+	if err != nil {
+		return nil, fmt.Sprintf("predicate %s: %v", name, err)
+	}
+	return pattern, ""
+}
+
+// bypasses reports whether a transform before the router leaves out the rows of all outbox tables.
+func (m *mapping) bypasses(alias string) bool {
+	at := "transforms." + alias
+	covers, refusal := m.predicate(m.value(at + ".predicate"))
+	if refusal != "" || len(m.tables) == 0 {
+		return false
+	}
+	negated, wrong := boolean(entry{value: cmp.Or(m.value(at+".negate"), "false")})
+	return wrong == "" && !slices.ContainsFunc(m.tables, func(t tableName) bool {
+		matches, err := covers.Matches(m.topicOf(t))
+		return err != nil || matches != negated
+	})
 }

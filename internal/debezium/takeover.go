@@ -44,8 +44,8 @@ func (t Takeover) server() []check.Condition {
 	c := t.Catalog
 	major := c.ServerVersion / 10000
 	return []check.Condition{
-		condition("server", major >= 14, fmt.Sprintf("PostgreSQL %d.%d", major, c.ServerVersion%10000), "PostgreSQL 14 or later is needed"),
-		condition("wal_level", c.WALLevel == "logical", c.WALLevel, "ALTER SYSTEM SET wal_level = logical, and restart the server"),
+		condition("server", major >= 14, fmt.Sprintf("PostgreSQL %d.%d", major, c.ServerVersion%10000), "PostgreSQL 14 or later is required"),
+		condition("wal_level", c.Decodes(), c.WALLevel, "ALTER SYSTEM SET wal_level = logical, and restart the server"),
 		condition("primary", !c.InRecovery, map[bool]string{false: "the server is not a standby", true: "the server is a standby"}[c.InRecovery], "connect to the primary"),
 	}
 }

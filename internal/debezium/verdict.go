@@ -13,7 +13,7 @@ type verdict string
 const (
 	same     verdict = "1:1"  // has the same meaning here
 	partial  verdict = "PART" // imported with a difference, which the finding states
-	noted    verdict = "NOTE" // not needed here, or without effect on records
+	noted    verdict = "NOTE" // not required here, or without effect on records
 	rejected verdict = "REJ"  // cannot be imported
 )
 
@@ -24,11 +24,16 @@ type Finding struct {
 	text    string // one sentence, without secrets
 }
 
+// String returns the key and the sentence.
+func (f Finding) String() string { return f.key + ": " + f.text }
+
 // A Report has the findings of an import, in the order of the mapping table.
 type Report struct {
 	form     string // form of the input, such as "Connect REST body"
 	name     string // of the connector
 	findings []Finding
+
+	before []string // what to do before the relay starts
 }
 
 // Refused returns the findings that prevent the import.
