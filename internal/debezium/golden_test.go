@@ -41,6 +41,9 @@ func TestGolden(t *testing.T) {
 			if _, err := result.Report.WriteTo(&report); err != nil {
 				t.Fatal(err)
 			}
+			if err := result.WriteNext(&report); err != nil {
+				t.Fatal(err)
+			}
 			if _, err := result.RollbackPlan().WriteTo(&plan); err != nil {
 				t.Fatal(err)
 			}
@@ -62,6 +65,20 @@ func TestGolden(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// The plan for a new slot has the commands for Kafka Connect or for Debezium Server.
+func TestSwitchPlan(t *testing.T) {
+	for name, changes := range map[string]string{"connect": "-plugin.name", "server": "-plugin.name", "dropping": "slot.drop.on.stop=true"} {
+		result := imported(t, changes, name == "server", Options{NewSlot: "outbox_cdc"})
+		result.server = name == "server"
+		var plan bytes.Buffer
+		if _, err := result.SwitchPlan("outbox-cdc.yaml").WriteTo(&plan); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".switch", plan.Bytes())
+		loads(t, name, result)
 	}
 }
 

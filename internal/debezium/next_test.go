@@ -1,0 +1,70 @@
+package debezium
+
+import (
+	"strings"
+	"testing"
+)
+
+// nextOf returns the next steps after an import of base with changes.
+func nextOf(t *testing.T, changes string) string {
+	t.Helper()
+	var out strings.Builder
+	if err := imported(t, changes, false, Options{}).WriteNext(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// A connector that drops its slot when it stops is never stopped for a takeover.
+func TestStepsWithDroppedSlot(t *testing.T) {
+	if got := nextOf(t, "slot.drop.on.stop=true"); strings.Contains(got, "/stop") || strings.Contains(got, "takeover") || !strings.Contains(got, "--new-slot NAME") {
+		t.Errorf("steps:%s", got)
+	}
+}
+
+// The tables that pass the router need a connector, which is a step before the connector stops.
+func TestStepsForOtherTables(t *testing.T) {
+	got := nextOf(t, twoHave+onOutbox+"transforms.outbox.predicate=p")
+	own, stop := strings.Index(got, "change events of public.orders, create a connector for these tables"), strings.Index(got, "/stop")
+	if own < 0 || stop < own {
+		t.Errorf("steps:%s", got)
+	}
+}
+
+// The steps after a rejection name the flag that helps.
+func TestStepsOfRefusal(t *testing.T) {
+	for changes, want := range map[string]string{
+		"-plugin.name":                        "1. run this command with --new-slot NAME",
+		"table.include.list=public.outbox_.*": "1. run this command with --live",
+		"-table.include.list":                 "1. run this command with --live",
+		"-key.converter":                      "1. give the settings of the Connect worker",
+		"slot.name=${SLOT}\nno.such.key=a":    "1. write the values of the placeholders",
+	} {
+		if got := nextOf(t, changes); !strings.Contains(got, want) {
+			t.Errorf("%s: steps:%s", changes, got)
+		}
+	}
+}
+
+// A program with Debezium's engine has no Connect worker and no REST interface.
+func TestEmbeddedEngine(t *testing.T) {
+	const engine = "offset.storage=org.apache.kafka.connect.storage.FileOffsetBackingStore\noffset.storage.file.filename=o.dat\n"
+	for _, f := range imported(t, engine+"-key.converter\n-producer.override.bootstrap.servers", false, Options{}).Report.Refused() {
+		if strings.Contains(f.text, "worker") || !strings.Contains(f.text, "the program with Debezium's engine") {
+			t.Errorf("%v", f)
+		}
+	}
+	if got := nextOf(t, engine); strings.Contains(got, "curl") || !strings.Contains(got, "stop the program with Debezium's engine") || !strings.Contains(got, "--offsets o.dat") {
+		t.Errorf("steps:%s", got)
+	}
+}
+
+// Debezium Server is stopped where it is managed.
+func TestStopServer(t *testing.T) {
+	for form, want := range map[string]string{formServer: "kubectl scale --replicas=0", formServerEnv: "docker compose stop", formOperator: "kubectl delete debeziumserver orders"} {
+		m := &mapping{in: &Input{form: form, Name: "orders"}}
+		if got := m.stopServer(); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", form, got, want)
+		}
+	}
+}
