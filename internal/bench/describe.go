@@ -28,8 +28,9 @@ type machine struct {
 	Relay    string `json:"relay"` // version of each that is measured
 	Go       string `json:"go"`
 	Postgres string `json:"postgres"`
-	Kafka    string `json:"kafka"`
-	Java     string `json:"java"`
+	Broker   string `json:"broker"`
+	Library  string `json:"library"` // of the contender client-library
+	Java     string `json:"java,omitempty"`
 	Debezium string `json:"debezium,omitempty"`
 }
 
@@ -38,7 +39,7 @@ func describe(ctx context.Context, s *settings, relays []program, on *site, own 
 		CPU: firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), Cores: runtime.NumCPU(),
 		Kernel: output(ctx, "uname", "-sr"), Load: firstMatch("/proc/loadavg", `^(\S+)`),
 		Relay: versions(ctx, relays), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
-		Kafka: "at " + on.brokers,
+		Broker: on.brokers, Library: on.broker.Library(),
 	}
 	if kb, err := strconv.Atoi(firstMatch("/proc/meminfo", `(?m)^MemTotal:\s*(\d+) kB$`)); err == nil {
 		m.MemoryGB = (kb + 1<<19) >> 20
@@ -50,10 +51,10 @@ func describe(ctx context.Context, s *settings, relays []program, on *site, own 
 	if own.postgres == nil {
 		m.Postgres += " at " + on.source
 	}
-	if own.kafka != nil {
-		m.Kafka = kafkatest.Version
+	if own.broker != nil {
+		m.Broker = own.broker.version
 	}
-	if own.kafka != nil || s.debezium {
+	if own.broker != nil && s.sink == kafkaKind || s.debezium {
 		_, version, err := kafkatest.Java(ctx)
 		if err != nil {
 			return machine{}, err

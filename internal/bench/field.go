@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"os"
 	"os/exec"
 	"slices"
 
@@ -16,6 +16,7 @@ import (
 type entrant struct {
 	name     string
 	produces bool
+	reads    bool // the slot
 	with     func(compression string) measure.Contender
 }
 
@@ -35,14 +36,18 @@ func newField(ctx context.Context, s *settings, on *site, scratch string) (*fiel
 	if err := f.addRelays(ctx, s, on, scratch); err != nil {
 		return nil, err
 	}
+	if err := f.addLibrary(on); err != nil {
+		return nil, err
+	}
 	if s.debezium {
 		install, err := debezium.Find(ctx)
 		if err != nil {
 			return nil, err
 		}
+		install.Brokers = on.kafka()
 		f.entrants = append(f.entrants,
-			entrant{debezium.DefaultName, true, install.Default},
-			entrant{debezium.TunedName, true, install.Tuned})
+			entrant{debezium.DefaultName, true, true, install.Default},
+			entrant{debezium.TunedName, true, true, install.Tuned})
 	}
 	return f, f.choose(s.only)
 }
@@ -81,7 +86,7 @@ func (f *field) addFloor(s *settings, on *site) error {
 	}
 	switch {
 	case err == nil:
-		f.entrants = append(f.entrants, entrant{floorName, false, func(string) measure.Contender { return floor }})
+		f.entrants = append(f.entrants, entrant{floorName, false, true, func(string) measure.Contender { return floor }})
 	case named || s.gate != "":
 		return err
 	default:
@@ -105,11 +110,25 @@ func (f *field) addRelays(ctx context.Context, s *settings, on *site, scratch st
 			return err
 		}
 		f.relays[i].path = path
-		f.entrants = append(f.entrants, entrant{p.label, true, func(compression string) measure.Contender {
-			settings := maps.Clone(on.relay)
-			settings["sink.kafka.compression"] = compression
-			return measure.Relay{Path: path, Label: p.label, Settings: settings, Environ: on.environ}
+		f.entrants = append(f.entrants, entrant{p.label, true, true, func(compression string) measure.Contender {
+			return measure.Relay{Path: path, Label: p.label, Settings: on.settings(compression), Environ: on.environ}
 		}})
 	}
+	return nil
+}
+
+// addLibrary adds a client of the broker's library, which is this program.
+func (f *field) addLibrary(on *site) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f.entrants = append(f.entrants, entrant{measure.LibraryName, true, false, func(compression string) measure.Contender {
+		return measure.Library{Settings: on.settings(compression), Command: func(dir string) *exec.Cmd {
+			cmd := exec.Command(self, publishName, dir) //nolint:gosec,noctx // ourselves; Stop ends it
+			cmd.Args[0], cmd.Env = programName, on.environ
+			return cmd
+		}}
+	}})
 	return nil
 }

@@ -56,6 +56,19 @@ func rowRate(r measure.DrainResult) float64 {
 	return r.StreamingRate()
 }
 
+// batchRate returns batches per second of streaming, or 0 if the batches are unknown.
+func batchRate(r measure.DrainResult) float64 {
+	return rowRate(r) * float64(r.Batches) / float64(r.Rows)
+}
+
+// rowsPerBatch returns the mean number of rows in a batch, or 0 if the batches are unknown.
+func rowsPerBatch(r measure.DrainResult) float64 {
+	if r.Batches == 0 {
+		return 0
+	}
+	return float64(r.Rows) / float64(r.Batches)
+}
+
 // cpuPerMillion returns CPU seconds per million rows.
 func cpuPerMillion(r measure.DrainResult) float64 {
 	if r.CPUStreaming == 0 {
@@ -80,6 +93,11 @@ func slowest(r measure.LatencyResult) float64 {
 func cores(r measure.LatencyResult) float64 { return 100 * r.CPU.Seconds() / r.Elapsed.Seconds() }
 
 func latencyMemory(r measure.LatencyResult) float64 { return megabytes(r.PeakRSS) }
+
+// The figures of an outage.
+
+// growth returns how much RSS grew during the outage, in MB.
+func growth(r measure.OutageResult) float64 { return megabytes(r.During - r.Before) }
 
 // size2text returns the size of a payload as text: 200 B, 10 kB.
 func size2text(n int) string {

@@ -18,14 +18,17 @@ import (
 type gate struct {
 	Drain   []drainRule   `yaml:"drain"`
 	Latency []latencyRule `yaml:"latency"`
+	Outage  []outageRule  `yaml:"outage"`
 }
 
 // A drainRule applies to the drains whose case name contains Case. Zero means no
 // limit.
 type drainRule struct {
-	Case    string `yaml:"case"`    // empty: all
-	Codec   string `yaml:"codec"`   // empty: all
-	Against string `yaml:"against"` // contender; empty: pg_recvlogical
+	Sink          string `yaml:"sink"`           // kind of the broker; empty: all
+	Case          string `yaml:"case"`           // empty: all
+	MaxPartitions int    `yaml:"max_partitions"` // of all topics together; 0: any number
+	Codec         string `yaml:"codec"`          // empty: all
+	Against       string `yaml:"against"`        // contender; empty: pg_recvlogical
 
 	MinRate  float64 `yaml:"min_rate"`   // ours ÷ theirs, rows per second
 	MaxCPU   float64 `yaml:"max_cpu"`    // ours ÷ theirs, CPU per row
@@ -34,11 +37,20 @@ type drainRule struct {
 
 // A latencyRule applies to one rate.
 type latencyRule struct {
-	Rate     int     `yaml:"rate"`    // 0: all
-	Against  string  `yaml:"against"` // contender; empty: nobody
+	Sink          string `yaml:"sink"`           // kind of the broker; empty: all
+	MaxPartitions int    `yaml:"max_partitions"` // of all topics together; 0: any number
+	Rate          int    `yaml:"rate"`           // 0: all
+	Against       string `yaml:"against"`        // contender; empty: nobody
+
 	MaxP50   float64 `yaml:"max_p50"` // ours ÷ theirs
 	MaxP99   float64 `yaml:"max_p99"`
 	MaxRSSMB float64 `yaml:"max_rss_mb"`
+}
+
+// An outageRule applies to all outages. Zero means no limit.
+type outageRule struct {
+	Sink        string  `yaml:"sink"`          // kind of the broker; empty: all
+	MaxGrowthMB float64 `yaml:"max_growth_mb"` // RSS during the outage, compared with before, at most in any run
 }
 
 func readGate(path string) (gate, error) {
@@ -86,13 +98,29 @@ func (p passage) String() string {
 func (g gate) pass(r *report) ([]passage, error) {
 	var all []passage
 	for _, rule := range g.Drain {
+		if !onSink(rule.Sink, r) {
+			continue
+		}
 		for _, d := range r.Drains {
 			all = append(all, rule.apply(d)...)
 		}
 	}
 	for _, rule := range g.Latency {
+		if !onSink(rule.Sink, r) || rule.MaxPartitions != 0 && r.Over.allPartitions() > rule.MaxPartitions {
+			continue
+		}
 		for _, l := range r.Latency {
 			all = append(all, rule.apply(l)...)
+		}
+	}
+	for _, rule := range g.Outage {
+		if !onSink(rule.Sink, r) {
+			continue
+		}
+		for _, o := range r.Outages {
+			if o.Contender == relayName && len(o.Runs) > 0 && rule.MaxGrowthMB > 0 {
+				all = append(all, passage{"outage: growth of memory in MB", highest(o.Runs, growth), rule.MaxGrowthMB, false})
+			}
 		}
 	}
 	if len(all) == 0 {
@@ -110,7 +138,13 @@ func (g gate) pass(r *report) ([]passage, error) {
 	return all, nil
 }
 
+// onSink reports whether a rule for a kind of broker applies to r.
+func onSink(kind string, r *report) bool { return kind == "" || kind == r.Sink }
+
 func (rule drainRule) apply(d drainTable) (all []passage) {
+	if rule.MaxPartitions != 0 && d.Case.allPartitions() > rule.MaxPartitions {
+		return nil
+	}
 	against := rule.Against
 	if against == "" {
 		against = floorName

@@ -17,15 +17,21 @@ const (
 	patience    = 2 * time.Minute // timeout of a measurement, in addition to its planned duration
 	slowestRate = 1000            // rows per second; a slower drain is aborted
 	warmUpRows  = 100_000
+
+	perPartition = 100 * time.Millisecond // timeout to create one and to write its first records, beside patience
 )
 
 // A harness makes measurements and adds them to its report.
 type harness struct {
-	on       *site
-	field    []entrant
-	runs     int
-	codec    string // for measurements that do not compare codecs
-	keep     bool   // do not drop the objects on the servers
+	on    *site
+	field []entrant
+	runs  int
+	codec string // for measurements that do not compare codecs
+	keep  bool   // do not drop the objects on the servers
+	own   *servers
+
+	outageRows int
+
 	log      *slog.Logger
 	lines    io.Writer // gets a line per measurement
 	progress *command.Progress
@@ -43,7 +49,10 @@ func (h *harness) measure(ctx context.Context, p plan) error {
 			return err
 		}
 	}
-	return h.attempt(ctx, "latency", 0, func(ctx context.Context) error { return h.latencies(ctx, p) })
+	if err := h.attempt(ctx, "latency", 0, func(ctx context.Context) error { return h.latencies(ctx, p) }); err != nil {
+		return err
+	}
+	return h.attempt(ctx, "outage", 0, func(ctx context.Context) error { return h.outages(ctx, p) })
 }
 
 // attempt calls f, with a timeout if limit is not 0, and adds its error to the report as a failure. It
@@ -77,7 +86,8 @@ func (h *harness) logf(format string, args ...any) {
 
 // bench calls f with a new workbench.
 func (h *harness) bench(ctx context.Context, cfg measure.Config, f func(*measure.Workbench) error) (err error) {
-	setUp, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	limit := patience + time.Duration(cfg.Topics)*time.Duration(cfg.Partitions)*perPartition
+	setUp, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v", limit))
 	defer cancel()
 	cfg.ReplicationFactor, cfg.Keep = h.on.replicationFactor, h.keep
 	cfg.Progress = func(p measure.Progress) { h.progress.Show(ctx, p.Doing, p.Done, p.Total) }
@@ -122,8 +132,7 @@ func (h *harness) warmUp(ctx context.Context, p plan) error {
 		rows = min(rows, c.Rows)
 	}
 	c := drainCase{
-		Name: "warm-up", Rows: rows, PayloadBytes: flowPayload, PerTransaction: 10,
-		Keys: someKeys, Topics: 1, Partitions: somePartitions,
+		Name: "warm-up", Rows: rows, PayloadBytes: flowPayload, PerTransaction: 10, Spread: spreadOver(1, somePartitions),
 	}
 	return h.attempt(ctx, c.Name, 0, func(ctx context.Context) error {
 		return h.backlog(ctx, c, func(b *measure.Backlog) error {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
@@ -16,9 +17,11 @@ func (h *harness) latencies(ctx context.Context, p plan) error {
 	if len(producers) == 0 || len(p.rates) == 0 && !p.startUp && p.idle == 0 {
 		return nil
 	}
-	return h.bench(ctx, measure.Config{Topics: 1, Partitions: somePartitions}, func(w *measure.Workbench) error {
+	h.report.Over = p.over
+	return h.bench(ctx, measure.Config{Topics: p.over.Topics, Partitions: p.over.Partitions}, func(w *measure.Workbench) error {
 		for _, rate := range p.rates {
-			if err := h.latency(ctx, w, producers, rate, p.flow); err != nil {
+			flow := measure.Flow{Rate: rate, Duration: p.flow, WarmUp: p.flow / 2, PayloadBytes: flowPayload, Keys: p.over.Keys}
+			if err := h.latency(ctx, w, producers, flow); err != nil {
 				return err
 			}
 		}
@@ -27,19 +30,18 @@ func (h *harness) latencies(ctx context.Context, p plan) error {
 }
 
 // latency has everybody relay a flow, run by run.
-func (h *harness) latency(ctx context.Context, w *measure.Workbench, field []entrant, rate int, d time.Duration) error {
-	table := latencyTable{Rate: rate}
+func (h *harness) latency(ctx context.Context, w *measure.Workbench, field []entrant, flow measure.Flow) error {
+	table := latencyTable{Rate: flow.Rate}
 	for _, e := range field {
 		table.Entries = append(table.Entries, &latencyEntry{Contender: e.name, Runs: make(series[measure.LatencyResult])})
 	}
 	h.report.Latency = append(h.report.Latency, table)
-	flow := measure.Flow{Rate: rate, Duration: d, WarmUp: d / 2, PayloadBytes: flowPayload, Keys: someKeys}
 	for run := 1; run <= h.runs; run++ {
 		for i := range field {
 			e := turn(field, run, i)
-			what := fmt.Sprintf("%s/s: %s", terminal.Number(rate), e.name)
+			what := fmt.Sprintf("%s/s: %s", terminal.Number(flow.Rate), e.name)
 			h.progress.Phase = fmt.Sprintf("latency, run %d", run)
-			err := h.attempt(ctx, what, patience+d, func(ctx context.Context) error {
+			err := h.attempt(ctx, what, patience+flow.Duration, func(ctx context.Context) error {
 				r, err := w.Latency(ctx, e.with(h.codec), flow)
 				if err != nil {
 					return err
@@ -62,6 +64,7 @@ func (h *harness) rest(ctx context.Context, w *measure.Workbench, field []entran
 	if !p.startUp && p.idle == 0 {
 		return nil
 	}
+	field = slices.DeleteFunc(slices.Clone(field), func(e entrant) bool { return !e.reads })
 	for _, e := range field {
 		h.report.Resting = append(h.report.Resting, resting{e.name, make(series[time.Duration]), make(series[measure.IdleResult])})
 	}
@@ -74,7 +77,7 @@ func (h *harness) rest(ctx context.Context, w *measure.Workbench, field []entran
 				}
 			}
 			if p.idle > 0 {
-				if err := h.idle(ctx, w, e, p.idle, h.report.Resting[i].Idle, run); err != nil {
+				if err := h.idle(ctx, w, e, p, h.report.Resting[i].Idle, run); err != nil {
 					return err
 				}
 			}
@@ -95,9 +98,9 @@ func (h *harness) startUp(ctx context.Context, w *measure.Workbench, e entrant, 
 	})
 }
 
-func (h *harness) idle(ctx context.Context, w *measure.Workbench, e entrant, d time.Duration, into series[measure.IdleResult], run int) error {
-	return h.attempt(ctx, e.name+": idle", patience+d, func(ctx context.Context) error {
-		r, err := w.Idle(ctx, e.with(h.codec), d)
+func (h *harness) idle(ctx context.Context, w *measure.Workbench, e entrant, p plan, into series[measure.IdleResult], run int) error {
+	return h.attempt(ctx, e.name+": idle", patience+p.idle, func(ctx context.Context) error {
+		r, err := w.Idle(ctx, e.with(h.codec), p.over.Keys, p.idle)
 		if err != nil {
 			return err
 		}

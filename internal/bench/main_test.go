@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,7 +32,7 @@ func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
 
 func TestServerScripts(t *testing.T) { scripttest.RunOnServers(t, "testdata/servers") }
 
-// onTestServers runs the program with a build of the relay on the servers of the tests.
+// onTestServers runs the program on the servers of the tests.
 func onTestServers(t *testing.T, db *pgtest.DB, args ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	args = append(args, "--dsn", db.DSN, "--brokers", strings.Join(kafkatest.Broker(t).Addrs, ","))
@@ -49,13 +50,7 @@ func measured(t *testing.T, args ...string) (printed string, r report) {
 	if exit != 0 {
 		t.Fatalf("exit code %d\n%s", exit, printed)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	r = readReport(t, file)
 	var left int
 	const query = `SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())
 		+ (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_class WHERE relname = 'outbox')`
@@ -65,26 +60,46 @@ func measured(t *testing.T, args ...string) (printed string, r report) {
 	return printed, r
 }
 
+func readReport(t *testing.T, file string) (r report) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestRelayBesideTheFloor(t *testing.T) {
 	t.Parallel()
 	if measure.FindPgRecvlogical() == "" {
 		need.Missing(t, "no pg_recvlogical")
 	}
-	printed, r := measured(t, "--runs", "2", "--rows", "3000", "--payload", "200", "--per-transaction", "10,all",
+	printed, r := measured(t, "--relay", relayPath(t), "--runs", "2", "--rows", "3000", "--payload", "200", "--per-transaction", "10,all",
 		"--compression", "none,lz4", "--duration", "1s", "--rate", "200")
 
 	if !strings.HasPrefix(printed, "Every record was checked") {
 		t.Errorf("the report does not start with the checks:\n%s", printed)
 	}
-	if len(r.Checks) != 1 || r.Checks[0].Contender != relayName || r.Checks[0].Records < 4*2*3000 {
-		t.Errorf("checked: %+v", r.Checks)
+	if len(r.Checks) != 2 || r.Checks[0].Contender != relayName || r.Checks[1].Contender != measure.LibraryName {
+		t.Fatalf("checked: %+v", r.Checks)
+	}
+	for _, c := range r.Checks {
+		if c.Records < 4*2*3000 {
+			t.Errorf("checked: %+v", c)
+		}
+	}
+	if !strings.Contains(printed, "outbox-cdc ÷ client-library") {
+		t.Errorf("the report does not compare the relay with the library:\n%s", printed)
 	}
 	if len(r.Drains) != 2 || len(r.Latency) != 1 || len(r.Resting) != 1 {
 		t.Fatalf("%d drains, %d rates, %d rested", len(r.Drains), len(r.Latency), len(r.Resting))
 	}
 	for _, d := range r.Drains {
-		if len(d.Entries) != 3 {
-			t.Errorf("%s: %d entries, want the floor and two codecs", d.Case.Name, len(d.Entries))
+		if len(d.Entries) != 5 {
+			t.Errorf("%s: %d entries, want the floor, and two contenders with two codecs", d.Case.Name, len(d.Entries))
 		}
 		for _, e := range d.Entries {
 			if len(e.Runs) != 2 || median(e.Runs, rowRate) <= 0 || median(e.Runs, cpuPerMillion) <= 0 {
@@ -100,7 +115,70 @@ func TestRelayBesideTheFloor(t *testing.T) {
 	}
 }
 
-// TestDebezium also measures the real Debezium.
+// TestEachBroker measures each broker that the program can start: the relay and the client library deliver every row, and the
+// relay survives an outage. In an ordinary run, only those that need no other program.
+func TestEachBroker(t *testing.T) {
+	t.Parallel()
+	relay := relayPath(t)
+	for _, sink := range kindNames() {
+		t.Run(sink, func(t *testing.T) {
+			t.Parallel()
+			if sink != "jetstream" && sink != "webhook" {
+				need.FullRun(t, "it needs a real broker")
+			}
+			db := pgtest.Database(t)
+			file := filepath.Join(t.TempDir(), "report.json")
+			var out, errs strings.Builder
+			exit := Main(t.Context(), []string{
+				"--own-servers", "--sink", sink, "--dsn", db.DSN, "--relay", relay, "--runs", "1", "--rows", "700", "--payload", "200", "--per-transaction", "10",
+				"--rate", "50", "--duration", "1s", "--warm-up", "0s", "--outage", "1s", "--outage-rows", "900", "--json", file,
+			}, os.Environ(), &out, io.MultiWriter(&errs, t.Output()))
+			if exit != 0 {
+				t.Fatalf("exit code %d\n%s", exit, &out)
+			}
+			checkBroker(t, sink, readReport(t, file))
+		})
+	}
+}
+
+// relayPath returns a path under which this test binary is the relay, which saves a build.
+func relayPath(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), relayName)
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func checkBroker(t *testing.T, sink string, r report) {
+	t.Helper()
+	if r.Sink != sink || len(r.Checks) != 2 || len(r.Drains) != 1 || len(r.Latency) != 1 {
+		t.Fatalf("%+v", r)
+	}
+	for _, contender := range []string{relayName, measure.LibraryName} {
+		e, l := r.Drains[0].find(contender, uncompressed), r.Latency[0].find(contender)
+		if len(e.Runs) != 1 || median(e.Runs, rowRate) <= 0 || drainMemory(e.Runs[1]) <= 0 || len(l.Runs) != 1 || median(l.Runs, p50) <= 0 {
+			t.Errorf("%s: %+v, %+v", contender, e.Runs, l.Runs)
+		}
+	}
+	if len(r.Resting) != 1 || r.Resting[0].Contender != relayName {
+		t.Errorf("start-up and idle of %+v, want the relay only", r.Resting)
+	}
+	if len(r.Outages) != 1 || len(r.Outages[0].Runs) != 1 {
+		t.Fatalf("outages: %+v", r.Outages)
+	}
+	o := r.Outages[0].Runs[1]
+	if o.Rows != 900 || o.Down < time.Second || o.CatchUp <= 0 || o.Before <= 0 || o.During < o.Before/2 || o.PeakRSS < o.During {
+		t.Errorf("outage: %+v", o)
+	}
+}
+
+// TestDebezium also measures the real Debezium. It builds the relay of the source tree, like a benchmark without --relay.
 func TestDebezium(t *testing.T) {
 	t.Parallel()
 	debeziumtest.Need(t)
@@ -146,7 +224,7 @@ func TestOwnServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if on.brokers != "127.0.0.1:1" {
+	if on.brokers != "Kafka at 127.0.0.1:1" {
 		t.Errorf("brokers: %s", on.brokers)
 	}
 	conn, err := pgx.Connect(t.Context(), on.DSN)

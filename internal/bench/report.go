@@ -17,6 +17,7 @@ import (
 type report struct {
 	Machine     machine        `json:"machine"`
 	Suite       string         `json:"suite"`
+	Sink        string         `json:"sink"` // kind of the broker
 	Runs        int            `json:"runs"`
 	Started     time.Time      `json:"started"`
 	Took        string         `json:"took"`
@@ -24,8 +25,10 @@ type report struct {
 	Failures    []string       `json:"failures"`               // failed measurements
 	NotCompared string         `json:"not_compared,omitempty"` // why nothing is compared with pg_recvlogical
 	Drains      []drainTable   `json:"drains"`
+	Over        Spread         `json:"latency_and_idle_over"`
 	Latency     []latencyTable `json:"latency"`
 	Resting     []resting      `json:"start_up_and_idle"`
+	Outages     []outage       `json:"outages"`
 }
 
 // A check has the verdict on a contender over all measurements.
@@ -64,6 +67,12 @@ type resting struct {
 	Contender string                     `json:"contender"`
 	StartUp   series[time.Duration]      `json:"start_up"`
 	Idle      series[measure.IdleResult] `json:"idle"`
+}
+
+// An outage is what happened to a contender while the broker was away.
+type outage struct {
+	Contender string                       `json:"contender"`
+	Runs      series[measure.OutageResult] `json:"runs"`
 }
 
 // checked adds a verdict.

@@ -22,6 +22,25 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// A report says what the rows of latency and idling were spread over, if that is not usual, and has no batches if there are none.
+func TestMarkdownOfOtherBrokersAndPartitions(t *testing.T) {
+	r := sample()
+	r.Sink, r.Over = "jetstream", spreadOver(100, 12)
+	for _, e := range r.Drains[0].Entries {
+		for run, result := range e.Runs {
+			result.Batches = 0
+			e.Runs[run] = result
+		}
+	}
+	text := r.markdown()
+	if n := strings.Count(text, "\n\nRows of 12,000 keys, over 100 topics of 12 partitions.\n\n|"); n != 2 {
+		t.Errorf("%d tables are over 1,200 partitions, want 2", n)
+	}
+	if strings.Contains(text, "Batches") || strings.Contains(text, "plain producer") {
+		t.Errorf("batches or partitions of another broker:\n%s", text)
+	}
+}
+
 func TestReportKnowsWhatIsWrong(t *testing.T) {
 	r := sample()
 	if err := r.err(); err == nil || !strings.Contains(err.Error(), "debezium-tuned has lost, duplicate") {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
@@ -38,8 +39,9 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		return s.misconfigured(err)
 	}
 	r := &report{Suite: s.suite, Runs: s.runs, Started: time.Now()}
+	r.Sink = on.sink
 	h := &harness{
-		on: on, runs: s.runs, codec: s.codec, keep: s.keep, report: r,
+		on: on, runs: s.runs, codec: s.codec, keep: s.keep, report: r, outageRows: s.outageRows, own: own,
 		log: log, lines: stderr, progress: command.NewProgress(stderr, s.environ, log),
 	}
 	measuring := s.measure(ctx, h, own)
@@ -69,11 +71,22 @@ func (s *settings) load(ctx context.Context, own *servers, stderr io.Writer) (*s
 	if err != nil {
 		return nil, nil, err
 	}
-	on, err := newSite(ctx, cfg, s.environ)
+	environ := s.environ
+	if own.broker != nil {
+		environ = slices.Concat(environ, own.broker.environ)
+	}
+	on, err := newSite(ctx, cfg, environ)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.codec = cfg.Sink.Kafka.Compression
+	through, err := s.config.Load(s.environ, own.throughLink()...)
+	if err != nil {
+		return nil, nil, err
+	}
+	on.throughLink = through.SinkSettings()
+	if cfg.IsKafka() {
+		s.codec = cfg.Sink.Kafka.Compression
+	}
 	return on, command.NewLogger(cfg.Log, stderr), nil
 }
 

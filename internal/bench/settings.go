@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +24,7 @@ type settings struct {
 	codec   string            // codec of the configuration, used without --compression
 
 	ownServers  bool
+	sink        string                 // kind of the broker that --own-servers starts
 	major       int                    // major version of our own Postgres
 	given       func(flag string) bool // reports whether the command line has a flag
 	keep        bool
@@ -36,15 +38,20 @@ type settings struct {
 
 	payloads, perTransaction, rates []int // nil: the suite's
 	compressions                    []string
-	rows, keys, partitions          int // 0: the suite's
+	rows, keys, topics, partitions  int // 0: the suite's
 	duration                        time.Duration
 	warmUp                          *time.Duration // nil: the suite's
+	outage                          time.Duration  // 0: none
+	outageRows                      int
 
 	json, markdown, gate string // files; empty: none
 }
 
 // A program is a build of the relay.
 type program struct{ label, path string }
+
+// hourRows are the rows of an hour at 100/s.
+const hourRows = 360_000
 
 const (
 	relayName = "outbox-cdc"
@@ -56,7 +63,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	s.config = command.ConfigFlags(cmd, "dsn", "brokers")
 	f := cmd.Flags()
 	s.given, s.codec = f.Changed, uncompressed
-	f.BoolVar(&s.ownServers, "own-servers", false, "start a Postgres and a Kafka for the measurement")
+	f.BoolVar(&s.ownServers, "own-servers", false, "start a Postgres and a broker for the measurement")
+	f.StringVar(&s.sink, "sink", kafkaKind, "`kind` of the broker that --own-servers starts: "+strings.Join(kindNames(), ", "))
 	f.IntVar(&s.major, "postgres", pgserver.Newest, "major `version` of the Postgres that --own-servers starts, 14 or later")
 	f.BoolVar(&s.keep, "keep", false, "leave schemas, publications and topics behind, and print how to drop them")
 
@@ -71,12 +79,16 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.IntVar(&s.rows, "rows", 0, "`rows` in the slot before it is drained")
 	f.Func("payload", "`bytes` of JSON in each row, separated by commas", listInto(&s.payloads, positive))
 	f.Func("per-transaction", "`rows` in each transaction of a drain, separated by commas; all is one transaction", listInto(&s.perTransaction, rowsOrAll))
-	f.IntVar(&s.keys, "keys", 0, "distinct aggregates; 0 is 1000")
-	f.IntVar(&s.partitions, "partitions", 0, "partitions of the topic; 0 is 12")
+	f.IntVar(&s.keys, "keys", 0, "distinct aggregates; 0 is 10 for each partition, but at least 1000")
+	f.IntVar(&s.topics, "topics", 0, "`topics` of the rows, not in suites scale and partitions; 0 is 1. A plain producer writes two records to each partition before the measurements")
+	f.IntVar(&s.partitions, "partitions", 0, "`partitions` of each topic, not in suites scale and partitions; 0 is 12")
 	f.Func("compression", "`codecs` separated by commas, in place of sink.kafka.compression", listInto(&s.compressions, word))
 	f.Func("rate", "`transactions` of one row per second, separated by commas, for latency; 0 for none", listInto(&s.rates, notNegative))
-	f.DurationVar(&s.duration, "duration", 0, "how long each rate is held, at least 1s")
+	f.DurationVar(&s.duration, "duration", 0, "how long each rate is held, and idling is watched, at least 1s")
 	f.Func("warm-up", "`duration` of uncounted drains before anything else", s.setWarmUp)
+
+	f.DurationVar(&s.outage, "outage", 0, "with --own-servers, also take the broker away for this `duration`, and watch the relay's memory")
+	f.IntVar(&s.outageRows, "outage-rows", hourRows, "`rows` that are written evenly during the outage; the default is an hour at 100/s")
 
 	f.StringVar(&s.json, "json", "", "write everything measured to this `file`; - is standard output, in place of the tables")
 	f.StringVar(&s.markdown, "markdown", "", "write the tables to this `file`, too")
@@ -88,14 +100,17 @@ func (s *settings) validate() error {
 	switch {
 	case s.runs < 1:
 		return errors.New("--runs must be at least 1")
-	case s.rows < 0 || s.keys < 0 || s.partitions < 0:
-		return errors.New("--rows, --keys and --partitions must not be negative")
+	case s.rows < 0 || s.keys < 0 || s.topics < 0 || s.partitions < 0:
+		return errors.New("--rows, --keys, --topics and --partitions must not be negative")
 	case s.duration != 0 && s.duration < time.Second:
 		return errors.New("--duration must be at least 1s")
 	case s.major < pgserver.Oldest:
 		return fmt.Errorf("--postgres must be at least %d", pgserver.Oldest)
 	case s.given("postgres") && !s.ownServers:
 		return errors.New("--postgres is for --own-servers")
+	}
+	if err := s.validateBroker(); err != nil {
+		return err
 	}
 	p, err := s.plan()
 	if err != nil {
@@ -109,6 +124,26 @@ func (s *settings) validate() error {
 	return nil
 }
 
+func (s *settings) validateBroker() error {
+	_, known := kinds()[s.sink]
+	switch {
+	case !known:
+		return fmt.Errorf("unknown --sink %q; there are: %s", s.sink, strings.Join(kindNames(), ", "))
+	case s.given("sink") && !s.ownServers:
+		return errors.New("--sink is for --own-servers; on your servers, the configuration says which broker it is")
+	case s.sink != kafkaKind && slices.ContainsFunc([]string{"brokers", "compression", "topics", "partitions", "debezium"}, s.given):
+		return errors.New("--brokers, --compression, --topics, --partitions and --debezium are for Kafka")
+	case s.outage < 0 || s.outageRows < 1:
+		return errors.New("--outage and --outage-rows must be positive")
+	case s.outage > 0 && (!s.ownServers || s.given("brokers")):
+		return errors.New("--outage is for --own-servers: it takes a broker away that nobody else uses")
+	}
+	return nil
+}
+
+// kindNames returns the values of --sink.
+func kindNames() []string { return slices.Sorted(maps.Keys(kinds())) }
+
 // plan returns the plan of the suite and the flags.
 func (s *settings) plan() (plan, error) {
 	all := suites()
@@ -117,7 +152,7 @@ func (s *settings) plan() (plan, error) {
 		return plan{}, fmt.Errorf("unknown suite %q; there are:\n%s", s.suite, suiteList())
 	}
 	p := all[i].plan(s)
-	p.warmUp = all[i].warmUp
+	p.warmUp, p.outage, p.over = all[i].warmUp, s.outage, s.spread()
 	if s.warmUp != nil {
 		p.warmUp = *s.warmUp
 	}
@@ -151,8 +186,15 @@ func (s *settings) matrix(m matrix) matrix {
 		m.compressions = s.compressions
 	}
 	m.rows = cmp.Or(s.rows, m.rows)
-	m.keys, m.partitions = cmp.Or(s.keys, someKeys), int32(cmp.Or(s.partitions, somePartitions))
+	m.over = s.spread()
 	return m
+}
+
+// spread returns the keys, topics and partitions of the flags.
+func (s *settings) spread() Spread {
+	over := spreadOver(cmp.Or(s.topics, 1), int32(cmp.Or(s.partitions, somePartitions)))
+	over.Keys = cmp.Or(s.keys, over.Keys)
+	return over
 }
 
 func (s *settings) ratesOr(rates ...int) []int {

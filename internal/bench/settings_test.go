@@ -65,6 +65,44 @@ func TestDimensionsReplaceTheSuites(t *testing.T) {
 	}
 }
 
+// The topics and partitions of the flags apply to drains and to everything else, with keys for each partition.
+func TestTopicsAndPartitions(t *testing.T) {
+	p := mustPlan(t, "--topics", "100", "--partitions", "12", "--payload", "200", "--per-transaction", "10")
+	want := Spread{Keys: 12_000, Topics: 100, Partitions: 12}
+	if p.over != want || p.drains[0].Spread != want {
+		t.Errorf("%+v, and drains %+v, want %+v", p.over, p.drains[0].Spread, want)
+	}
+	if diff := cmp.Diff([]string{"200 B, 10 a transaction, 100 topics of 12 partitions"}, names(p)); diff != "" {
+		t.Error(diff)
+	}
+	p = mustPlan(t, "--suite", "latency", "--topics", "2", "--partitions", "1", "--keys", "7", "--duration", "30s")
+	if want := (Spread{Keys: 7, Topics: 2, Partitions: 1}); p.over != want || p.idle != 30*time.Second {
+		t.Errorf("%+v, idle for %v", p.over, p.idle)
+	}
+	if p := mustPlan(t); p.over != (Spread{Keys: 1000, Topics: 1, Partitions: 12}) {
+		t.Errorf("by default %+v", p.over)
+	}
+}
+
+// The suite partitions measures the same rows over more and more partitions.
+func TestPartitionsSuite(t *testing.T) {
+	p := mustPlan(t, "--suite", "partitions")
+	var counts []int
+	for _, c := range p.drains {
+		counts = append(counts, c.allPartitions())
+		if c.Rows != p.drains[0].Rows || c.Keys < 10*c.allPartitions() || len(c.Compressions) != 3 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if diff := cmp.Diff([]int{1, 12, 120, 1200, 12_000}, counts); diff != "" {
+		t.Error(diff)
+	}
+	p = mustPlan(t, "--suite", "partitions", "--rows", "50", "--compression", "zstd", "--match", "^1 partition$")
+	if len(p.drains) != 1 || p.drains[0].Rows != 50 || !slices.Equal(p.drains[0].Compressions, []string{"zstd"}) {
+		t.Errorf("%+v", p.drains)
+	}
+}
+
 // TestFullIsEverything: no suite measures something that full does not.
 func TestFullIsEverything(t *testing.T) {
 	full := mustPlan(t, "--suite", "full")
@@ -112,12 +150,21 @@ func TestParseRefuses(t *testing.T) {
 		"--rate -1":                   `"-1"`,
 		"--duration 10ms":             "at least 1s",
 		"--partitions -1":             "negative",
+		"--topics -1":                 "negative",
 		"--relay a --relay b":         "two programs have the label outbox-cdc",
 		"--own-servers --postgres 13": "at least 14",
 		"--postgres 15":               "for --own-servers",
-		"--match nothing":             "no drain of suite quick matches",
-		"--match (":                   "missing closing",
-		"--suite latency --match 10":  "no drain of suite latency",
+		"--sink jetstream":            "for --own-servers",
+		"--own-servers --sink nats":   `unknown --sink "nats"; there are: jetstream, kafka`,
+		"--own-servers --sink sqs --compression zstd": "for Kafka",
+		"--own-servers --sink sqs --debezium":         "for Kafka",
+		"--own-servers --sink sqs --topics 2":         "for Kafka",
+		"--outage 1s":                                 "for --own-servers",
+		"--own-servers --outage 1s --brokers k:1":     "for --own-servers",
+		"--own-servers --outage 1s --outage-rows 0":   "must be positive",
+		"--match nothing":                             "no drain of suite quick matches",
+		"--match (":                                   "missing closing",
+		"--suite latency --match 10":                  "no drain of suite latency",
 	} {
 		if _, err := parse(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

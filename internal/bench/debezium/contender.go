@@ -30,12 +30,13 @@ var connectorPOM []byte
 
 // An Install is an installation of Java, Kafka Connect and Debezium.
 type Install struct {
-	java      string // path
-	connect   string // directory of Kafka Connect's jars
-	connector string // directory of Debezium's jars
+	Brokers   []string // of Kafka; set them before you use a contender
+	java      string   // path
+	connect   string   // directory of Kafka Connect's jars
+	connector string   // directory of Debezium's jars
 }
 
-// Find returns an Install. It downloads missing artifacts.
+// Find returns an Install without Brokers. It downloads missing artifacts.
 func Find(ctx context.Context) (Install, error) {
 	java, _, err := kafkatest.Java(ctx)
 	if err != nil {
@@ -46,7 +47,7 @@ func Find(ctx context.Context) (Install, error) {
 		return Install{}, err
 	}
 	connector, err := kafkatest.Jars(ctx, "debezium-"+Version, connectorPOM)
-	return Install{java, connect, connector}, err
+	return Install{java: java, connect: connect, connector: connector}, err
 }
 
 // Default returns Debezium with default settings. compression is compression.type
@@ -88,7 +89,7 @@ func (w worker) configure(t measure.Target, dir string) error {
 	if err := kafkatest.WriteProperties(filepath.Join(dir, connectorFile), connector); err != nil {
 		return err
 	}
-	if err := kafkatest.WriteProperties(filepath.Join(dir, workerFile), w.workerProperties(t, dir)); err != nil {
+	if err := kafkatest.WriteProperties(filepath.Join(dir, workerFile), w.workerProperties(dir)); err != nil {
 		return err
 	}
 	return w.install.Plugins(filepath.Join(dir, pluginsDir))

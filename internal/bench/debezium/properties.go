@@ -44,10 +44,10 @@ func tuned() tuning {
 	}
 }
 
-func (w worker) workerProperties(t measure.Target, dir string) map[string]string {
+func (w worker) workerProperties(dir string) map[string]string {
 	const text = "org.apache.kafka.connect.storage.StringConverter"
 	props := map[string]string{
-		"bootstrap.servers":            strings.Join(t.Brokers, ","),
+		"bootstrap.servers":            strings.Join(w.install.Brokers, ","),
 		"listeners":                    "http://127.0.0.1:0", // the REST API: the kernel chooses the port
 		"key.converter":                text,
 		"value.converter":              text,

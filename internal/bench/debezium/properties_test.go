@@ -14,7 +14,7 @@ import (
 func target() measure.Target {
 	return measure.Target{
 		DSN: "postgres://cdc:open%20sesame@db.example:5433/shop?sslmode=disable", Publication: "pub", Slot: "slot",
-		Schema: "bench_a", Table: "outbox", Brokers: []string{"k1:9092", "k2:9092"}, TopicPrefix: "bench-a.",
+		Schema: "bench_a", Table: "outbox", TopicPrefix: "bench-a.",
 	}
 }
 
@@ -79,7 +79,7 @@ transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
 )
 
 func TestDefaultIsDebeziumsOwn(t *testing.T) {
-	install := Install{"java", "/jars/connect", "/jars/debezium"}
+	install := Install{[]string{"k1:9092", "k2:9092"}, "java", "/jars/connect", "/jars/debezium"}
 	w, c := configured(t, install.Default("lz4"))
 	if diff := cmp.Diff(workerDefault, w); diff != "" {
 		t.Error(diff)
@@ -91,7 +91,7 @@ func TestDefaultIsDebeziumsOwn(t *testing.T) {
 
 // TestTunedChangesOnlyTheTuning removes the tuning and compares the rest with the default.
 func TestTunedChangesOnlyTheTuning(t *testing.T) {
-	install := Install{"java", "/jars/connect", "/jars/debezium"}
+	install := Install{[]string{"k1:9092", "k2:9092"}, "java", "/jars/connect", "/jars/debezium"}
 	w, c := configured(t, install.Tuned("lz4"))
 	for _, line := range []string{"offset.flush.interval.ms=1000\n", "producer.linger.ms=0\n"} {
 		w = strings.Replace(w, line, "", 1)

@@ -58,12 +58,12 @@ func (b *Backlog) write(ctx context.Context) error {
 // mark flushes the WAL, because a WAL sender sends only flushed WAL, and returns its end. It also runs a
 // checkpoint, so that none runs during the next measurement.
 func (w *Workbench) mark(ctx context.Context) (end string, err error) {
-	_, err = w.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, clientID)
+	_, err = w.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, ClientID)
 	if err == nil {
 		err = w.pool.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end)
 	}
 	if err == nil { // otherwise pg_recvlogical would not reach the end position
-		_, err = w.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, clientID)
+		_, err = w.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, ClientID)
 	}
 	if err == nil {
 		err = w.checkpoint(ctx)

@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/broker"
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -30,13 +33,19 @@ func TestMain(m *testing.M) {
 }
 
 // relay returns this project's relay.
-func relay(t *testing.T) measure.Relay {
+func relay(t *testing.T, on servers) measure.Relay {
+	t.Helper()
+	return measure.Relay{Path: self(t), Settings: map[string]any{"sink.kafka.brokers": on.brokers}}
+}
+
+// self returns the path of this program.
+func self(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return measure.Relay{Path: exe}
+	return exe
 }
 
 // recvlogical returns pg_recvlogical. The test is skipped if it is missing.
@@ -50,10 +59,30 @@ func recvlogical(t *testing.T) measure.PgRecvlogical {
 }
 
 // place returns a database of its own for the test, and an in-process Kafka.
-func place(t *testing.T) (measure.Servers, *pgtest.DB) {
+func place(t *testing.T) (servers, *pgtest.DB) {
 	t.Helper()
-	db := pgtest.Database(t)
-	return measure.Servers{DSN: db.DSN, Brokers: kafkatest.Fake(t).Addrs}, db
+	db, brokers := pgtest.Database(t), kafkatest.Fake(t).Addrs
+	return servers{measure.Servers{DSN: db.DSN, Broker: kafka(t, brokers...)}, brokers}, db
+}
+
+// servers are those of a test.
+type servers struct {
+	measure.Servers
+	brokers []string
+}
+
+// kafka returns Kafka at the given addresses.
+func kafka(t *testing.T, addrs ...string) broker.Broker {
+	t.Helper()
+	cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "sink.kafka.brokers", Value: strings.Join(addrs, ",")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := broker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // newBench returns a workbench. It is closed when the test ends.
@@ -91,18 +120,19 @@ func drain(t *testing.T, b *measure.Backlog, c measure.Contender) measure.DrainR
 
 func TestDrainSideBySide(t *testing.T) {
 	floor := recvlogical(t)
-	servers, _ := place(t)
-	w := newBench(t, servers, measure.Config{Topics: 2, Partitions: 3})
+	on, _ := place(t)
+	w := newBench(t, on.Servers, measure.Config{Topics: 2, Partitions: 3})
 	b := write(t, w, measure.Load{Rows: 20_000, PayloadBytes: 200, PerTransaction: 10, Keys: 100})
 	if perRow := b.WALBytes / 20_000; perRow < 200 || perRow > 2000 {
 		t.Errorf("%d bytes of WAL for a row", perRow)
 	}
 	for range 2 { // the second time from the same position
-		r := drain(t, b, relay(t))
+		r := drain(t, b, relay(t, on))
 		if r.Verdict == nil || !r.Verdict.Good() {
 			t.Errorf("the relay: %+v", r.Verdict)
 		}
-		if r.Rows != 20_000 || r.Streaming <= 0 || r.Elapsed <= r.Streaming || r.CPU <= 0 || r.PeakRSS < 5<<20 || r.ConsumerCPU <= 0 {
+		if r.Rows != 20_000 || r.Batches < 6 || r.Batches > r.Rows || r.Streaming <= 0 || r.Elapsed <= r.Streaming || r.CPU <= 0 || r.PeakRSS < 5<<20 ||
+			r.ConsumerCPU <= 0 {
 			t.Errorf("the relay: %+v", r)
 		}
 		r = drain(t, b, floor)
@@ -112,16 +142,44 @@ func TestDrainSideBySide(t *testing.T) {
 	}
 }
 
+// No measurement is the first that writes to a partition, or has the records that were written before it.
+func TestPartitionsAreStarted(t *testing.T) {
+	on, _ := place(t)
+	w := newBench(t, on.Servers, measure.Config{Topics: 2, Partitions: 3})
+	client, err := kgo.NewClient(kgo.SeedBrokers(on.brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListEndOffsets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := 0
+	ends.Each(func(end kadm.ListedOffset) {
+		if strings.HasPrefix(end.Topic, measure.TopicPrefix) && end.Offset == 2 {
+			started++
+		}
+	})
+	if started != 6 {
+		t.Errorf("%d of 6 partitions have two records", started)
+	}
+	b := write(t, w, measure.Load{Rows: 100, PayloadBytes: 200, PerTransaction: 10, Keys: 100})
+	if r := drain(t, b, relay(t, on)); !r.Verdict.Good() {
+		t.Errorf("%+v", *r.Verdict)
+	}
+}
+
 func TestLoads(t *testing.T) {
-	servers, _ := place(t)
-	w := newBench(t, servers, measure.Config{Topics: 3, Partitions: 2})
+	on, _ := place(t)
+	w := newBench(t, on.Servers, measure.Config{Topics: 3, Partitions: 2})
 	for _, l := range []measure.Load{
 		{Rows: 25_001, PayloadBytes: 120, PerTransaction: 25_001, Keys: 999}, // one transaction, written in parts
 		{Rows: 503, PayloadBytes: 201, PerTransaction: 10, Keys: 7},
 		{Rows: 300, PayloadBytes: 10_001, PerTransaction: 1, Keys: 1000},
 	} {
 		b := write(t, w, l)
-		if r := drain(t, b, relay(t)); !r.Verdict.Good() {
+		if r := drain(t, b, relay(t, on)); !r.Verdict.Good() {
 			t.Errorf("%+v: %+v", l, *r.Verdict)
 		}
 		if err := b.Close(t.Context()); err != nil {
@@ -138,9 +196,9 @@ func TestLoads(t *testing.T) {
 }
 
 func TestLatency(t *testing.T) {
-	servers, _ := place(t)
-	w := newBench(t, servers, measure.Config{})
-	r, err := w.Latency(t.Context(), relay(t), measure.Flow{Rate: 200, Duration: time.Second, PayloadBytes: 200})
+	on, _ := place(t)
+	w := newBench(t, on.Servers, measure.Config{})
+	r, err := w.Latency(t.Context(), relay(t, on), measure.Flow{Rate: 200, Duration: time.Second, PayloadBytes: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,13 +219,13 @@ func TestLatency(t *testing.T) {
 }
 
 func TestStartUpAndIdle(t *testing.T) {
-	servers, _ := place(t)
-	w := newBench(t, servers, measure.Config{})
-	took, err := w.StartUp(t.Context(), relay(t))
+	on, _ := place(t)
+	w := newBench(t, on.Servers, measure.Config{})
+	took, err := w.StartUp(t.Context(), relay(t, on))
 	if err != nil || took <= 0 || took > 20*time.Second {
 		t.Errorf("start-up: %s, %v", took, err)
 	}
-	idle, err := w.Idle(t.Context(), relay(t), time.Second)
+	idle, err := w.Idle(t.Context(), relay(t, on), 50, time.Second)
 	if err != nil || idle.CPU <= 0 || idle.Share() > 0.5 || idle.RSS == 0 {
 		t.Errorf("idle: %+v, %v", idle, err)
 	}
@@ -175,6 +233,7 @@ func TestStartUpAndIdle(t *testing.T) {
 
 // A forger takes the place of a relay: a process that does nothing, and records that the test produces.
 type forger struct {
+	brokers []string
 	script  string
 	produce func(t measure.Target) []*kgo.Record
 }
@@ -187,7 +246,7 @@ func (f forger) Start(ctx context.Context, t measure.Target) (*measure.Process, 
 	if err != nil || f.produce == nil {
 		return p, err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(t.Brokers...))
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.brokers...))
 	if err != nil {
 		return nil, err
 	}
@@ -196,11 +255,11 @@ func (f forger) Start(ctx context.Context, t measure.Target) (*measure.Process, 
 }
 
 func TestVerdictOfWhatIsWrong(t *testing.T) {
-	servers, db := place(t)
-	w := newBench(t, servers, measure.Config{Partitions: 1, Patience: time.Second})
+	on, db := place(t)
+	w := newBench(t, on.Servers, measure.Config{Partitions: 1, Patience: time.Second})
 	b := write(t, w, measure.Load{Rows: 10, PayloadBytes: 200, PerTransaction: 5, Keys: 2})
 	rows := pgtest.QueryRow[[]string](t, db, `SELECT array_agg(payload::text ORDER BY position) FROM `+w.Name()+`.outbox`)
-	r := drain(t, b, forger{"exec sleep 60", func(target measure.Target) []*kgo.Record {
+	r := drain(t, b, forger{on.brokers, "exec sleep 60", func(target measure.Target) []*kgo.Record {
 		var records []*kgo.Record
 		for _, row := range []int{0, 1, 2, 2, 5, 3, 7, 8} { // 4, 6 and 9 are missing, 3 is out of order
 			records = append(records, &kgo.Record{Topic: target.Topics[0], Key: []byte{'0' + byte(row%2)}, Value: []byte(rows[row])})
@@ -213,8 +272,8 @@ func TestVerdictOfWhatIsWrong(t *testing.T) {
 }
 
 func TestContenderThatFails(t *testing.T) {
-	servers, db := place(t)
-	w := newBench(t, servers, measure.Config{})
+	on, db := place(t)
+	w := newBench(t, on.Servers, measure.Config{})
 	b := write(t, w, measure.Load{Rows: 1, PayloadBytes: 200, PerTransaction: 1, Keys: 1})
 	for script, want := range map[string]string{
 		"echo the reason; exit 3": "exit status 3; its last output:\nthe reason",
@@ -236,10 +295,10 @@ func TestContenderThatFails(t *testing.T) {
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
-	servers, db := place(t)
+	on, db := place(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := newBench(t, servers, measure.Config{Progress: func(p measure.Progress) {
+	w := newBench(t, on.Servers, measure.Config{Progress: func(p measure.Progress) {
 		if p.Doing == "forger" {
 			cancel()
 		}
@@ -247,7 +306,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	b := write(t, w, measure.Load{Rows: 2, PayloadBytes: 200, PerTransaction: 1, Keys: 1})
 	rows := pgtest.QueryRow[[]string](t, db, `SELECT array_agg(payload::text ORDER BY position) FROM `+w.Name()+`.outbox`)
 	var slot string
-	_, err := b.Drain(ctx, forger{"exec sleep 60", func(target measure.Target) []*kgo.Record {
+	_, err := b.Drain(ctx, forger{on.brokers, "exec sleep 60", func(target measure.Target) []*kgo.Record {
 		slot = target.Slot
 		return []*kgo.Record{{Topic: target.Topics[0], Key: []byte("0"), Value: []byte(rows[0])}}
 	}})
@@ -260,5 +319,5 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	if err := w.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	nothingIsLeft(t, servers, db)
+	nothingIsLeft(t, on, db)
 }

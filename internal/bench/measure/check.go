@@ -30,8 +30,8 @@ func (p plan) number(row int) int { return row / p.keys }
 
 func (p plan) row(key, number int) int { return number*p.keys + key }
 
-// aggregateType returns the aggregate type for a topic number, without the prefix of the topics.
-func aggregateType(topic int) string { return "t" + strconv.Itoa(topic) }
+// AggregateType returns the aggregate type for the number of a destination.
+func AggregateType(topic int) string { return "t" + strconv.Itoa(topic) }
 
 // aggregateID returns the aggregate id for key.
 func aggregateID(key int) string { return strconv.Itoa(key) }
@@ -45,11 +45,8 @@ type checker struct {
 	id    []string // of the aggregates
 }
 
-func newChecker(p plan, prefix string) *checker {
-	c := &checker{plan: p, Checker: delivery.New(delivery.Config{}), topic: make([]string, p.topics), id: make([]string, p.keys)}
-	for i := range c.topic {
-		c.topic[i] = prefix + aggregateType(i)
-	}
+func newChecker(p plan, topics []string) *checker {
+	c := &checker{plan: p, Checker: delivery.New(delivery.Config{}), topic: topics, id: make([]string, p.keys)}
 	for i := range c.id {
 		c.id[i] = aggregateID(i)
 	}

@@ -30,7 +30,7 @@ func takeAll(c *checker, records ...record) (rows []int) {
 
 func (p plan) record(row int) record {
 	key := p.key(row)
-	return record{"x." + aggregateType(key%p.topics), []byte(aggregateID(key)), p.appendPayload(nil, row)}
+	return record{"x." + AggregateType(key%p.topics), []byte(aggregateID(key)), p.appendPayload(nil, row)}
 }
 
 func TestPayloads(t *testing.T) {
@@ -67,7 +67,7 @@ func TestContentsDoNotRepeatWithinABatch(t *testing.T) {
 
 func TestCheckerAcceptsEveryRowOnce(t *testing.T) {
 	p := testPlan()
-	c := newChecker(p, "x.")
+	c := newChecker(p, []string{"x.t0", "x.t1", "x.t2"})
 	if v := c.verdict(); v.Lost != p.rows {
 		t.Fatalf("before the first record: %+v", v)
 	}
@@ -136,7 +136,7 @@ func TestCheckerFindsWhatIsWrong(t *testing.T) {
 			for row := range p.rows {
 				rows = append(rows, p.record(row))
 			}
-			checker := newChecker(p, "x.")
+			checker := newChecker(p, []string{"x.t0", "x.t1", "x.t2"})
 			takeAll(checker, c.disturb(rows)...)
 			if got := checker.verdict(); got != c.want || got.Good() {
 				t.Errorf("%+v, want %+v", got, c.want)
@@ -153,13 +153,13 @@ func TestCheckerFindsEveryChangedByte(t *testing.T) {
 		bad := good
 		bad.value = bytes.Clone(good.value)
 		bad.value[i] ^= 1
-		c := newChecker(p, "x.")
+		c := newChecker(p, []string{"x.t0", "x.t1", "x.t2"})
 		if got := takeAll(c, bad); got[0] == row || c.verdict().Altered != 1 {
 			t.Errorf("byte %d changed: %s is matched to row %d", i, bad.value, got)
 		}
 	}
 	for _, bad := range [][]byte{good.value[:len(good.value)-1], append(bytes.Clone(good.value), ' '), bytes.ReplaceAll(good.value, []byte(": "), []byte(":"))} {
-		if got := takeAll(newChecker(p, "x."), record{good.topic, good.key, bad}); got[0] >= 0 {
+		if got := takeAll(newChecker(p, []string{"x.t0", "x.t1", "x.t2"}), record{good.topic, good.key, bad}); got[0] >= 0 {
 			t.Errorf("%s is matched to row %d", bad, got)
 		}
 	}
@@ -186,7 +186,7 @@ func BenchmarkChecker(b *testing.B) {
 		rows = append(rows, p.record(row))
 	}
 	b.ReportAllocs()
-	c := newChecker(p, "x.")
+	c := newChecker(p, []string{"x.t0", "x.t1", "x.t2"})
 	for i := 0; b.Loop(); i++ {
 		r := &rows[i%len(rows)]
 		c.take(delivery.Coordinates{Topic: r.topic, Offset: int64(i)}, r.key, r.value)

@@ -18,7 +18,7 @@ type Contender interface {
 	Produces() bool
 }
 
-// A Target is the slot, publication and topics for a contender.
+// A Target is the slot, publication and destinations for a contender.
 type Target struct {
 	DSN           string // libpq conninfo; may be empty, if PG* variables say where
 	Publication   string // of one table, inserts only
@@ -27,12 +27,13 @@ type Target struct {
 	// End is the WAL position at which reading ends; empty: it does not end.
 	End string
 
-	Brokers     []string
-	Topics      []string // existing topics: TopicPrefix and each aggregatetype
-	TopicPrefix string   // topics with this prefix are deleted at the end
+	Topics      []string       // destinations, by the number of their aggregate type; nil if the contender does not produce
+	TopicPrefix string         // of the destinations; with Kafka, the rest is the aggregate type
+	Settings    map[string]any // the relay's configuration for the destinations
 	ClientID    string
 
-	dir *serverproc.Dir
+	dir  *serverproc.Dir
+	plan plan // of the rows
 }
 
 // Dir returns a directory for files of the contender. It is private, so it may contain secrets, and is
@@ -42,3 +43,16 @@ func (t Target) Dir() string { return t.dir.Path() }
 // Spawn starts cmd, and keeps its last output for errors. The process ends when this process ends. It may be
 // called once.
 func (t Target) Spawn(cmd *exec.Cmd) (*Process, error) { return spawn(t.dir, cmd) }
+
+// spawnReader is like Spawn, for a program that gets the rows to publish from its standard input.
+func (t Target) spawnReader(cmd *exec.Cmd) (*Process, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	p, err := spawn(t.dir, cmd)
+	if err == nil {
+		p.reads = in
+	}
+	return p, err
+}

@@ -41,18 +41,23 @@ func (b *Backlog) drain(ctx context.Context, c Contender) (result DrainResult, e
 	if !c.Produces() {
 		return b.read(ctx, c, slot)
 	}
-	o, err := w.observe(ctx, w.plan(b.Load), nil)
+	rows := w.plan(b.Load)
+	o, err := w.observe(ctx, rows, nil)
 	if err != nil {
 		return result, err
 	}
-	defer o.close()
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	runtime.GC() // so that our garbage collection does not run during the measurement
 	own := ownCPU()
-	p, err := w.start(ctx, c, slot, b.end)
+	p, err := w.start(ctx, c, w.target(slot, b.end, rows, o.stream))
 	if err != nil {
 		return result, err
 	}
-	reads, err := w.awaitReader(ctx, p, slot, o.first)
+	if p.reads != nil {
+		err = p.give(0, rows.rows)
+	}
+	reads, awaiting := w.awaitReader(ctx, p, slot, o.first)
+	err = errors.Join(err, awaiting)
 	atFirst := p.Usage()
 	if err == nil {
 		err = awaitFirst(ctx, p, o)
@@ -74,7 +79,7 @@ func (b *Backlog) drain(ctx context.Context, c Contender) (result DrainResult, e
 	}
 	used := p.Usage()
 	return DrainResult{
-		Contender: c.Name(), Rows: b.Load.Rows,
+		Contender: c.Name(), Rows: b.Load.Rows, Batches: o.batches(),
 		Elapsed: o.lastAt.Sub(p.begun), Streaming: o.lastAt.Sub(reads),
 		CPU: used.CPU, CPUStreaming: atLast.CPU - atFirst.CPU, PeakRSS: used.PeakRSS, ConsumerCPU: own,
 		Verdict: &verdict,
@@ -84,7 +89,7 @@ func (b *Backlog) drain(ctx context.Context, c Contender) (result DrainResult, e
 // read measures a contender that does not produce records and ends by itself.
 func (b *Backlog) read(ctx context.Context, c Contender, slot string) (result DrainResult, err error) {
 	b.bench.cfg.Progress(Progress{c.Name(), 0, b.Load.Rows})
-	p, err := b.bench.start(ctx, c, slot, b.end)
+	p, err := b.bench.start(ctx, c, b.bench.target(slot, b.end, b.bench.plan(b.Load), nil))
 	if err != nil {
 		return result, err
 	}
@@ -108,18 +113,25 @@ func (b *Backlog) read(ctx context.Context, c Contender, slot string) (result Dr
 	}, nil
 }
 
-// start starts c on a slot.
-func (w *Workbench) start(ctx context.Context, c Contender, slot, end string) (*Process, error) {
-	dir, err := serverproc.MakeDir("", "outbox-cdc-bench-")
-	if err != nil {
+// target returns the target for a contender that reads slot to end and writes to the destinations of to; nil: to none.
+func (w *Workbench) target(slot, end string, rows plan, to Stream) Target {
+	t := Target{
+		DSN: w.servers.DSN, Publication: w.name, Slot: slot, Schema: w.name, Table: table, End: end,
+		TopicPrefix: w.prefix, ClientID: slot, plan: rows,
+	}
+	if to != nil {
+		t.Topics, t.Settings = to.Names(), to.Settings()
+	}
+	return t
+}
+
+// start starts c.
+func (w *Workbench) start(ctx context.Context, c Contender, t Target) (p *Process, err error) {
+	if t.dir, err = serverproc.MakeDir("", "outbox-cdc-bench-"); err != nil {
 		return nil, fmt.Errorf("create a directory for %s: %w", c.Name(), err)
 	}
-	p, err := c.Start(ctx, Target{
-		DSN: w.servers.DSN, Publication: w.name, Slot: slot, Schema: w.name, Table: table, End: end,
-		Brokers: w.servers.Brokers, Topics: w.topics, TopicPrefix: w.prefix, ClientID: slot, dir: dir,
-	})
-	if err != nil {
-		return nil, errors.Join(err, dir.Remove())
+	if p, err = c.Start(ctx, t); err != nil {
+		return nil, errors.Join(err, t.dir.Remove())
 	}
 	return p, nil
 }

@@ -46,10 +46,10 @@ func (w *Workbench) latency(ctx context.Context, c Contender, s *schedule) (Late
 	}
 	defer release(conns)
 	var before, used Usage
-	verdict, err := w.stream(ctx, c, load, s.receive, func(ctx context.Context, p *Process) error {
+	verdict, err := w.stream(ctx, c, load, s.receive, func(ctx context.Context, p *Process, _ *observer) error {
 		before = p.Usage()
 		defer func() { used = p.Usage() }()
-		write := w.writer(load)
+		write := w.writer(load, p)
 		return s.run(ctx,
 			func(ctx context.Context, writer, row int) error { return write(ctx, conns[writer], row) },
 			func(sent int) { w.cfg.Progress(Progress{c.Name(), sent, s.rows()}) })
@@ -83,8 +83,11 @@ func release(conns []*pgxpool.Conn) {
 	}
 }
 
-// writer returns a function that writes a row of l in its own transaction.
-func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int) error {
+// writer returns a function that writes a row of l in its own transaction, or gives it to p if p gets its rows from us.
+func (w *Workbench) writer(l Load, p *Process) func(ctx context.Context, q querier, row int) error {
+	if p.reads != nil {
+		return func(_ context.Context, _ querier, row int) error { return p.give(row, row+1) }
+	}
 	plan := w.plan(l)
 	insert := fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload)
 		VALUES ($1, $2, $3, 'OrderPlaced', $4)`, w.table())
@@ -92,7 +95,7 @@ func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int)
 		key := plan.key(row)
 		payload := plan.appendPayload(nil, row)
 		id := fmt.Sprintf("00000000-0000-7000-9000-%012x", row)
-		if _, err := q.Exec(ctx, insert, id, aggregateType(key%plan.topics), aggregateID(key), payload); err != nil {
+		if _, err := q.Exec(ctx, insert, id, AggregateType(key%plan.topics), aggregateID(key), payload); err != nil {
 			return postgresError("write a row", err)
 		}
 		return nil
@@ -102,7 +105,7 @@ func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int)
 // stream lets c stream from a new slot. It writes row 0 of l and waits for its record, to be sure that c
 // streams. Then it calls body, which writes the other rows. It returns the verdict.
 func (w *Workbench) stream(
-	ctx context.Context, c Contender, l Load, onRow func(row int, at time.Time), body func(context.Context, *Process) error,
+	ctx context.Context, c Contender, l Load, onRow func(row int, at time.Time), body func(context.Context, *Process, *observer) error,
 ) (v Verdict, err error) {
 	if !c.Produces() {
 		return v, errors.New("it does not produce records")
@@ -118,16 +121,17 @@ func (w *Workbench) stream(
 		return v, err
 	}
 	defer func() { err = errors.Join(err, w.dropSlot(ctx, slot), w.removeRows(ctx)) }()
-	o, err := w.observe(ctx, w.plan(l), onRow)
+	rows := w.plan(l)
+	o, err := w.observe(ctx, rows, onRow)
 	if err != nil {
 		return v, err
 	}
-	defer o.close()
-	p, err := w.start(ctx, c, slot, "")
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
+	p, err := w.start(ctx, c, w.target(slot, "", rows, o.stream))
 	if err != nil {
 		return v, err
 	}
-	err = w.writer(l)(ctx, w.pool, 0)
+	err = w.writer(l, p)(ctx, w.pool, 0)
 	if err == nil {
 		err = awaitFirst(ctx, p, o)
 	}
@@ -147,7 +151,7 @@ func (w *Workbench) stream(
 }
 
 // whileRunning runs body, whose context ends when p or o does.
-func whileRunning(ctx context.Context, p *Process, o *observer, body func(context.Context, *Process) error) error {
+func whileRunning(ctx context.Context, p *Process, o *observer, body func(context.Context, *Process, *observer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over := make(chan struct{})
 	watched := make(chan struct{})
@@ -161,7 +165,7 @@ func whileRunning(ctx context.Context, p *Process, o *observer, body func(contex
 		case <-over:
 		}
 	}()
-	err := body(ctx, p)
+	err := body(ctx, p, o)
 	close(over)
 	<-watched
 	if cause := context.Cause(ctx); cause != nil {

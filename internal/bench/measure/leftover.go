@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // A Leftover is an object that a killed bench did not drop.
@@ -19,7 +19,7 @@ type Leftover struct {
 // FindLeftovers returns the objects of killed benches. It leaves out those of benches that are running, as far
 // as the role may see them. It changes nothing.
 func FindLeftovers(ctx context.Context, servers Servers) ([]Leftover, error) {
-	pool, err := servers.newPool(ctx, clientID)
+	pool, err := servers.newPool(ctx, ClientID)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func FindLeftovers(ctx context.Context, servers Servers) ([]Leftover, error) {
 	if err != nil {
 		return nil, postgresError("look for running benches", err)
 	}
-	topics, err := leftTopics(ctx, servers, running)
-	return append(found, topics...), err
+	destinations, err := leftDestinations(ctx, servers.Broker, running)
+	return append(found, destinations...), err
 }
 
 // Slots come first, because they retain WAL.
@@ -57,33 +57,26 @@ WHERE starts_with(name, $1)
 	AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE starts_with(application_name, $1) AND starts_with(name, application_name))
 ORDER BY rank, name`
 
-// leftTopics returns the topics of benches that are not in running. running has the names of their schemas.
-func leftTopics(ctx context.Context, servers Servers, running []string) ([]Leftover, error) {
-	client, err := servers.newClient(ctx)
+// leftDestinations returns the destinations of benches that are not in running. running has the names of their schemas.
+func leftDestinations(ctx context.Context, b Broker, running []string) ([]Leftover, error) {
+	names, err := b.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	topics, err := kadm.NewClient(client).ListTopics(ctx)
-	if err != nil {
-		return nil, kafkaError("look for leftovers", err)
-	}
 	var prefixes []string
-	for _, topic := range topics.Names() {
-		prefix, _, _ := strings.Cut(topic, ".")
-		suffix, ours := strings.CutPrefix(prefix, topicPrefix)
-		if ours && !slices.Contains(running, objectPrefix+suffix) && !slices.Contains(prefixes, prefix) {
+	for _, name := range names {
+		_, rest, ours := strings.Cut(name, TopicPrefix)
+		end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		if !ours || end < 1 || slices.Contains(running, objectPrefix+rest[:end]) {
+			continue
+		}
+		if prefix := TopicPrefix + rest[:end]; !slices.Contains(prefixes, prefix) {
 			prefixes = append(prefixes, prefix)
 		}
 	}
 	var found []Leftover
 	for _, prefix := range prefixes {
-		found = append(found, Leftover{fmt.Sprintf("topics %s.*", prefix), deleteTopics(prefix + ".")})
+		found = append(found, Leftover{fmt.Sprintf("destinations %s*", prefix), b.DropCommand(prefix)})
 	}
 	return found, nil
-}
-
-// deleteTopics returns a command of Kafka's scripts. Its --topic is a regular expression.
-func deleteTopics(prefix string) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server … --delete --topic '%s.*'", strings.ReplaceAll(prefix, ".", `\.`))
 }

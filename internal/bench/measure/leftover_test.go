@@ -25,9 +25,9 @@ func shell(script string) *exec.Cmd {
 	return exec.Command("/bin/sh", "-c", script) //nolint:noctx // Stop ends it
 }
 
-func admin(t *testing.T, servers measure.Servers) *kadm.Client {
+func admin(t *testing.T, on servers) *kadm.Client {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(servers.Brokers...))
+	client, err := kgo.NewClient(kgo.SeedBrokers(on.brokers...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +36,10 @@ func admin(t *testing.T, servers measure.Servers) *kadm.Client {
 }
 
 // nothingIsLeft checks that nothing remains on either server.
-func nothingIsLeft(t *testing.T, servers measure.Servers, db *pgtest.DB) {
+func nothingIsLeft(t *testing.T, on servers, db *pgtest.DB) {
 	t.Helper()
 	noObjects(t, db)
-	topics, err := admin(t, servers).ListTopics(t.Context())
+	topics, err := admin(t, on).ListTopics(t.Context())
 	if err != nil || len(topics) > 0 {
 		t.Errorf("topics that are left: %v, %v", topics.Names(), err)
 	}
@@ -58,12 +58,12 @@ func noObjects(t *testing.T, db *pgtest.DB) {
 }
 
 func TestCloseDropsEverything(t *testing.T) {
-	servers, db := place(t)
+	on, db := place(t)
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	w := newBench(t, servers, measure.Config{Topics: 3})
+	w := newBench(t, on.Servers, measure.Config{Topics: 3})
 	b := write(t, w, measure.Load{Rows: 10, PayloadBytes: 200, PerTransaction: 1, Keys: 1})
-	drain(t, b, relay(t)) // this also creates a topic
+	drain(t, b, relay(t, on)) // this also creates a topic
 	if n := pgtest.QueryRow[int](t, db, objectsSQL); n != 3 {
 		t.Errorf("%d slots, publications and schemas, want one of each", n)
 	}
@@ -73,7 +73,7 @@ func TestCloseDropsEverything(t *testing.T) {
 	if err := w.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	nothingIsLeft(t, servers, db)
+	nothingIsLeft(t, on, db)
 	files, err := os.ReadDir(temporary)
 	if err != nil || len(files) > 0 {
 		t.Errorf("files that are left: %v, %v", files, err)
@@ -81,55 +81,55 @@ func TestCloseDropsEverything(t *testing.T) {
 }
 
 func TestKeptIsNamed(t *testing.T) {
-	servers, db := place(t)
-	w, err := measure.NewWorkbench(t.Context(), servers, measure.Config{Keep: true})
+	on, db := place(t)
+	w, err := measure.NewWorkbench(t.Context(), on.Servers, measure.Config{Keep: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := write(t, w, measure.Load{Rows: 1, PayloadBytes: 200, PerTransaction: 1, Keys: 1})
-	drain(t, b, relay(t))
+	drain(t, b, relay(t, on))
 	if err := errors.Join(b.Close(t.Context()), w.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	var kept []string
 	for _, l := range w.Kept() {
 		kept = append(kept, l.Object)
-		if !strings.HasPrefix(l.Object, "topics") {
+		if !strings.HasPrefix(l.Object, "destinations") {
 			db.Exec(t, l.Drop)
 		}
 	}
-	topics := "topics " + strings.ReplaceAll(strings.TrimPrefix(w.Name(), "outbox_cdc_bench_"), "_", "-")
-	if len(kept) != 3 || !strings.HasPrefix(kept[0], "topics outbox-cdc-bench-"+strings.TrimPrefix(topics, "topics ")) {
+	name := "destinations " + strings.ReplaceAll(strings.TrimPrefix(w.Name(), "outbox_cdc_bench_"), "_", "-")
+	if len(kept) != 3 || !strings.HasPrefix(kept[0], "destinations outbox-cdc-bench-"+strings.TrimPrefix(name, "destinations ")) {
 		t.Errorf("kept: %q", kept)
 	}
 	noObjects(t, db) // after their statements
 }
 
 func TestLeftoversOfAKilledBench(t *testing.T) {
-	servers, db := place(t)
-	running := newBench(t, servers, measure.Config{})
+	on, db := place(t)
+	running := newBench(t, on.Servers, measure.Config{})
 	db.Exec(t, `
 		CREATE SCHEMA outbox_cdc_bench_dead;
 		CREATE TABLE outbox_cdc_bench_dead.outbox (id int);
 		CREATE PUBLICATION outbox_cdc_bench_dead FOR TABLE outbox_cdc_bench_dead.outbox;
 		CREATE SCHEMA outbox_cdc_benchmark`)
 	db.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, "outbox_cdc_bench_dead_2_"+db.Name)
-	if _, err := admin(t, servers).CreateTopics(t.Context(), 1, 1, nil, "outbox-cdc-bench-dead.t0", "outbox-cdc-bench-dead.t1", "outbox-cdc-benchmark"); err != nil {
+	if _, err := admin(t, on).CreateTopics(t.Context(), 1, 1, nil, "outbox-cdc-bench-dead.t0", "outbox-cdc-bench-dead.t1", "outbox-cdc-benchmark"); err != nil {
 		t.Fatal(err)
 	}
-	found, err := measure.FindLeftovers(t.Context(), servers)
+	found, err := measure.FindLeftovers(t.Context(), on.Servers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var objects []string
 	for _, l := range found {
 		objects = append(objects, l.Object)
-		if !strings.HasPrefix(l.Object, "topics") {
+		if !strings.HasPrefix(l.Object, "destinations") {
 			db.Exec(t, l.Drop)
 		}
 	}
 	want := []string{
-		"slot outbox_cdc_bench_dead_2_" + db.Name, "publication outbox_cdc_bench_dead", "schema outbox_cdc_bench_dead", "topics outbox-cdc-bench-dead.*",
+		"slot outbox_cdc_bench_dead_2_" + db.Name, "publication outbox_cdc_bench_dead", "schema outbox_cdc_bench_dead", "destinations outbox-cdc-bench-dead*",
 	}
 	if diff := cmp.Diff(want, objects); diff != "" {
 		t.Errorf("while %s runs (-want +got):\n%s", running.Name(), diff)
@@ -140,34 +140,34 @@ func TestLeftoversOfAKilledBench(t *testing.T) {
 }
 
 func TestServerErrors(t *testing.T) {
-	servers, db := place(t)
+	on, db := place(t)
 	db.Exec(t, `CREATE ROLE bench_poor LOGIN`)
 	db.Exec(t, `CREATE ROLE bench_owner LOGIN; GRANT CREATE ON DATABASE `+db.Name+` TO bench_owner`)
 	defer db.Exec(t, `DROP OWNED BY bench_owner; DROP ROLE bench_owner; DROP ROLE bench_poor`)
 	as := func(role string) string { return strings.Replace(db.DSN, "postgres@", role+"@", 1) }
 	for name, c := range map[string]struct {
 		servers measure.Servers
-		kafka   bool
+		broker  bool
 		advice  string
 	}{
-		"may not create":    {measure.Servers{DSN: as("bench_poor"), Brokers: servers.Brokers}, false, "GRANT CREATE"},
-		"may not replicate": {measure.Servers{DSN: as("bench_owner"), Brokers: servers.Brokers}, false, "REPLICATION"},
-		"no Postgres":       {measure.Servers{DSN: "postgres://127.0.0.1:1/x", Brokers: servers.Brokers}, false, "source.dsn"},
-		"no Kafka":          {measure.Servers{DSN: db.DSN, Brokers: []string{"127.0.0.1:1"}}, true, "sink.kafka.brokers"},
+		"may not create":    {measure.Servers{DSN: as("bench_poor"), Broker: on.Broker}, false, "GRANT CREATE"},
+		"may not replicate": {measure.Servers{DSN: as("bench_owner"), Broker: on.Broker}, false, "REPLICATION"},
+		"no Postgres":       {measure.Servers{DSN: "postgres://127.0.0.1:1/x", Broker: on.Broker}, false, "source.dsn"},
+		"no Kafka":          {measure.Servers{DSN: db.DSN, Broker: kafka(t, "127.0.0.1:1")}, true, "sink.kafka.brokers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, err := measure.NewWorkbench(t.Context(), c.servers, measure.Config{})
 			if err == nil {
-				_, err = w.StartUp(t.Context(), relay(t))
+				_, err = w.StartUp(t.Context(), relay(t, on))
 				if closeErr := w.Close(t.Context()); closeErr != nil {
 					t.Error(closeErr)
 				}
 			}
 			e, ok := errors.AsType[*measure.ServerError](err)
-			if !ok || e.Kafka != c.kafka || !strings.Contains(e.Advice, c.advice) {
+			if !ok || e.Broker != c.broker || !strings.Contains(e.Advice, c.advice) {
 				t.Errorf("%v (%+v)", err, e)
 			}
-			nothingIsLeft(t, servers, db)
+			nothingIsLeft(t, on, db)
 		})
 	}
 }

@@ -39,16 +39,11 @@ const rowsPerCall = 10_000
 
 // load writes the rows as fast as the server can. It waits for the disk only at the end.
 func (w *Workbench) load(ctx context.Context, l Load) error {
-	acquired, err := w.pool.Acquire(ctx)
+	conn, err := w.loader(ctx)
 	if err != nil {
 		return err
 	}
-	conn := acquired.Hijack() // its settings must not return to the pool
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// A plan made for its parameters would contain all of dust, copied for each transaction.
-	if _, err := conn.Exec(ctx, `SET synchronous_commit = off; SET plan_cache_mode = force_generic_plan`); err != nil {
-		return err
-	}
 	step := max(1, rowsPerCall/l.PerTransaction) * l.PerTransaction
 	for first := 0; first < l.Rows; first += step {
 		if err := w.loadStep(ctx, conn, l, first, min(first+step, l.Rows)); err != nil {
@@ -56,6 +51,20 @@ func (w *Workbench) load(ctx context.Context, l Load) error {
 		}
 	}
 	return nil
+}
+
+// loader returns a connection for loadStep.
+func (w *Workbench) loader(ctx context.Context) (*pgx.Conn, error) {
+	acquired, err := w.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := acquired.Hijack() // its settings must not return to the pool
+	// A plan made for its parameters would contain all of dust, copied for each transaction.
+	if _, err := conn.Exec(ctx, `SET synchronous_commit = off; SET plan_cache_mode = force_generic_plan`); err != nil {
+		return nil, errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+	}
+	return conn, nil
 }
 
 // loadStep writes the rows from first to last-1: complete transactions, or a part of a transaction that is

@@ -5,13 +5,10 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
@@ -67,71 +64,6 @@ func (w *Workbench) statement(sql string) func(context.Context) error {
 		_, err := w.pool.Exec(ctx, sql)
 		return err
 	}
-}
-
-// makeTopics creates the topics, with the brokers' default retention, which is longer than a bench.
-func (w *Workbench) makeTopics(ctx context.Context) error {
-	for i := range w.cfg.Topics {
-		w.topics = append(w.topics, w.prefix+aggregateType(i))
-	}
-	w.undo = append(w.undo, removal{
-		leftover: Leftover{fmt.Sprintf("topics %s*", w.prefix), deleteTopics(w.prefix)}, drop: w.deleteTopics,
-	})
-	for some := range slices.Chunk(w.topics, max(1, maxNewPartitions/int(w.cfg.Partitions))) {
-		answers, err := w.admin.CreateTopics(ctx, w.cfg.Partitions, w.cfg.ReplicationFactor, nil, some...)
-		if err == nil {
-			err = answers.Error()
-		}
-		if err != nil {
-			return kafkaError("make topics", err)
-		}
-	}
-	return w.awaitTopics(ctx)
-}
-
-// awaitTopics returns when every partition has a leader. The controller responds before the brokers know their
-// partitions; with thousands of partitions, seconds before.
-func (w *Workbench) awaitTopics(ctx context.Context) error {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		offsets, err := w.admin.ListEndOffsets(ctx, w.topics...)
-		if err == nil {
-			err = offsets.Error()
-		}
-		if err == nil {
-			return nil
-		}
-		if !kerr.IsRetriable(err) {
-			return kafkaError("wait for the topics", err)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the topics: %w, and then %w", err, context.Cause(ctx))
-		}
-	}
-}
-
-// maxNewPartitions is the maximum number of partitions per request. KRaft's controller rejects more than 10,000,
-// and while it creates thousands, it misses heartbeats of its brokers.
-const maxNewPartitions = 1000
-
-// deleteTopics deletes the topics of the workbench and those that contenders have created.
-func (w *Workbench) deleteTopics(ctx context.Context) error {
-	all, err := w.admin.ListTopics(ctx)
-	if err != nil {
-		return err
-	}
-	ours := slices.DeleteFunc(all.Names(), func(topic string) bool { return !strings.HasPrefix(topic, w.prefix) })
-	if len(ours) == 0 {
-		return nil
-	}
-	answers, err := w.admin.DeleteTopics(ctx, ours...)
-	if err != nil {
-		return err
-	}
-	return answers.Error()
 }
 
 // insufficientPrivilege is the SQLSTATE for a missing privilege.

@@ -2,24 +2,19 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An observer consumes all committed records that are written to the topics from now on, and passes them to a checker. It
-// shares the machine with the contenders, so it is cheap: no group, large fetches, reused memory.
+// An observer consumes all records that are written to the destinations from now on, and passes them to a checker. It shares
+// the machine with the contenders, so a Stream should be cheap.
 type observer struct {
-	client *kgo.Client
-	admin  *kadm.Client
-	topics []string
+	stream Stream
 	onRow  func(row int, at time.Time) // called for the first record of a row; may be nil
 
 	received atomic.Int64  // rows
@@ -31,50 +26,22 @@ type observer struct {
 	done chan struct{} // closed when run has returned; other goroutines use the fields below after that
 	err  error
 	*checker
-	next map[partition]int64 // offset after the last record
+
+	closing sync.Once
+	closed  error
 }
 
-type partition struct {
-	topic string
-	id    int32
-}
-
-// Fetches are large, but limited, so that an observer that lags does not use much memory.
-const (
-	fetchBytes          = 16 << 20
-	fetchPartitionBytes = 4 << 20
-	pollRecords         = 20_000
-)
-
-// observe starts an observer. It returns when the first fetch was sent to a broker.
+// observe starts an observer. Everything that is written after its return is consumed.
 func (w *Workbench) observe(ctx context.Context, p plan, onRow func(row int, at time.Time)) (*observer, error) {
-	offsets, err := w.admin.ListEndOffsets(ctx, w.topics...)
-	if err == nil {
-		err = offsets.Error()
-	}
-	if err != nil {
-		return nil, kafkaError("find the ends of the topics", err)
-	}
-	fetching := &firstFetch{begun: make(chan struct{})}
-	client, err := w.servers.newClient(ctx,
-		kgo.ConsumePartitions(offsets.KOffsets()), kgo.WithHooks(fetching), kgo.WithPools(&recordPool{}), kgo.DisableFetchCRCValidation(),
-		kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords()) // finish needs the offsets of control records
+	stream, err := w.topics.Observe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-fetching.begun:
-	case <-ctx.Done():
-		client.Close()
-		return nil, context.Cause(ctx)
-	}
 	consuming, stop := context.WithCancel(context.WithoutCancel(ctx))
 	o := &observer{
-		client: client, admin: w.admin, topics: w.topics, onRow: onRow, checker: newChecker(p, w.prefix), stop: stop,
-		first: make(chan struct{}), all: make(chan struct{}), done: make(chan struct{}), next: make(map[partition]int64),
+		stream: stream, onRow: onRow, checker: newChecker(p, stream.Names()), stop: stop,
+		first: make(chan struct{}), all: make(chan struct{}), done: make(chan struct{}),
 	}
-	offsets.Each(func(at kadm.ListedOffset) { o.next[partition{at.Topic, at.Partition}] = at.Offset })
 	go func() { // close waits for it
 		defer close(o.done)
 		o.err = o.run(consuming)
@@ -84,125 +51,82 @@ func (w *Workbench) observe(ctx context.Context, p plan, onRow func(row int, at 
 
 // run consumes until ctx is done.
 func (o *observer) run(ctx context.Context) error {
-	for {
-		if err := o.poll(ctx); err != nil || ctx.Err() != nil {
+	for ctx.Err() == nil {
+		if err := o.stream.Poll(ctx, o.enter); err != nil {
 			return err
 		}
 	}
-}
-
-// poll passes the next records to the checker. It returns when ctx is done.
-func (o *observer) poll(ctx context.Context) error {
-	fetches := o.client.PollRecords(ctx, pollRecords)
-	now := time.Now()
-	if ctx.Err() != nil && len(fetches.Errors()) > 0 {
-		return nil
-	}
-	for _, e := range fetches.Errors() {
-		return kafkaError("consume "+e.Topic, e.Err)
-	}
-	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		if n := len(p.Records); n > 0 {
-			o.next[partition{p.Topic, p.Partition}] = p.Records[n-1].Offset + 1
-		}
-		for _, r := range p.Records {
-			if !r.Attrs.IsControl() {
-				o.enter(r, now)
-			}
-			r.Recycle()
-		}
-	})
 	return nil
 }
 
-func (o *observer) enter(r *kgo.Record, now time.Time) {
+func (o *observer) enter(at time.Time, where delivery.Coordinates, key, value []byte) {
 	select {
 	case <-o.first:
 	default:
 		close(o.first)
 	}
-	where := delivery.Coordinates{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
-	if row := o.take(where, r.Key, r.Value); row >= 0 {
-		if o.onRow != nil {
-			o.onRow(row, now)
-		}
-		o.lastAt = now
-		if o.received.Add(1) == int64(o.rows) {
-			close(o.all)
-		}
+	row := o.take(where, key, value)
+	if row < 0 {
+		return
 	}
+	if o.onRow != nil {
+		o.onRow(row, at)
+	}
+	o.lastAt = at
+	if o.received.Add(1) == int64(o.rows) {
+		close(o.all)
+	}
+}
+
+// batches returns the number of batches that the contender has written, or 0 if the broker has no batches. All records must have
+// been consumed.
+func (o *observer) batches() int {
+	if s, ok := o.stream.(BatchCounter); ok {
+		return s.Batches()
+	}
+	return 0
 }
 
 // catchUpTimeout limits reading the last records of a contender.
 const catchUpTimeout = 30 * time.Second
 
-// finish reads to the ends of the topics, stops the observer and returns the verdict. The contender must have
+// finish reads to the ends of the destinations, stops the observer and returns the verdict. The contender must have
 // ended.
 func (o *observer) finish(ctx context.Context) (Verdict, error) {
-	defer o.close()
-	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	limited, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	ends, err := o.admin.ListEndOffsets(ctx, o.topics...)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return Verdict{}, kafkaError("find the ends of the topics", err)
-	}
 	o.stop()
 	<-o.done
-	for o.err == nil && o.behind(ends) {
-		o.err = o.poll(ctx)
+	if o.err == nil {
+		o.err = o.readToEnd(limited)
+	}
+	return o.verdict(), errors.Join(o.err, o.close(ctx))
+}
+
+func (o *observer) readToEnd(ctx context.Context) error {
+	reached, err := o.stream.End(ctx)
+	if err != nil {
+		return err
+	}
+	for !reached() {
+		if err := o.stream.Poll(ctx, o.enter); err != nil {
+			return err
+		}
 		if ctx.Err() != nil {
-			return Verdict{}, fmt.Errorf("consume to the ends of the topics: %w", context.Cause(ctx))
+			return fmt.Errorf("consume to the ends of the destinations: %w", context.Cause(ctx))
 		}
 	}
-	return o.verdict(), o.err
+	return nil
 }
 
-// behind reports whether there are unread records.
-func (o *observer) behind(ends kadm.ListedOffsets) bool {
-	behind := false
-	ends.Each(func(end kadm.ListedOffset) {
-		behind = behind || o.next[partition{end.Topic, end.Partition}] < end.Offset
+// close stops the observer, even if ctx is done. It may be called twice.
+func (o *observer) close(ctx context.Context) error {
+	o.closing.Do(func() {
+		o.stop()
+		<-o.done
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		o.closed = o.stream.Close(ctx)
 	})
-	return behind
+	return o.closed
 }
-
-// close stops the observer. It may be called twice.
-func (o *observer) close() {
-	o.stop()
-	<-o.done
-	o.client.Close()
-}
-
-// firstFetch is a hook that detects the first fetch request.
-type firstFetch struct {
-	once  sync.Once
-	begun chan struct{}
-}
-
-var _ kgo.HookBrokerWrite = (*firstFetch)(nil)
-
-// OnBrokerWrite is called with every request.
-func (f *firstFetch) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
-	if key == int16(kmsg.Fetch) && err == nil {
-		f.once.Do(func() { close(f.begun) })
-	}
-}
-
-// A recordPool reuses the memory of records.
-type recordPool struct{ records sync.Pool }
-
-var _ kgo.PoolRecords = (*recordPool)(nil)
-
-// GetRecords returns memory for n records.
-func (p *recordPool) GetRecords(n int) []kgo.Record {
-	if s, ok := p.records.Get().(*[]kgo.Record); ok && cap(*s) >= n {
-		return (*s)[:n]
-	}
-	return make([]kgo.Record, n)
-}
-
-// PutRecords returns the memory of records.
-func (p *recordPool) PutRecords(s []kgo.Record) { p.records.Put(&s) }

@@ -45,8 +45,10 @@ type dust struct {
 func newDust() *dust {
 	raw := make([]byte, dustBytes)
 	_, _ = rand.Read(raw) // never fails
-	return &dust{raw: raw, hex: hex.AppendEncode(nil, raw)}
+	return dustOf(raw)
 }
+
+func dustOf(raw []byte) *dust { return &dust{raw: raw, hex: hex.AppendEncode(nil, raw)} }
 
 // content returns the content of a row, at most room digits. The caller must not change it.
 func (p plan) content(row, room int) []byte {

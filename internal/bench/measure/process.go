@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type Process struct {
 	dir    *serverproc.Dir
 	output *serverproc.Tail
 	begun  time.Time
+	reads  io.Writer // standard input of a process that gets its rows from us; or else nil
 
 	mu       sync.Mutex
 	last     Usage // of the newest sample
@@ -52,6 +54,13 @@ func spawn(dir *serverproc.Dir, cmd *exec.Cmd) (*Process, error) {
 	}
 	p.sampling.Go(p.sample)
 	return p, nil
+}
+
+// give tells a process that gets its rows from us to publish the rows from first to last-1. It is one write, so it may be
+// called from several goroutines.
+func (p *Process) give(first, last int) error {
+	_, err := fmt.Fprintf(p.reads, "%d %d\n", first, last)
+	return err
 }
 
 // sample measures the usage until the process ends.

@@ -33,28 +33,37 @@ func (r Relay) Produces() bool { return true }
 
 // Start runs outbox-cdc run with a configuration file in t's directory.
 func (r Relay) Start(_ context.Context, t Target) (*Process, error) {
-	settings := map[string]any{"sink.kafka.brokers": t.Brokers}
-	if t.DSN != "" {
-		settings["source.dsn"] = t.DSN
-	}
-	maps.Copy(settings, r.Settings)
-	maps.Copy(settings, map[string]any{
-		"name":               t.ClientID,
-		"source.publication": t.Publication, "source.slot": t.Slot,
-		"source.create": false, "source.wait_for_slot": false,
-		"outbox.topic": t.TopicPrefix + "${route}", "position_topic": t.TopicPrefix + "positions",
-	})
-	text, err := yaml.Marshal(sections(settings))
+	file, err := t.configure(r.Settings)
 	if err != nil {
-		return nil, fmt.Errorf("write the relay's configuration: %w", err)
-	}
-	file := filepath.Join(t.Dir(), "outbox-cdc.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(r.Path, "run", "--config", file) //nolint:gosec,noctx // the caller's choice; Stop ends it
 	cmd.Env = r.Environ
 	return t.Spawn(cmd)
+}
+
+// configure writes a configuration file for the relay and returns its path.
+func (t Target) configure(more map[string]any) (string, error) {
+	settings := make(map[string]any)
+	if t.DSN != "" {
+		settings["source.dsn"] = t.DSN
+	}
+	maps.Copy(settings, more)
+	maps.Copy(settings, map[string]any{
+		"name":               t.ClientID,
+		"source.publication": t.Publication, "source.slot": t.Slot,
+		"source.create": false, "source.wait_for_slot": false,
+	})
+	maps.Copy(settings, t.Settings)
+	if _, stores := t.Settings["position_topic"]; !stores {
+		settings["position.file"] = filepath.Join(t.Dir(), "position")
+	}
+	text, err := yaml.Marshal(sections(settings))
+	if err != nil {
+		return "", fmt.Errorf("write the relay's configuration: %w", err)
+	}
+	file := filepath.Join(t.Dir(), "outbox-cdc.yaml")
+	return file, os.WriteFile(file, text, 0o600)
 }
 
 // sections converts dotted keys to nested maps.

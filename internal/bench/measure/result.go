@@ -9,6 +9,7 @@ import (
 type DrainResult struct {
 	Contender string
 	Rows      int
+	Batches   int // that the records were written in; 0: the contender or the broker has none
 
 	// Elapsed is the time from the start of the process until the consumer had all rows or, for a
 	// contender that does not produce records, until the process ended.

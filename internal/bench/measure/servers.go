@@ -11,23 +11,21 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Servers are where a measurement runs.
 type Servers struct {
 	DSN      string          // libpq conninfo, for the contenders
 	Postgres *pgx.ConnConfig // for the bench itself; nil: DSN
-	Brokers  []string
-	Kafka    []kgo.Opt // TLS and SASL of the bench's own clients; none: plain text
+	Broker   Broker
 }
 
-// contactTimeout is for the first answer of a server.
-const contactTimeout = 10 * time.Second
+// ContactTimeout is for the first answer of a server.
+const ContactTimeout = 10 * time.Second
 
 // A ServerError says that a server does not do what a measurement needs.
 type ServerError struct {
-	Kafka  bool   // or else Postgres
+	Broker bool   // or else Postgres
 	Advice string // what to do; empty where Err says it
 	Err    error
 }
@@ -58,13 +56,6 @@ func postgresError(doing string, err error) error {
 	return e
 }
 
-func kafkaError(doing string, err error) error {
-	return &ServerError{
-		Kafka: true, Err: fmt.Errorf("%s: %w", doing, err),
-		Advice: "Check sink.kafka.brokers, and that its user may create, read and delete topics named " + topicPrefix + "*.",
-	}
-}
-
 // newPool returns connections to the database. name is what they are called in pg_stat_activity.
 func (s Servers) newPool(ctx context.Context, name string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(s.DSN)
@@ -77,7 +68,7 @@ func (s Servers) newPool(ctx context.Context, name string) (*pgxpool.Pool, error
 	if s.Postgres != nil {
 		cfg.ConnConfig = s.Postgres.Copy()
 	}
-	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, contactTimeout)
+	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, ContactTimeout)
 	maps.Copy(cfg.ConnConfig.RuntimeParams, map[string]string{
 		"application_name": name, "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
 		"lock_timeout": "10s", "client_min_messages": "warning",
@@ -87,27 +78,11 @@ func (s Servers) newPool(ctx context.Context, name string) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, contactTimeout)
+	limited, cancel := context.WithTimeout(ctx, ContactTimeout)
 	defer cancel()
 	if err := pool.Ping(limited); err != nil {
 		pool.Close()
 		return nil, postgresError("reach Postgres", err)
 	}
 	return pool, nil
-}
-
-// newClient returns a Kafka client that has reached a broker.
-func (s Servers) newClient(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
-	base := []kgo.Opt{kgo.SeedBrokers(s.Brokers...), kgo.ClientID(clientID)}
-	client, err := kgo.NewClient(append(append(base, s.Kafka...), opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	limited, cancel := context.WithTimeout(ctx, contactTimeout)
-	defer cancel()
-	if err := client.Ping(limited); err != nil {
-		client.Close()
-		return nil, kafkaError("reach a broker", err)
-	}
-	return client, nil
 }

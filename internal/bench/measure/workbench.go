@@ -10,14 +10,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // What everything is called that a bench makes: its leftovers must be found, and nothing else.
 const (
 	objectPrefix = "outbox_cdc_bench_"
-	topicPrefix  = "outbox-cdc-bench-"
-	clientID     = "outbox-cdc-bench"
 	table        = "outbox"
 )
 
@@ -48,20 +45,19 @@ type Progress struct {
 	Done, Total int    // rows
 }
 
-// A Workbench is a schema with an outbox table, a publication and topics, made on servers that may be
+// A Workbench is a schema with an outbox table, a publication and destinations, made on servers that may be
 // somebody's. Close removes them.
 type Workbench struct {
 	cfg     Config
 	servers Servers
 	name    string // of schema and publication, and what slots' names begin with
-	topics  []string
-	prefix  string // of topics
+	prefix  string // of destinations
 	slots   int    // made so far
 	dust    *dust
 	version string // of the database
 
 	pool    *pgxpool.Pool
-	admin   *kadm.Client
+	topics  Destinations
 	backlog *Backlog  // that is open; nil: none
 	undo    []removal // what Close does, the last first
 	kept    []Leftover
@@ -80,7 +76,7 @@ func NewWorkbench(ctx context.Context, servers Servers, cfg Config) (*Workbench,
 	suffix := strings.ToLower(rand.Text()[:8])
 	w := &Workbench{
 		cfg: cfg.withDefaults(), servers: servers, dust: newDust(),
-		name: objectPrefix + suffix, prefix: topicPrefix + suffix + ".",
+		name: objectPrefix + suffix, prefix: TopicPrefix + suffix + ".",
 	}
 	err := w.make(ctx)
 	if err != nil {
@@ -94,18 +90,27 @@ func (w *Workbench) make(ctx context.Context) error {
 	if w.pool, err = w.servers.newPool(ctx, w.name); err != nil {
 		return err
 	}
-	client, err := w.servers.newClient(ctx)
-	if err != nil {
-		return err
-	}
-	w.admin = kadm.NewClient(client)
 	if err := w.pool.QueryRow(ctx, `SHOW server_version`).Scan(&w.version); err != nil {
 		return postgresError("ask for the server's version", err)
 	}
 	if err := w.makeObjects(ctx); err != nil {
 		return err
 	}
-	return w.makeTopics(ctx)
+	return w.openBroker(ctx)
+}
+
+// openBroker creates the destinations.
+func (w *Workbench) openBroker(ctx context.Context) (err error) {
+	w.topics, err = w.servers.Broker.Open(ctx, Layout{
+		Prefix: w.prefix, Topics: w.cfg.Topics, Partitions: w.cfg.Partitions, ReplicationFactor: w.cfg.ReplicationFactor,
+	})
+	if err != nil {
+		return err
+	}
+	w.undo = append(w.undo, removal{
+		leftover: Leftover{fmt.Sprintf("destinations %s*", w.prefix), w.servers.Broker.DropCommand(w.prefix)}, drop: w.topics.Delete,
+	})
+	return nil
 }
 
 // Name returns the name of schema and publication, and the beginning of the slots' names.
@@ -138,9 +143,9 @@ func (w *Workbench) Close(ctx context.Context) error {
 		}
 		w.undo = w.undo[:len(w.undo)-1]
 	}
-	if w.admin != nil {
-		w.admin.Close()
-		w.admin = nil
+	if w.topics != nil {
+		w.topics.Close()
+		w.topics = nil
 	}
 	if w.pool != nil {
 		w.pool.Close()
