@@ -11,7 +11,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/sink/jetstream"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink/rabbitmq"
+	"github.com/outbox-cdc/outbox-cdc/sink/redisstreams"
+	"github.com/outbox-cdc/outbox-cdc/sink/sqs"
+	"github.com/outbox-cdc/outbox-cdc/sink/webhook"
 )
 
 // A Broker is a broker of a configuration.
@@ -34,6 +39,16 @@ func New(cfg *config.Config) (Broker, error) {
 	switch c := sink.(type) {
 	case kafka.Config:
 		return newKafka(c, cfg.Sink.Kafka.Compression)
+	case jetstream.Config:
+		return jetStream{c}, nil
+	case rabbitmq.Config:
+		return rabbitMQ{c}, nil
+	case redisstreams.Config:
+		return redisStreams{c}, nil
+	case sqs.Config:
+		return queues{c}, nil
+	case webhook.Config:
+		return newReceiver(c)
 	}
 	return nil, fmt.Errorf("%T cannot be measured", sink)
 }
