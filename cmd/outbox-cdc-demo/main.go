@@ -1,4 +1,4 @@
-// Command outbox-cdc-demo runs the relay with Postgres, Kafka, a writer and a consumer in one process. See
+// Command outbox-cdc-demo runs the relay with Postgres, a broker, a writer and a consumer in one process. See
 // outbox-cdc-demo --help.
 package main
 

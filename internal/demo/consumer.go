@@ -2,26 +2,29 @@ package demo
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
+// Headers of a record.
+const (
+	idHeader   = "id"
+	typeHeader = "eventType"
+)
+
 // arrival is a record for the panel.
 type arrival struct {
-	topic, key, kind string
-	took             time.Duration
+	destination, key, kind string
+	took                   time.Duration
 }
 
-// A consumer reads the topics from the start and adds every record to the ledger.
+// A consumer reads the destinations from the start and adds every record to the ledger.
 type consumer struct {
-	client *kgo.Client
+	broker *broker
 	ledger *ledger
 
 	mu     sync.Mutex
@@ -31,30 +34,16 @@ type consumer struct {
 
 // run consumes until ctx ends.
 func (c *consumer) run(ctx context.Context) error {
-	for {
-		fetches := c.client.PollFetches(ctx)
-		now := time.Now()
-		if errors.Is(fetches.Err0(), context.Canceled) {
-			return nil
-		}
-		for _, e := range fetches.Errors() {
-			return fmt.Errorf("consume %s: %w", e.Topic, e.Err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) { c.take(r, now) })
+	if err := c.broker.consume(ctx, c.take); ctx.Err() == nil {
+		return err
 	}
+	return nil
 }
 
-func (c *consumer) take(r *kgo.Record, now time.Time) {
-	got := row{topic: r.Topic, key: string(r.Key)}
-	for _, h := range r.Headers {
-		switch h.Key {
-		case "id":
-			got.id, _ = uuid.ParseBytes(h.Value) // an invalid id matches no committed row
-		case "eventType":
-			got.kind = string(h.Value)
-		}
-	}
-	took, ok := c.ledger.receive(got, delivery.Coordinates{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, now)
+func (c *consumer) take(m message) {
+	id, _ := uuid.Parse(m.id) // an invalid id matches no committed row
+	got := row{id: id, topic: m.destination, key: m.key, kind: m.kind}
+	took, ok := c.ledger.receive(got, delivery.Coordinates{Topic: m.destination, Partition: m.partition, Offset: m.offset}, time.Now())
 	if !ok {
 		return
 	}
@@ -63,7 +52,7 @@ func (c *consumer) take(r *kgo.Record, now time.Time) {
 	if len(c.newest) >= c.shown {
 		c.newest = append(c.newest[:0], c.newest[1:]...)
 	}
-	c.newest = append(c.newest, arrival{got.topic, got.key, got.kind, took})
+	c.newest = append(c.newest, arrival{m.destination, m.key, m.kind, took})
 }
 
 func (c *consumer) arrivals() []arrival {

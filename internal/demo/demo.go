@@ -28,8 +28,10 @@ type Options struct {
 	// role must have REPLICATION and rights to create schemas and publications. The demo creates
 	// its own schema, publication and slot, and drops them at the end.
 	DSN string
-	// Brokers are a Kafka cluster to use instead of the in-process one. The demo creates its own
-	// topics, and deletes them at the end.
+	// Sink is the kind of broker: a section below sink in a configuration. Empty means kafka.
+	Sink string
+	// Brokers are addresses of a broker of this kind to use instead of one that the demo starts. The
+	// demo creates its own destinations, and deletes them at the end.
 	Brokers []string
 	// Term is the value of TERM: a dumb terminal gets lines instead of a panel.
 	Term string
@@ -54,14 +56,18 @@ func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
 	if opts.For < 0 || opts.Rate < 0 {
 		return errors.New("demo: negative duration or rate")
 	}
+	kind, err := findKind(opts)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	opts.Rate = cmp.Or(opts.Rate, defaultRate)
 	var warnings bytes.Buffer
 	s := newScreen(stdout, opts)
 	d := &demo{
-		opts: opts, screen: s, ledger: newLedger(), rig: &rig{opts: opts, screen: s, names: newNames(opts)},
+		opts: opts, screen: s, ledger: newLedger(), rig: &rig{opts: opts, kind: kind, screen: s, names: newNames(opts)},
 		log: slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	err := d.run(ctx)
+	err = d.run(ctx)
 	err = errors.Join(err, d.rig.tearDown(ctx))
 	s.close()
 	_, _ = warnings.WriteTo(stderr)
@@ -97,8 +103,8 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	d.relay = relay
-	d.shop = &shop{pool: d.rig.pool, ledger: d.ledger, topic: d.rig.names.topic, rate: d.opts.Rate}
-	d.consumer = &consumer{client: d.rig.consumer, ledger: d.ledger, shown: arrivalsShown}
+	d.shop = &shop{pool: d.rig.pool, ledger: d.ledger, topic: d.rig.broker.destination, rate: d.opts.Rate}
+	d.consumer = &consumer{broker: d.rig.broker, ledger: d.ledger, shown: arrivalsShown}
 
 	// The parts run until they are stopped in order, or until one of them fails.
 	g, running := errgroup.WithContext(context.WithoutCancel(ctx))
@@ -132,7 +138,7 @@ func (d *demo) page(ctx context.Context, relay *relay.Config) (*admin.Server, er
 	page := admin.New(admin.Config{
 		Name: relay.Name, Version: d.opts.Version,
 		Source:      net.JoinHostPort(relay.Source.Conn.Host, strconv.Itoa(int(relay.Source.Conn.Port))) + "/" + relay.Source.Conn.Database,
-		Publication: relay.Source.Publication, Slot: relay.Source.Slot, Brokers: d.rig.brokers,
+		Publication: relay.Source.Publication, Slot: relay.Source.Slot, Broker: d.rig.kind.title, Brokers: d.rig.broker.addrs,
 	}, d.log)
 	return page, d.screen.step("live page", func(func(string)) (string, error) {
 		if err := page.Listen(ctx, "127.0.0.1:0"); err != nil {
@@ -197,7 +203,7 @@ func (d *demo) firstRecord(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	err := d.screen.step("relay", func(func(string)) (string, error) {
-		return "streams from the slot to Kafka", until(ctx, func() bool { return d.relay.Stat().State == relay.Streaming })
+		return "streams from the slot to " + d.rig.kind.title, until(ctx, func() bool { return d.relay.Stat().State == relay.Streaming })
 	})
 	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)
@@ -273,7 +279,7 @@ func (d *demo) conclude(ctx context.Context, err error) error {
 	}
 	d.screen.say(summary(r, d.screen.style)...)
 	if err == nil {
-		d.screen.say(next(d.screen.style)...)
+		d.screen.say(next(d.rig.kind, d.screen.style)...)
 	}
 	return err
 }

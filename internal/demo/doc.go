@@ -1,5 +1,6 @@
-// Package demo is the program outbox-cdc-demo. It runs the relay with a private Postgres, an in-process Kafka, a small
-// order service that writes to an outbox, and a consumer that checks every record. Nothing needs to be installed.
+// Package demo is the program outbox-cdc-demo. It runs the relay with a private Postgres, a broker, a small order service
+// that writes to an outbox, and a consumer that checks every record. With an in-process Kafka or NATS server or a receiver of
+// webhooks, nothing needs to be installed. Each kind of broker has a file of its own, with a function that opens a [broker].
 //
 // The order service adds every event to a ledger before it sends COMMIT or ROLLBACK; it rolls some transactions and
 // savepoints back on purpose. The consumer compares every record with the ledger: each committed event must arrive, in

@@ -3,7 +3,9 @@ package demo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,21 +26,31 @@ func Command(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	}
 	root := &cobra.Command{
 		Use:   "outbox-cdc-demo",
-		Short: "Run the relay with Postgres, Kafka, a writer and a consumer, in one process",
-		Long: `outbox-cdc-demo runs a private Postgres, an in-process Kafka, a small order service that writes outbox
-rows, the relay, and a consumer that checks every record. It shows what happens, and prints the address of
-the relay's live page. Nothing needs to be installed, and the demo removes what it creates. Use --dsn and
---brokers for real servers.
+		Short: "Run the relay with Postgres, a broker, a writer and a consumer, in one process",
+		Long: `outbox-cdc-demo runs a private Postgres, a broker, a small order service that writes outbox rows, the
+relay, and a consumer that checks every record. It shows what happens, and prints the address of the
+relay's live page. With Kafka, NATS JetStream and webhooks, nothing needs to be installed. The demo
+removes what it creates. Use --dsn and --brokers for real servers.
 
-The demo stops after --for, or when you press Ctrl-C, and then prints what was written and what arrived.`,
+The demo stops after --for, or when you press Ctrl-C, and then prints what was written and what arrived.
+
+Kinds of brokers (--sink):
+` + kindsHelp(),
 		Example: `  outbox-cdc-demo --for 20s
+  outbox-cdc-demo --sink jetstream
   outbox-cdc-demo --brokers localhost:9092`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if options.For < 0 || options.Rate < 0 {
 				return command.Usage(cmd, errors.New("--for and --rate must not be negative"))
 			}
-			if err := Run(cmd.Context(), options, stdout, stderr); err != nil {
+			if _, err := findKind(options); err != nil {
+				return command.Usage(cmd, err)
+			}
+			switch err := Run(cmd.Context(), options, stdout, stderr); {
+			case errors.Is(err, errNotInstalled):
+				return command.Usage(cmd, err)
+			case err != nil:
 				return command.Failed(err)
 			}
 			return nil
@@ -49,6 +61,16 @@ The demo stops after --for, or when you press Ctrl-C, and then prints what was w
 	flags.DurationVar(&options.For, "for", 0, "run for this time (0: until Ctrl-C)")
 	flags.IntVar(&options.Rate, "rate", 0, "transactions per second (0: 200)")
 	flags.StringVar(&options.DSN, "dsn", "", "use this Postgres: a libpq `conninfo`")
-	flags.StringSliceVar(&options.Brokers, "brokers", nil, "use this Kafka cluster: brokers as `host:port`")
+	flags.StringVar(&options.Sink, "sink", "kafka", "`kind` of broker: "+strings.Join(kindNames(), ", "))
+	flags.StringSliceVar(&options.Brokers, "brokers", nil, "use this broker: its servers as `host:port`")
 	return root
+}
+
+// kindsHelp returns a line about each kind of broker.
+func kindsHelp() string {
+	var b strings.Builder
+	for _, k := range kinds() {
+		fmt.Fprintf(&b, "  %-14s %s: %s\n", k.name, k.title, k.from)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -42,14 +42,14 @@ func panel(v view, s terminal.Style) []string {
 		"  " + s.Name("COMMIT to consumer") + "  " + latencies(v.recent, s) + s.Dim("  in the last 5 s"),
 	}
 	lines = append(lines, distribution(v.recent, s)...)
-	lines = append(lines, "", "  "+s.Dim(terminal.Left("topic", 33)+terminal.Left("key", 15)+terminal.Left("type", 19)+terminal.Right("after", 8)))
+	lines = append(lines, "", "  "+s.Dim(terminal.Left("destination", 33)+terminal.Left("key", 15)+terminal.Left("type", 19)+terminal.Right("after", 8)))
 	for i := range arrivalsShown {
 		if i >= len(v.arrivals) {
 			lines = append(lines, "")
 			continue
 		}
 		a := v.arrivals[len(v.arrivals)-1-i]
-		lines = append(lines, "  "+terminal.Left(a.topic, 32)+" "+terminal.Left(a.key, 14)+" "+terminal.Left(a.kind, 18)+" "+terminal.Right(span(a.took), 8))
+		lines = append(lines, "  "+terminal.Left(a.destination, 32)+" "+terminal.Left(a.key, 14)+" "+terminal.Left(a.kind, 18)+" "+terminal.Right(span(a.took), 8))
 	}
 	return append(lines, "", "  "+remaining(v, s))
 }

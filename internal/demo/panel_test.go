@@ -47,7 +47,7 @@ const goldenPanel = `
   up to     0.5 ms  1 ms    2 ms    5 ms    10 ms   20 ms   50 ms   more
             █▋      ▋       ▉       █▉      ██
 
-  topic                            key            type                  after
+  destination                      key            type                  after
   outbox.event.customer            customer-12    CustomerCharged      1.2 ms
   outbox.event.order               order-311      OrderPlaced         0.81 ms
 

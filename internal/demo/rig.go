@@ -15,9 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -25,40 +22,38 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 // names are the names of the objects that the demo creates on servers, which others may use too.
 type names struct {
-	object string // of schema, publication and slot
-	topics string // prefix
+	object string // of schema, publication, slot, stream and queue
+	prefix string // of destinations
 }
 
 func newNames(opts Options) names {
 	suffix := strings.ToLower(rand.Text()[:6])
-	n := names{object: "outbox_cdc_demo_" + suffix, topics: "outbox.event."}
+	n := names{object: "outbox_cdc_demo_" + suffix, prefix: "outbox.event."}
 	if len(opts.Brokers) > 0 {
-		n.topics = "outbox-cdc-demo-" + suffix + "."
+		n.prefix = "outbox-cdc-demo-" + suffix + "."
 	}
 	return n
 }
 
-func (n names) topic(aggregateType string) string { return n.topics + aggregateType }
-func (n names) allTopics() []string               { return []string{n.topic("order"), n.topic("customer")} }
-func (n names) table() string                     { return n.object + ".outbox" }
+func (n names) table() string { return n.object + ".outbox" }
 
-// A rig is the environment of the demo: a database with tables and a slot, and a broker with topics.
+// A rig is the environment of the demo: a database with tables and a slot, and a broker with destinations.
 type rig struct {
 	opts   Options
+	kind   kind
 	screen *screen
 	names  names
 
-	source   *pgconn.Config
-	relay    *pgconn.Config // the same database with the relay's role
-	pool     *pgxpool.Pool
-	brokers  []string
-	consumer *kgo.Client
+	source *pgconn.Config
+	relay  *pgconn.Config // the same database with the relay's role
+	pool   *pgxpool.Pool
+	broker *broker
 
 	pruned atomic.Int64 // rows deleted from the outbox
 	undo   []func(context.Context) error
@@ -83,9 +78,9 @@ func closing(f func()) func(context.Context) error {
 }
 
 const (
-	clientID   = "outbox-cdc-demo"
-	relayRole  = "cdc"
-	partitions = 4 // of a topic
+	clientID      = "outbox-cdc-demo"
+	relayClientID = "outbox-cdc-demo-relay"
+	relayRole     = "cdc"
 
 	contactTimeout  = 10 * time.Second // for the first response of a server
 	tearDownTimeout = 30 * time.Second
@@ -110,7 +105,7 @@ func (r *rig) setUp(ctx context.Context) error {
 		do   func(ctx context.Context, report func(string)) (string, error)
 	}{
 		{"Postgres", r.database},
-		{"Kafka", r.broker},
+		{r.kind.title, r.openBroker},
 		{"tables", r.tables},
 		{"slot", r.slot},
 	} {
@@ -176,60 +171,27 @@ func download(p pgserver.Progress, passed time.Duration) string {
 		size(p.Bytes), size(p.Total), size(int64(float64(p.Bytes)/passed.Seconds())), rest)
 }
 
-// broker starts the in-process broker, or connects to Options.Brokers.
-func (r *rig) broker(ctx context.Context, _ func(string)) (string, error) {
-	r.brokers = r.opts.Brokers
-	details := "brokers " + strings.Join(r.brokers, ", ")
-	if len(r.brokers) == 0 {
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
-			"log.cleaner.backoff.ms": "10000", // how often kfake applies retention, to whole segments
-			"log.segment.bytes":      "1048576",
-		}))
-		if err != nil {
-			return "", fmt.Errorf("start kfake: %w", err)
-		}
-		r.later(closing(cluster.Close))
-		r.brokers = cluster.ListenAddrs()
-		details = "kfake, in this process, on " + r.brokers[0]
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.ClientID(clientID))
+// openBroker starts the broker, or connects to Options.Brokers.
+func (r *rig) openBroker(ctx context.Context, _ func(string)) (details string, err error) {
+	r.broker, err = r.kind.open(ctx, r)
 	if err != nil {
 		return "", err
 	}
-	r.later(closing(client.Close))
-	limited, cancel := context.WithTimeout(ctx, contactTimeout)
-	defer cancel()
-	if err := client.Ping(limited); err != nil {
-		return "", fmt.Errorf("reach a broker: %w", err)
-	}
-	if err := r.topics(ctx, kadm.NewClient(client)); err != nil {
-		return "", err
-	}
-	r.consumer, err = kgo.NewClient(
-		kgo.SeedBrokers(r.brokers...), kgo.ClientID(clientID),
-		kgo.ConsumeTopics(r.names.allTopics()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		return "", err
-	}
-	r.later(closing(r.consumer.Close))
-	return details, nil
+	return r.broker.details, nil
 }
 
-// topics creates the topics.
-func (r *rig) topics(ctx context.Context, admin *kadm.Client) error {
-	retention := strconv.FormatInt(remember.Milliseconds(), 10) // limits the memory of a long demo
-	for _, topic := range r.names.allTopics() {
-		if _, err := admin.CreateTopic(ctx, partitions, -1, map[string]*string{"retention.ms": &retention}, topic); err != nil {
-			return fmt.Errorf("create topic %s: %w", topic, err)
-		}
-		r.laterAt(len(r.opts.Brokers) > 0, func(ctx context.Context) error {
-			if _, err := admin.DeleteTopic(ctx, topic); err != nil {
-				return fmt.Errorf("delete topic %s: %w", topic, err)
-			}
-			return nil
-		})
-	}
-	return nil
+// unreachable wraps the error of the first request to a broker.
+func unreachable(b *broker, err error) error {
+	return fmt.Errorf("%w: %s: %w", sink.ErrUnreachable, strings.Join(b.addrs, ", "), err)
+}
+
+// errNotInstalled is the error for a server that the demo would start.
+var errNotInstalled = errors.New("not installed")
+
+// notInstalled returns the error about a program, with what to do about it.
+func notInstalled(program string, k kind, port string) error {
+	return fmt.Errorf("%s is %w: install it (sudo apt install %s, or brew install %s), or use a running server with --sink %s --brokers localhost:%s",
+		program, errNotInstalled, program, strings.TrimSuffix(program, "-server"), k.name, port)
 }
 
 // tables creates a schema with the outbox and the tables of the order service.
@@ -285,8 +247,8 @@ func (r *rig) relayConfig() relay.Config {
 		Source: replication.Config{
 			Conn: r.relay, Publication: r.names.object, Slot: r.names.object,
 		},
-		Route: encode.Config{Columns: encode.DefaultColumns(), Topic: r.names.topic("${route}")},
-		Sink:  kafka.Config{Brokers: r.brokers, ClientID: "outbox-cdc-demo-relay"},
+		Route: encode.Config{Names: r.broker.names, Columns: encode.DefaultColumns(), Topic: r.broker.topic},
+		Sink:  r.broker.sink,
 	}
 }
 

@@ -63,12 +63,13 @@ func summary(r result, s terminal.Style) []string {
 }
 
 // next returns the commands to try next.
-func next(s terminal.Style) []string {
+func next(k kind, s terminal.Style) []string {
 	return []string{
 		"",
-		"  Next, with your own Postgres and Kafka:",
+		"  Next, with your own Postgres and " + k.title + " (see " + k.page + "):",
 		"",
 		"    " + s.Name("outbox-cdc migrate up --dsn postgres://user@host/db"),
-		"    " + s.Name("outbox-cdc run --dsn postgres://user@host/db --brokers host:9092"),
+		"    " + s.Name("outbox-cdc setup --dsn postgres://user@host/db"),
+		"    " + s.Name("outbox-cdc run --dsn postgres://user@host/db "+k.flags),
 	}
 }
