@@ -12,23 +12,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/scripttest"
 )
 
 func TestMain(m *testing.M) {
-	scripttest.Main(pgtest.Wrap(m), map[string]scripttest.Program{"outbox-cdc-demo": demo.Main})
+	scripttest.Main(awstest.Wrap(pgtest.Wrap(m)), map[string]scripttest.Program{"outbox-cdc-demo": demo.Main})
 }
 
 func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
@@ -138,6 +145,115 @@ func TestInterruptEndsWithTheSummary(t *testing.T) {
 	sound(t, interrupted(t, "confirmed"))
 }
 
+// With each broker that the demo can start, every event arrives, the demo can be interrupted, and nothing is left behind.
+func TestDemoOverEachBroker(t *testing.T) {
+	for kind, installed := range map[string]bool{"jetstream": false, "webhook": false, "redis_streams": true, "rabbitmq": true} {
+		t.Run(kind, func(t *testing.T) {
+			if installed {
+				need.FullRun(t, "it needs an installed server")
+			}
+			pgtest.Server(t)
+			temporary := t.TempDir()
+			t.Setenv("TMPDIR", temporary)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stdout := stage{on: " 1 s  rows", do: cancel}
+			if err := demo.Run(ctx, demo.Options{Sink: kind}, &stdout, io.Discard); err != nil {
+				t.Fatalf("Run: %v\n%s", err, &stdout)
+			}
+			sound(t, stdout.String())
+			stdout.nothingIsLeft(t)
+			if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v %v", left, err)
+			}
+		})
+	}
+}
+
+// The demo counts what a broker has, not what the relay has sent: another program sends an event again, and invents one.
+func TestForeignMessagesAreFound(t *testing.T) {
+	pgtest.Server(t)
+	server := natstest.Start(t)
+	conn := server.Connect(t)
+	var once sync.Once
+	_, err := conn.Subscribe("*.order", func(m *nats.Msg) {
+		once.Do(func() {
+			m.Header.Del(nats.MsgIdHdr)
+			again, invented := nats.NewMsg(m.Subject), nats.NewMsg(m.Subject)
+			again.Header = m.Header
+			for _, m := range []*nats.Msg{again, invented} {
+				if err := conn.PublishMsg(m); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout stage
+	err = demo.Run(t.Context(), demo.Options{Sink: "jetstream", Brokers: server.Addrs, For: time.Second}, &stdout, io.Discard)
+	if !errors.Is(err, demo.ErrBroken) {
+		t.Errorf("Run = %v", err)
+	}
+	for what, want := range map[string]int{"lost": 0, "out of order": 0, "unexpected": 1, "duplicates": 1} {
+		if n := fact(t, stdout.String(), what); n != want {
+			t.Errorf("%s: %d, want %d", what, n, want)
+		}
+	}
+	for name := range server.JetStream(t).StreamNames(natstest.Context(t)).Name() {
+		t.Errorf("stream %s was left behind", name)
+	}
+}
+
+// A program that is not installed is named, with how to install it and the alternative.
+func TestBrokerThatIsNotInstalled(t *testing.T) {
+	db := pgtest.Database(t)
+	t.Setenv("PATH", t.TempDir())
+	for kind, program := range map[string]string{"redis_streams": "redis-server", "rabbitmq": "rabbitmq-server"} {
+		var stderr bytes.Buffer
+		code := demo.Main(t.Context(), []string{"--sink", kind, "--dsn", db.DSN}, nil, io.Discard, &stderr)
+		want := program + " is not installed: install it (sudo apt install " + program + ","
+		if text := stderr.String(); code != 2 || !strings.Contains(text, want) || !strings.Contains(text, "--brokers localhost:") {
+			t.Errorf("%s: exit code %d\n%s", kind, code, text)
+		}
+	}
+}
+
+// On a given server, the demo deletes what it has created.
+func TestDemoOnGivenBrokers(t *testing.T) {
+	run := func(t *testing.T, kind, server string) {
+		t.Helper()
+		pgtest.Server(t)
+		var stdout stage
+		if err := demo.Run(t.Context(), demo.Options{Sink: kind, Brokers: []string{server}, Rate: 50, For: time.Second}, &stdout, io.Discard); err != nil {
+			t.Fatalf("Run: %v\n%s", err, &stdout)
+		}
+		sound(t, stdout.String())
+	}
+	t.Run("redis_streams", func(t *testing.T) {
+		server := redistest.Start(t, redistest.Config{})
+		run(t, "redis_streams", server.Addr())
+		if keys, err := server.Admin().Keys(t.Context(), "*").Result(); err != nil || len(keys) > 0 {
+			t.Errorf("keys %q, %v", keys, err)
+		}
+	})
+	t.Run("rabbitmq", func(t *testing.T) {
+		server := rabbittest.Start(t, rabbittest.Config{})
+		run(t, "rabbitmq", server.Addr())
+		if left := server.Run(t, "list_queues", "name") + server.Run(t, "list_exchanges", "name"); strings.Contains(left, "demo") {
+			t.Errorf("left behind:\n%s", left)
+		}
+	})
+	t.Run("sqs", func(t *testing.T) {
+		url := awstest.ElasticMQ(t)
+		run(t, "sqs", url)
+		if queues, err := awstest.NewQueues(url).ListQueues(t.Context(), nil); err != nil || len(queues.QueueUrls) > 0 {
+			t.Errorf("queues %v, %v", queues, err)
+		}
+	})
+}
+
 func TestInterruptDuringSetUp(t *testing.T) {
 	if out := interrupted(t, "kfake"); strings.Contains(out, "rows committed") {
 		t.Errorf("a summary of nothing:\n%s", out)
@@ -193,7 +309,9 @@ func readFile(t *testing.T, name string) string {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, opts := range []demo.Options{{For: -1}, {Rate: -1}} {
+	for _, opts := range []demo.Options{
+		{For: -1}, {Rate: -1}, {Sink: "pulsar"}, {Sink: "sqs"}, {Sink: "webhook", Brokers: []string{"127.0.0.1:1"}},
+	} {
 		if err := demo.Run(t.Context(), opts, io.Discard, io.Discard); err == nil {
 			t.Errorf("%+v was accepted", opts)
 		}
@@ -256,7 +374,7 @@ func TestDemoOnGivenServers(t *testing.T) {
 		"no brokers there": {
 			demo.Options{DSN: db.DSN, Brokers: []string{"127.0.0.1:1"}},
 			func(out string, err error) {
-				if err == nil || !strings.Contains(err.Error(), "reach a broker") {
+				if err == nil || !strings.Contains(err.Error(), "the broker cannot be reached") {
 					t.Errorf("Run = %v\n%s", err, out)
 				}
 			},

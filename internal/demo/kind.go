@@ -26,7 +26,7 @@ type kind struct {
 
 // kinds returns every kind, the default first.
 func kinds() []kind {
-	return []kind{kafkaKind()}
+	return []kind{kafkaKind(), jetStreamKind(), rabbitMQKind(), redisKind(), sqsKind(), webhookKind()}
 }
 
 // kindNames returns the values of --sink.
