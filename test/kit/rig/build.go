@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -67,21 +66,10 @@ func build(ctx context.Context, pkg, at string) error {
 	if err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}
-	return copyProgram(cached, at)
-}
-
-func copyProgram(from, to string) error {
-	source, err := os.Open(from) //nolint:gosec // a path of the cache
-	if err != nil {
-		return err
+	// A process of its own copies it: a file that this one has open for writing may be inherited by a process that another
+	// test is starting, and then cannot be executed (ETXTBSY).
+	if out, err := exec.CommandContext(ctx, "cp", cached, at).CombinedOutput(); err != nil { //nolint:gosec // paths of ours
+		return fmt.Errorf("copy %s: %w\n%s", cached, err, out)
 	}
-	defer source.Close()
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // a program
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(target, source); err != nil {
-		return err
-	}
-	return target.Close()
+	return nil
 }

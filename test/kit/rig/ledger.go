@@ -69,14 +69,24 @@ func NewLedger(topic string, cfg delivery.Config) *Ledger {
 	return &Ledger{Checker: delivery.New(cfg), topic: topic}
 }
 
-// take checks one record.
+// take checks one record of Kafka.
 func (l *Ledger) take(rec *kgo.Record) {
+	l.check(delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
+		&Received{Key: rec.Key, Value: rec.Value, ID: Header(rec, "id"), Type: Header(rec, "eventType"), Timestamp: rec.Timestamp})
+}
+
+// takeReceived checks one record of another broker. The Checker compares the destination with the template, so a record
+// has that.
+func (l *Ledger) takeReceived(rec *Received) {
+	l.check(delivery.Coordinates{Topic: l.topic, Offset: rec.Offset}, rec)
+}
+
+func (l *Ledger) check(at delivery.Coordinates, rec *Received) {
 	r := &delivery.Record{
-		Coordinates: delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
-		Key:         rec.Key, Value: rec.Value,
-		Headers: []delivery.Header{{Key: "id", Value: Header(rec, "id")}, {Key: "eventType", Value: Header(rec, "eventType")}},
+		Coordinates: at, Key: rec.Key, Value: rec.Value,
+		Headers: []delivery.Header{{Key: "id", Value: rec.ID}, {Key: "eventType", Value: rec.Type}},
 	}
-	if rec.Timestamp.After(time.Now().Add(time.Second)) || time.Since(rec.Timestamp) > time.Hour {
+	if !rec.Timestamp.IsZero() && (rec.Timestamp.After(time.Now().Add(time.Second)) || time.Since(rec.Timestamp) > time.Hour) {
 		r.Damage = "it has the timestamp " + rec.Timestamp.String()
 	}
 	e := Event{Key: string(rec.Key), Number: NumberOf(rec.Value)}

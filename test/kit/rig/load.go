@@ -28,8 +28,19 @@ func Rows(t *testing.T) int {
 	return EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
 }
 
-// UnderLoad runs f while the workload writes at a moderate rate. It stops the workload when f returns.
+// UnderLoad runs f while the workload writes a few thousand rows a second, or some hundreds unless the run is a full one.
+// It stops the workload when f returns.
 func UnderLoad(t *testing.T, r *Rig, f func()) {
+	t.Helper()
+	pace := 8 * time.Millisecond
+	if need.Full() {
+		pace = 2 * time.Millisecond
+	}
+	UnderLoadAt(t, r, pace, f)
+}
+
+// UnderLoadAt is like UnderLoad. Each writer pauses for pace, on average, between two transactions.
+func UnderLoadAt(t *testing.T, r *Rig, pace time.Duration, f func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -37,7 +48,7 @@ func UnderLoad(t *testing.T, r *Rig, f func()) {
 		stop()
 		<-done
 	}()
-	r.Load.Pace = 2 * time.Millisecond
+	r.Load.Pace = pace
 	r.Load.MaxRows = 10
 	go func() { // the deferred function waits for it
 		defer close(done)

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -25,6 +26,34 @@ func (r *Rig) Recorded(t *testing.T) checkpoint.Position {
 		t.Fatalf("no position of %s in %s", r.Slot, relay.PositionTopic)
 	}
 	return *p
+}
+
+// AwaitSnapshot waits until the position record says of a row of the outbox that it was delivered.
+func (r *Rig) AwaitSnapshot(t *testing.T) {
+	t.Helper()
+	AwaitSnapshot(t, r.DB, r.Kafka, r.Slot)
+}
+
+// AwaitSnapshotOfAll waits until the position record says of every row of the outbox that it was delivered.
+func (r *Rig) AwaitSnapshotOfAll(t *testing.T) {
+	t.Helper()
+	awaitSnapshot(t, r.DB, r.Kafka, r.Slot, "bool_and")
+}
+
+// AwaitSnapshot waits until the position record of the named relay says of a row of the outbox that it was
+// delivered.
+func AwaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name string) {
+	t.Helper()
+	awaitSnapshot(t, db, cluster, name, "bool_or")
+}
+
+func awaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name, aggregate string) {
+	t.Helper()
+	const sees = `SELECT COALESCE(%s(pg_visible_in_snapshot(xid, $1::pg_snapshot)), false) FROM outbox`
+	WaitFor(t, 2*Slack, "a snapshot in the position record", func() bool {
+		p := Recorded(t, cluster, name)
+		return p != nil && len(p.Snapshots) > 0 && pgtest.QueryRow[bool](t, db, fmt.Sprintf(sees, aggregate), p.Snapshots[0].Text)
+	})
 }
 
 // Recorded returns the newest position record of the named relay, or nil if there is none.
@@ -84,6 +113,13 @@ const (
 	SlotPrefix  = "slot_"      // prefix of slot names
 )
 
+// A Collector reads the records of the topic from the beginning.
+type Collector interface {
+	Count() int64                      // number of records that were read
+	CatchUp(ctx context.Context) error // until it has read what was in the topic at the call
+	Stop()
+}
+
 // A Rig has a database with an outbox, a topic, and a ledger that checks each record of the topic
 // when it arrives.
 type Rig struct {
@@ -92,7 +128,7 @@ type Rig struct {
 	Topic     string
 	Slot      string
 	Ledger    *Ledger
-	Collector *kafkatest.Collector
+	Collector Collector
 	Config    string // path of the configuration file
 	Load      *Workload
 }
@@ -143,13 +179,18 @@ func Migrate(t *testing.T, dsn string) {
 // WriteConfig writes a configuration file that ends with more, and returns its path.
 func WriteConfig(t *testing.T, dsn, broker, slot, topic, more string) string {
 	t.Helper()
+	return WriteConfigOver(t, dsn, slot, topic, fmt.Sprintf("sink: {kafka: {brokers: [%q]}}\n%s", broker, more))
+}
+
+// WriteConfigOver is like WriteConfig for any broker: the section sink is in more.
+func WriteConfigOver(t *testing.T, dsn, slot, topic, more string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
 	Must(t, os.WriteFile(path, fmt.Appendf(nil, `
 source: {dsn: %q, publication: %s, slot: %s, create: true}
 outbox: {topic: %q}
-sink: {kafka: {brokers: [%q]}}
 %s
-`, dsn, Publication, slot, topic, broker, more), 0o600))
+`, dsn, Publication, slot, topic, more), 0o600))
 	return path
 }
 
