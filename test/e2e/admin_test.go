@@ -32,7 +32,7 @@ func TestAdminServer(t *testing.T) {
 		Lag    struct{ Bytes int }
 		Totals struct{ Rows, Records int }
 	}
-	rig.WaitFor(t, 5*time.Second, "the records to be counted", func() bool {
+	rig.WaitFor(t, rig.Slack, "the records to be counted", func() bool {
 		_, body := process.Ask(t, "status")
 		rig.Must(t, json.Unmarshal([]byte(body), &status))
 		return status.Totals.Records == delivered

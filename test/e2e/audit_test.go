@@ -121,7 +121,7 @@ func TestAuditFindsDamage(t *testing.T) {
 	want := []string{
 		"missing 00000000-0000-0000-0000-000000000001 no record of the row is in the topic",
 		"phantom  no row of the table has its id",
-		"duplicate " + id(last["key 1"]) + " it is duplicate 1 of 1, there may be 0",
+		"duplicate " + id(last["key 1"]) + " the event has an earlier record: duplicate 1 of 1, allowed: 0",
 		"altered " + id(all[0]) + " its value: not what the row says",
 		"altered " + id(all[1]) + " its headers: not what the row says",
 		"altered " + id(all[2]) + " its topic or key: not what the row says",
@@ -145,10 +145,7 @@ func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 	process := r.Run(t)
 	insertNumbers(t, r, 50)
 	r.Confirmed(t, 30*time.Second)
-	rig.WaitFor(t, 30*time.Second, "a snapshot in the position record", func() bool {
-		insertNumbers(t, r, 1)
-		return len(r.Recorded(t).Snapshots) > 0
-	})
+	r.AwaitSnapshotOfAll(t)
 	r.Confirmed(t, 30*time.Second) // the relay reads nothing more once it stops
 	process.Terminate(t)
 	n := len(r.Kafka.ReadAll(t, r.Topic))

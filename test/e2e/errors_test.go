@@ -191,7 +191,7 @@ func TestBadRow(t *testing.T) {
 
 			r.DB.Exec(t, `SELECT pg_replication_slot_advance($1, $2)`, r.Slot, after)
 			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.topic=${route}", "--accept-gap")
-			rig.WaitFor(t, 10*time.Second, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.Topic)) == 2 })
+			rig.WaitFor(t, 60*time.Second, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.Topic)) == 2 })
 			process.Terminate(t)
 		})
 	}
@@ -212,7 +212,7 @@ func replaceDatabase(dsn, name string) string {
 func writeConfig(t *testing.T, s map[string]string) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("startup_timeout: 2s\nsource:\n")
+	b.WriteString("startup_timeout: 5s\nsource:\n")
 	for _, k := range []string{"dsn", "publication", "slot"} {
 		fmt.Fprintf(&b, "  %s: %q\n", k, s[k])
 	}

@@ -103,7 +103,7 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
-	m := &mailbox{Rig: r, dead: fake.Topic(t, 1, nil)}
+	m := &deadLetterRig{Rig: r, dead: fake.Topic(t, 1, nil)}
 	m.Config = rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot, "${route}", "on_bad_record: dead-letter\ndead_letter_topic: "+m.dead)
 	process := m.Run(t, "--set", "outbox.messages=orders")
 	conn := writerOf(t, r)
@@ -137,7 +137,7 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 			t.Errorf("listed as genuine: %+v", l)
 		}
 	}
-	m.says(t, 14, "0 resent, 4 rejected", "resend", "--all", "--set", "outbox.messages=orders")
+	m.demandOutput(t, 14, "0 resent, 4 rejected", "resend", "--all", "--set", "outbox.messages=orders")
 }
 
 // Resend sends no dead letter of another producer to the relay's own topics. It sends dead letters that
@@ -145,7 +145,7 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 func TestForgedDeadLettersAreNotResent(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
-	m := &mailbox{Rig: r, dead: fake.Topic(t, 1, nil)}
+	m := &deadLetterRig{Rig: r, dead: fake.Topic(t, 1, nil)}
 	m.route(t, "${route}")
 	cl := fake.Client(t)
 	for _, l := range []struct{ topic, slot string }{{relay.PositionTopic, r.Slot}, {m.dead, r.Slot}, {"__consumer_offsets", r.Slot}, {r.Topic, "theirs"}, {r.Topic, r.Slot}} {
@@ -156,15 +156,15 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 		}
 		rig.Must(t, cl.ProduceSync(t.Context(), letter).FirstErr())
 	}
-	if out := m.says(t, 0, "slot theirs (of another relay)", "list"); !strings.Contains(out, "slot "+r.Slot+"\n") {
+	if out := m.demandOutput(t, 0, "slot theirs (of another relay)", "list"); !strings.Contains(out, "slot "+r.Slot+"\n") {
 		t.Errorf("list: %s", out)
 	}
-	m.says(t, 2, "--any-slot", "resend", "0:3")
-	out := m.says(t, 14, "1 resent, 3 rejected, 1 are of other slots", "resend", "--all")
+	m.demandOutput(t, 2, "--any-slot", "resend", "0:3")
+	out := m.demandOutput(t, 14, "1 resent, 3 rejected, 1 are of other slots", "resend", "--all")
 	if strings.Count(out, "is one of the relay's own") != 2 || !strings.Contains(out, "begins with __") {
 		t.Errorf("resend: %s", out)
 	}
-	m.says(t, 0, "sent to "+r.Topic, "resend", "0:3", "--any-slot")
+	m.demandOutput(t, 0, "sent to "+r.Topic, "resend", "0:3", "--any-slot")
 	if n := len(fake.ReadAll(t, r.Topic)); n != 2 {
 		t.Errorf("%d records were sent again, want 2", n)
 	}
@@ -188,7 +188,7 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 
 	key, value := forgedPosition(t, r)
 	insertAs(t, conn, relay.PositionTopic, key, value, `{}`)
-	rig.WaitFor(t, 20*time.Second, "the forged record", func() bool {
+	rig.WaitFor(t, 60*time.Second, "the forged record", func() bool {
 		for _, rec := range fake.ReadAll(t, relay.PositionTopic) {
 			if string(rec.Key) == key {
 				return true
@@ -197,12 +197,12 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 		return false
 	})
 	insertAs(t, conn, r.Topic, "k", `{"n": 1}`, `{}`)
-	process.Logged(t, "foreign record in the position topic ignored")
+	process.Logged(t, "foreign record in the position store ignored")
 	r.Confirmed(t, 20*time.Second)
 	other.Terminate(t)
 	process.Terminate(t)
 	process = r.Run(t)
-	process.Logged(t, "foreign record in the position topic ignored")
+	process.Logged(t, "foreign record in the position store ignored")
 	insertAs(t, conn, r.Topic, "k", `{"n": 2}`, `{}`)
 	r.Confirmed(t, 20*time.Second)
 	process.Terminate(t)

@@ -98,10 +98,10 @@ func TestInitialCopyInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _ := rig.NewOwn(t)
 			r.Collector.Stop() // its ledger does not know these rows
-			const rows = 300_000
+			rows := 3 * rig.Rows(t)
 			fill(t, r, rows)
 			args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
-			first := rig.Start(t, args...)
+			first := rig.Start(t, append(args, "--set", "sink.kafka.window.records=20")...) // so that it takes long enough
 			r.Kafka.ReadN(t, 1000, r.Topic)
 			first.Signal(t, end)
 			first.Exit(t, 40*time.Second)
@@ -185,6 +185,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	process.Logged(t, "session ended")
 	proxy.Accept()
 	process.LoggedTimes(t, "msg=streaming", 2)
+	process.Logged(t, `reason="the session was lost before all rows of the table were acknowledged"`)
 	process.Logged(t, "initial copy finished")
 	const last = "ffffffff-0000-4000-8000-000000000000"
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, last)
@@ -209,7 +210,7 @@ func TestInitialCopyTakenOver(t *testing.T) {
 	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
 	first, second := rig.Start(t, args...), rig.Start(t, args...)
 	begun := func(p *rig.Process) bool { return p.Times("initial copy started") > 0 }
-	rig.WaitFor(t, 20*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
+	rig.WaitFor(t, 60*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
 	if begun(second) {
 		first, second = second, first
 	}

@@ -28,7 +28,7 @@ func TestSlowStopKeepsTheSlot(t *testing.T) {
 	}
 	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
 	r.Load.Run(t.Context(), t, 100)
-	rig.WaitFor(t, 20*time.Second, "a rejected record", func() bool { return fault.Hits() > 0 })
+	rig.WaitFor(t, 60*time.Second, "a rejected record", func() bool { return fault.Hits() > 0 })
 	rig.Must(t, process.Cmd.Process.Signal(syscall.SIGTERM))
 	deadline := time.Now().Add(7 * time.Second)
 	for time.Now().Before(deadline) {

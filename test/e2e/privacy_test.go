@@ -88,7 +88,6 @@ sink:
     sasl: {mechanism: PLAIN, user: relay, password: %q}
 on_bad_record: %s
 dead_letter_topic: dead
-startup_timeout: 1s
 log: {level: debug}
 %s
 `, values["dsn"], c.kafka.Addrs[0], values["password"], values["on_bad_record"], values["more"])
@@ -117,7 +116,7 @@ func (c *confidant) delivers(t *testing.T) {
 	rig.AwaitConfirmed(t, c.db.Conn(t), "outbox_cdc", 20*time.Second)
 	process.Logged(t, "dead letters sent")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
-	rig.WaitFor(t, 20*time.Second, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
+	rig.WaitFor(t, 60*time.Second, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
 	for _, path := range adminPaths {
 		_, c.output["GET /"+path] = process.Ask(t, path)
 	}
@@ -154,7 +153,7 @@ func (c *confidant) stops(t *testing.T) {
 				t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, rig.Tail(process.Stderr.String(), 10))
 			}
 			c.output["stops at "+name+" in "+format] = process.Stderr.String()
-			rig.WaitFor(t, 10*time.Second, "the slot to be free", func() bool {
+			rig.WaitFor(t, 60*time.Second, "the slot to be free", func() bool {
 				return !rig.Ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)
 			})
 			c.db.Exec(t, "SELECT pg_replication_slot_advance('outbox_cdc', pg_current_wal_lsn())")
@@ -198,12 +197,15 @@ func (c *confidant) refused(t *testing.T) {
 			"--set", "sink.kafka.sasl.token_url=" + endpoint.URL + "/?key=" + secretOf("url"), "--set", "sink.kafka.sasl.client_id=relay", "--set", "sink.kafka.sasl.client_secret=" + secretOf("client"),
 		}, 20},
 	} {
+		with := map[string]string{"more": "startup_timeout: 3s"}
+		maps.Copy(with, tc.with)
+		config := c.config(t, with)
 		for _, verb := range []string{"run", "setup", "migrate status"} {
 			want := tc.code
 			if verb != "run" && want == 20 {
 				continue // it does not contact Kafka
 			}
-			out, code := rig.Command(t, slices.Concat(strings.Fields(verb), []string{"-c", c.config(t, tc.with)}, tc.args)...)
+			out, code := rig.Command(t, slices.Concat(strings.Fields(verb), []string{"-c", config}, tc.args)...)
 			if code != want {
 				t.Errorf("%s, %s: exit code %d, want %d\n%s", verb, name, code, want, out)
 			}

@@ -103,7 +103,8 @@ func TestNoFileDescriptorLeft(t *testing.T) {
 func TestTooFewFileDescriptors(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	process := rig.StartProgram(t, "prlimit", "--nofile=8", rig.Binary(t), "run", "-c", r.Config, "--set", "startup_timeout=1s")
+	const few = `exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- prlimit --nofile=8 "$@"` // without files that the test has inherited
+	process := rig.StartProgram(t, "sh", "-c", few, "sh", rig.Binary(t), "run", "-c", r.Config, "--set", "startup_timeout=1s")
 	code := process.Exit(t, 20*time.Second)
 	if out := process.Stderr.String(); code != relay.ExitSource && code != relay.ExitSink || !strings.Contains(out, "too many open files") {
 		t.Errorf("exit code %d\n%s", code, out)

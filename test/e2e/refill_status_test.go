@@ -39,7 +39,7 @@ func TestStatusOfARefill(t *testing.T) {
 		return status.Refill
 	}
 	var p *progress
-	rig.WaitFor(t, 20*time.Second, "rows of the refill in /status", func() bool {
+	rig.WaitFor(t, 60*time.Second, "rows of the refill in /status", func() bool {
 		p = refill()
 		return p != nil && p.Rows > 0
 	})

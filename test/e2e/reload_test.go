@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -118,9 +116,7 @@ func TestReloadSecrets(t *testing.T) {
 	})
 	rig.Must(t, err)
 	r.configure(t, map[string]string{"PASSWORD": "kafka-two"})
-	r.kafka.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		return nil, errors.New("hang up"), true
-	})
+	r.kafka.HangUp("orders")
 	r.write(t)
 	r.Logged(t, "broker rejects the connection")
 	r.reload(t, `msg="configuration reloaded" changed=sink.kafka.sasl.password`)

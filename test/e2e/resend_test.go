@@ -34,13 +34,13 @@ type letterLine struct {
 	Timestamp  time.Time
 }
 
-// mailbox is a dead-letter topic that is looked into by the binary.
-type mailbox struct {
+// A deadLetterRig is a rig with a dead-letter topic. It reads that topic with the binary.
+type deadLetterRig struct {
 	*rig.Rig
 	dead string
 }
 
-func (m *mailbox) deadLetters(t *testing.T, more ...string) []letterLine {
+func (m *deadLetterRig) deadLetters(t *testing.T, more ...string) []letterLine {
 	t.Helper()
 	out, code := rig.Command(t, append([]string{"dead-letter", "list", "-c", m.Config, "--json"}, more...)...)
 	if code != 0 {
@@ -55,8 +55,8 @@ func (m *mailbox) deadLetters(t *testing.T, more ...string) []letterLine {
 	return all
 }
 
-// says runs a verb and demands its exit code and what it prints.
-func (m *mailbox) says(t *testing.T, code int, want string, verb ...string) string {
+// demandOutput runs a verb of dead-letter, and demands its exit code and a text in its output.
+func (m *deadLetterRig) demandOutput(t *testing.T, code int, want string, verb ...string) string {
 	t.Helper()
 	out, got := rig.Command(t, append([]string{"dead-letter", verb[0], "-c", m.Config}, verb[1:]...)...)
 	if got != code || !strings.Contains(out, want) {
@@ -66,16 +66,16 @@ func (m *mailbox) says(t *testing.T, code int, want string, verb ...string) stri
 }
 
 // route configures where events go, and where bad records.
-func (m *mailbox) route(t *testing.T, topic string) {
+func (m *deadLetterRig) route(t *testing.T, topic string) {
 	t.Helper()
 	m.Config = rig.WriteConfig(t, m.DB.DSN, m.Kafka.Addrs[0], m.Slot, topic, "on_bad_record: dead-letter\ndead_letter_topic: "+m.dead)
 }
 
 // deadLetters prepares a topic with a row that is no record, and a record that is too large.
-func deadLetters(t *testing.T) (m *mailbox, row, large string) {
+func deadLetters(t *testing.T) (m *deadLetterRig, row, large string) {
 	t.Helper()
 	cluster := kafkatest.Broker(t)
-	m = &mailbox{Rig: rig.NewOn(t, pgtest.Database(t), cluster)}
+	m = &deadLetterRig{Rig: rig.NewOn(t, pgtest.Database(t), cluster)}
 	m.dead = cluster.Topic(t, 2, map[string]string{"max.message.bytes": "10000000"})
 	m.route(t, "${route}")
 	process := m.Run(t)
@@ -116,17 +116,17 @@ func TestDeadLetterListAndShow(t *testing.T) {
 		}
 	}
 	for _, want := range []string{row, large, "MESSAGE_TOO_LARGE", "key k", m.Slot, "2 dead letters"} {
-		m.says(t, 0, want, "list")
+		m.demandOutput(t, 0, want, "list")
 	}
 	at := fmt.Sprintf("%d:%d", asRecord.Partition, asRecord.Offset)
-	if out := m.says(t, 0, "id: "+large, "show", at); !strings.Contains(out, "--raw writes all") || !strings.Contains(out, "tenant: t") || len(out) > 10_000 {
+	if out := m.demandOutput(t, 0, "id: "+large, "show", at); !strings.Contains(out, "--raw writes all") || !strings.Contains(out, "tenant: t") || len(out) > 10_000 {
 		t.Errorf("show prints %d bytes:\n%.5000s", len(out), out)
 	}
-	if out := m.says(t, 0, "", "show", at, "--raw"); out != largePayload {
+	if out := m.demandOutput(t, 0, "", "show", at, "--raw"); out != largePayload {
 		t.Errorf("show --raw writes %d bytes", len(out))
 	}
 	var shown letterLine
-	rig.Must(t, json.Unmarshal([]byte(m.says(t, 0, "", "show", at, "--json")), &shown))
+	rig.Must(t, json.Unmarshal([]byte(m.demandOutput(t, 0, "", "show", at, "--json")), &shown))
 	if shown.Value != largePayload {
 		t.Errorf("show --json has %d bytes", len(shown.Value))
 	}
@@ -135,12 +135,12 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	offsets.AddOffset(m.dead, int32(asRecord.Partition), int64(asRecord.Offset)+1, -1)
 	_, err := m.Kafka.Admin(t).DeleteRecords(t.Context(), offsets)
 	rig.Must(t, err)
-	m.says(t, 2, "it has expired; partition", "show", at)
-	m.says(t, 2, "the last offset", "show", fmt.Sprintf("%d:99", asRecord.Partition))
-	m.says(t, 2, "the topic has 2 partitions", "show", "7:0")
-	m.says(t, 2, "as in 0:42", "show", "seven")
-	m.says(t, 0, "no dead letters: topic nobody does not exist", "list", "--set", "dead_letter_topic=nobody")
-	m.says(t, 20, "can be reached", "list", "--brokers", "127.0.0.1:1", "--set", "startup_timeout=1s")
+	m.demandOutput(t, 2, "it has expired; partition", "show", at)
+	m.demandOutput(t, 2, "the last offset", "show", fmt.Sprintf("%d:99", asRecord.Partition))
+	m.demandOutput(t, 2, "the topic has 2 partitions", "show", "7:0")
+	m.demandOutput(t, 2, "as in 0:42", "show", "seven")
+	m.demandOutput(t, 0, "no dead letters: topic nobody does not exist", "list", "--set", "dead_letter_topic=nobody")
+	m.demandOutput(t, 20, "can be reached", "list", "--brokers", "127.0.0.1:1", "--set", "startup_timeout=1s")
 }
 
 // What is sent again is what the relay would have sent, says so, and is sent once.
@@ -149,28 +149,28 @@ func TestDeadLetterResend(t *testing.T) {
 	m, row, large := deadLetters(t)
 	letters := m.deadLetters(t)
 	before := len(m.Kafka.ReadAll(t, m.Topic))
-	m.says(t, 2, "--all", "resend")
+	m.demandOutput(t, 2, "--all", "resend")
 
 	// Nothing is corrected yet.
-	if out := m.says(t, 14, "2 rejected", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
+	if out := m.demandOutput(t, 14, "2 rejected", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
 		t.Errorf("the reasons are not told:\n%s", out)
 	}
 	if left := m.deadLetters(t); len(left) != 2 {
 		t.Errorf("%d letters are left, want 2", len(left))
 	}
-	m.says(t, 14, "--create --topic nobody --partitions 6; or set sink.kafka.create_topics.partitions", "resend", "--all", "--set", "outbox.topic=nobody")
+	m.demandOutput(t, 14, "--create --topic nobody --partitions 6; or set sink.kafka.create_topics.partitions", "resend", "--all", "--set", "outbox.topic=nobody")
 
 	_, err := m.Kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: new("5000000")}}, m.Topic)
 	rig.Must(t, err)
 	corrected := []string{"resend", "--all", "--set", "outbox.topic=" + m.Topic}
 	m.route(t, m.Topic)
 	rig.WaitFor(t, 30*time.Second, "the limit to be raised", func() bool {
-		m.says(t, 0, "2 would be resent, 0 rejected", append(corrected, "--dry-run")...)
+		m.demandOutput(t, 0, "2 would be resent, 0 rejected", append(corrected, "--dry-run")...)
 		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", letters[1].Partition, letters[1].Offset))
 		return code == 0 && strings.Contains(out, "1 resent, 0 rejected")
 	})
-	m.says(t, 0, "1 resent, 0 rejected, 1 were resent before", corrected...)
-	m.says(t, 0, "0 resent, 0 rejected, 2 were resent before", corrected...)
+	m.demandOutput(t, 0, "1 resent, 0 rejected, 1 were resent before", corrected...)
+	m.demandOutput(t, 0, "0 resent, 0 rejected, 2 were resent before", corrected...)
 	if left := m.deadLetters(t); len(left) != 0 {
 		t.Errorf("letters are left: %+v", left)
 	}
@@ -202,7 +202,7 @@ func TestDeadLetterResend(t *testing.T) {
 			t.Errorf("key %s, value of %d bytes, timestamp %v, want %v", rec.Key, len(rec.Value), rec.Timestamp, letters[i].Timestamp)
 		}
 	}
-	m.says(t, 0, "2 resent, 0 rejected", append(corrected, "--again")...)
+	m.demandOutput(t, 0, "2 resent, 0 rejected", append(corrected, "--again")...)
 	if n := len(m.Kafka.ReadAll(t, m.Topic)); n != before+4 {
 		t.Errorf("%d records after --again, want %d", n, before+4)
 	}

@@ -152,12 +152,13 @@ func (p partitionedOutbox) remove(t *testing.T, n int) {
 
 // Partitions are attached, detached and dropped under load, while the catalog is looked at
 // all the time: every row is delivered, whether it comes as one of the root or of its
-// partition, and nothing of it ends the relay.
+// partition, and nothing of it ends the relay. Postgres 14 is left out: it sometimes crashes (SIGSEGV) when a partition is
+// detached while rows are inserted.
 func TestPartitionsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, viaRoot := range []bool{true, false} {
 		t.Run(fmt.Sprintf("root=%t", viaRoot), func(t *testing.T) {
-			pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+			pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 				t.Parallel()
 				p := newPartitionedOutbox(t, rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)), viaRoot)
 				w := watchRig(t, p.Rig).run(t)

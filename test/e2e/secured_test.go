@@ -80,7 +80,7 @@ func (s *secured) reload(t *testing.T) {
 	loaded := func() string { return pgtest.QueryRow[string](t, s.db, "SELECT pg_conf_load_time()::text") }
 	before := loaded()
 	s.db.Exec(t, "SELECT pg_reload_conf()")
-	rig.WaitFor(t, 10*time.Second, "the server to read its files", func() bool { return loaded() != before })
+	rig.WaitFor(t, 60*time.Second, "the server to read its files", func() bool { return loaded() != before })
 }
 
 // dsn is cdc's, verified.

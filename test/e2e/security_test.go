@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -37,7 +36,7 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 	process := rig.Start(t, "run", "-c", config)
 	process.Logged(t, "streaming")
 	s.write(t)
-	rig.WaitFor(t, 20*time.Second, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == 1 })
+	rig.WaitFor(t, 60*time.Second, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == 1 })
 	rig.AwaitConfirmed(t, s.db.Conn(t), "outbox_cdc", 10*time.Second)
 	process.Terminate(t)
 	if out := process.Stderr.String(); strings.Contains(out, "superuser") {
@@ -112,7 +111,7 @@ sink:
 		s.write(t)
 		next++
 		began := time.Now()
-		rig.WaitFor(t, 20*time.Second, "a record after "+after, func() bool { return arrived() >= next })
+		rig.WaitFor(t, 60*time.Second, "a record after "+after, func() bool { return arrived() >= next })
 		t.Logf("%s: a record arrived after %v", after, time.Since(began).Round(time.Millisecond))
 	}
 	arrives("the start")
@@ -127,9 +126,7 @@ sink:
 		{User: "relay", Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "kafka-two"},
 	})
 	rig.Must(t, err)
-	cluster.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		return nil, errors.New("hang up"), true
-	})
+	cluster.HangUp("orders")
 	s.write(t)
 	next++
 	process.Logged(t, "broker rejects the connection")
@@ -148,7 +145,7 @@ sink:
 // is ever run as SQL.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
-	db := pgtest.Database(t)
+	db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})) // roles are the server's, and other tests create some
 	cluster := kafkatest.Fake(t, kfake.SeedTopics(1, "orders"))
 	conn := db.Conn(t)
 	_, err := conn.Exec(t.Context(), `CREATE TABLE victim (id int); INSERT INTO victim VALUES (1)`)
@@ -180,13 +177,13 @@ position_topic: ""
 			process.Logged(t, "streaming")
 			_, err = conn.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (aggregatetype, aggregateid, type, payload) VALUES ('orders', $1, $1, $1)`, quote(name)), name)
 			rig.Must(t, err)
-			rig.WaitFor(t, 20*time.Second, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == had+1 })
+			rig.WaitFor(t, 60*time.Second, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == had+1 })
 			if rec := cluster.ReadAll(t, "orders")[had]; string(rec.Key) != name || string(rec.Value) != name || rig.Header(rec, "eventType") != name {
 				t.Errorf("key %q, value %q, type %q", rec.Key, rec.Value, rig.Header(rec, "eventType"))
 			}
 			process.Terminate(t)
 			plainText(t, process.Stderr.String())
-			rig.WaitFor(t, 10*time.Second, "the slot to be free", func() bool {
+			rig.WaitFor(t, 60*time.Second, "the slot to be free", func() bool {
 				return !rig.Ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, slot)
 			})
 			out, code := rig.Command(t, "setup", "-c", config, "--drop")
@@ -284,7 +281,7 @@ log: {level: debug}
 			}
 			putAside := run("dead-letter")
 			insert()
-			rig.WaitFor(t, 20*time.Second, "the letter", func() bool { return len(cluster.ReadAll(t, "dead")) == 1 })
+			rig.WaitFor(t, 60*time.Second, "the letter", func() bool { return len(cluster.ReadAll(t, "dead")) == 1 })
 			putAside.Terminate(t)
 			stops := run("stop")
 			insert()

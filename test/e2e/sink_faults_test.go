@@ -35,7 +35,7 @@ const prompt = 1500 * time.Millisecond
 func TestBrokerFrozen(t *testing.T) {
 	t.Parallel()
 	r, srv, broker := rig.NewOwnBroker(t)
-	process := r.Run(t)
+	process := r.Run(t, "--set", "source.lease=1m") // if nothing responds to the WAL sender, the stop takes that long
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 

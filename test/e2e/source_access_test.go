@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,7 +60,7 @@ func (g *gate) change(t *testing.T, f func()) {
 	admin := &pgtest.DB{DSN: g.DSN("postgres")}
 	before := pgtest.QueryRow[time.Time](t, admin, `SELECT pg_conf_load_time()`)
 	admin.Exec(t, `SELECT pg_reload_conf()`)
-	rig.WaitFor(t, 10*time.Second, "pg_hba.conf to be read", func() bool {
+	rig.WaitFor(t, 60*time.Second, "pg_hba.conf to be read", func() bool {
 		return pgtest.QueryRow[time.Time](t, admin, `SELECT pg_conf_load_time()`).After(before)
 	})
 }
@@ -198,6 +200,50 @@ func TestAccessLost(t *testing.T) {
 	}
 }
 
+// TestPasswordCommandFails: a password command that fails ends the relay at the start. Later the relay waits for it, also
+// longer than startup_timeout, and continues with the new password.
+func TestPasswordCommandFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token, runs := filepath.Join(dir, "token"), filepath.Join(dir, "runs")
+	const patience = 5 * time.Second
+	g := newGuest(t, newGate(t, nil), fmt.Sprint("startup_timeout: ", patience))
+	text, err := os.ReadFile(g.Config)
+	rig.Must(t, err)
+	command := fmt.Sprintf(`source: {password_command: [/bin/sh, -c, "echo run >>%s; cat %s"], `, runs, token)
+	rig.Must(t, os.WriteFile(g.Config, []byte(strings.Replace(strings.ReplaceAll(string(text), cdcPassword, "not-this-one"), "source: {", command, 1)), 0o600))
+	issue := func(password string) {
+		t.Helper()
+		rig.Must(t, os.WriteFile(token, []byte(password+"\n"), 0o600))
+	}
+
+	g.Refused(t, 10, "no password", "source.password_command", "No such file", "exit 10 (")
+	issue(cdcPassword)
+	process := g.Run(t)
+	g.Load.Run(t.Context(), t, 200)
+	g.Arrived(t, 30*time.Second)
+
+	g.DB.Exec(t, `ALTER ROLE `+g.role+` PASSWORD 'another-word'`)
+	rig.Must(t, os.Remove(token))
+	rig.Must(t, os.Remove(runs))
+	g.throwOut(t)
+	process.Logged(t, "No such file")
+	began := time.Now()
+	rig.WaitFor(t, 30*time.Second, "failures for longer than startup_timeout", func() bool {
+		tries, _ := os.ReadFile(runs)
+		return strings.Count(string(tries), "run") > 4 && time.Since(began) > patience
+	})
+	issue("another-word")
+	process.LoggedTimes(t, "msg=streaming", 2)
+	g.Load.Run(t.Context(), t, 200)
+	g.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	g.Settle(t, 0)
+	if out := process.Stderr.String(); strings.Contains(out, cdcPassword) || strings.Contains(out, "another-word") {
+		t.Error("a password is shown")
+	}
+}
+
 // Where the server takes only encrypted connections, the relay says so; a line of
 // pg_hba.conf that is for physical replication does not help it.
 func TestNoLineInHBA(t *testing.T) {
@@ -274,7 +320,7 @@ func crowd(t *testing.T, dsn string, replication bool) (leave func()) {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	}
 	var all []*pgx.Conn
-	rig.WaitFor(t, 10*time.Second, "the server to be full", func() bool {
+	rig.WaitFor(t, 60*time.Second, "the server to be full", func() bool {
 		conn, err := pgx.ConnectConfig(context.Background(), cfg)
 		if err == nil {
 			all = append(all, conn)

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
 )
 
@@ -222,11 +223,10 @@ func insertMany(t *testing.T, r *rig.Rig, n int) {
 func TestTracingReceiverDown(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	gone, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	gone, err := serverproc.ReservePort()
 	rig.Must(t, err)
-	address := gone.Addr().String()
-	rig.Must(t, gone.Close())
-	traced(t, r, "http://"+address)
+	t.Cleanup(gone.Close)
+	traced(t, r, "http://"+gone.Addr())
 	process := r.Run(t)
 	const rows = 4000
 	insertMany(t, r, rows)
@@ -249,7 +249,7 @@ func TestTracingReceiverDown(t *testing.T) {
 	receiver := tracetest.Start(t, func(h http.Handler) *httptest.Server {
 		server := httptest.NewUnstartedServer(h)
 		server.Listener.Close()
-		server.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		server.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", gone.Addr())
 		rig.Must(t, err)
 		server.Start()
 		return server
@@ -280,7 +280,7 @@ func TestTracingReceiverHangs(t *testing.T) {
 	t.Cleanup(func() { close(hang) })
 	receiver.Answer(func(http.ResponseWriter, *http.Request) { <-hang })
 	traced(t, r, receiver.URL)
-	process := rig.Start(t, "run", "-c", r.Config, "--set", "drain_timeout=3s")
+	process := rig.Start(t, "run", "-c", r.Config, "--set", "drain_timeout=1s")
 	process.Logged(t, "streaming")
 	insertMany(t, r, 200)
 	readRecords(t, r, 200)

@@ -27,7 +27,7 @@ type relayStatus struct {
 		Bytes   int
 		Seconds float64
 	}
-	Kafka struct {
+	Sink struct {
 		Stalled     float64
 		StallReason string `json:"stall_reason"`
 		LastError   string `json:"last_error"`
@@ -72,12 +72,12 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	before := pid()
 	toKafka.Refuse()
 	rig.Ask[bool](t, conn, "SELECT pg_terminate_backend($1)", before)
-	rig.WaitFor(t, 10*time.Second, "the slot to be held again", func() bool { now := pid(); return now != 0 && now != before })
+	rig.WaitFor(t, 60*time.Second, "the slot to be held again", func() bool { now := pid(); return now != 0 && now != before })
 	unready(t, process, "waiting: the position store does not respond")
 	rig.WaitFor(t, 30*time.Second, "the stall to be counted", func() bool { return metric(t, process, "outbox_cdc_sink_stalled_seconds") > 12 })
 	s := askStatus(t, process)
 	if s.State != string(relay.Waiting) || s.Verdict.Title != "Waiting for Kafka" || len(s.Failures) == 0 || s.Failures[0].ExitCode != relay.ExitSink ||
-		!strings.Contains(s.Kafka.LastError, "refused") || !strings.Contains(s.Kafka.StallReason, "refused") {
+		!strings.Contains(s.Sink.LastError, "refused") || !strings.Contains(s.Sink.StallReason, "refused") {
 		t.Errorf("status: %+v", s)
 	}
 	if told := runStatus(t, r, "--admin", process.AdminAt(t)); told.Healthy || told.Title != "Waiting for Kafka" || !told.Postgres.Slot.Active {
@@ -115,7 +115,7 @@ func TestStatusNamesTheCause(t *testing.T) {
 	}
 	topic := kafkatest.UniqueName(t)
 	insert(topic)
-	if s := status("Topic " + topic + " does not exist"); s.Healthy || s.Level != "bad" || !strings.Contains(s.Advice, "--create --topic "+topic) || !strings.Contains(s.Advice, "sink.kafka.create_topics") {
+	if s := status("Destination " + topic + " does not exist"); s.Healthy || s.Level != "bad" || !strings.Contains(s.Advice, "--create --topic "+topic) || !strings.Contains(s.Advice, "sink.kafka.create_topics") {
 		t.Errorf("a missing topic: %+v", s)
 	}
 	fake.CreateTopic(t, topic, 1, nil)
@@ -151,7 +151,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	conn := r.Connect(t)
 	slot := rig.Ask[string](t, conn, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
 	s := askStatus(t, process)
-	if s.Verdict.Title != "Kafka does not acknowledge records" || !strings.Contains(s.Kafka.StallReason, "position topic "+relay.PositionTopic+": TOPIC_AUTHORIZATION_FAILED") ||
+	if s.Verdict.Title != "Kafka does not acknowledge records" || !strings.Contains(s.Sink.StallReason, "position topic "+relay.PositionTopic+": TOPIC_AUTHORIZATION_FAILED") ||
 		s.Source.Confirmed != slot || s.Lag.Bytes < 100_000 || s.Lag.Seconds < 9 {
 		t.Errorf("status, with the slot at %s: %+v\nbefore: %+v", slot, s, before)
 	}

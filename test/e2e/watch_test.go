@@ -55,7 +55,7 @@ func watchedConfig(t *testing.T, db *pgtest.DB, slot string, cluster *kafkatest.
 	return relay.Config{
 		Name:   slot, // the key of its position, on a broker that others share
 		Source: replication.Config{Conn: db.Config(t), Publication: rig.Publication, Slot: slot, MessagePrefix: catalog.MessagePrefix},
-		Route:  encode.Config{Columns: encode.DefaultColumns()},
+		Route:  encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()},
 		Sink:   kafka.Config{Brokers: cluster.Addrs},
 		Create: true, Tables: []string{"outbox"},
 		WatchInterval: 20 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
@@ -100,7 +100,7 @@ func (w *watched) start(t *testing.T) {
 
 func (w *watched) logged(t *testing.T, text string) {
 	t.Helper()
-	rig.WaitFor(t, time.Minute, "the log to say "+text, func() bool { // a slot waits for every transaction of a server that others use
+	rig.WaitFor(t, 3*time.Minute, "the log to say "+text, func() bool { // a slot waits for every transaction of a server that others use
 		return strings.Contains(w.log.String(), text)
 	})
 }
@@ -260,7 +260,7 @@ func TestSlotLostBySize(t *testing.T) {
 		time.Sleep(10 * time.Second)                                                  // a rate is measured over so long at least
 		fill := func() { w.exec(t, `SELECT pg_switch_wal(); SELECT txid_current()`) }
 		for _, state := range []string{"more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 64 MB), in about ", "Postgres may invalidate the slot at the next checkpoint"} {
-			rig.WaitFor(t, 20*time.Second, "the warning: "+state, func() bool {
+			rig.WaitFor(t, 60*time.Second, "the warning: "+state, func() bool {
 				fill()
 				time.Sleep(5 * w.cfg.WatchInterval)
 				return strings.Contains(w.log.String(), state)
@@ -269,7 +269,7 @@ func TestSlotLostBySize(t *testing.T) {
 		if !strings.Contains(w.log.String(), "check that the broker accepts records") {
 			t.Error("the reason is not told")
 		}
-		rig.WaitFor(t, 20*time.Second, "the slot to be lost", func() bool {
+		rig.WaitFor(t, 60*time.Second, "the slot to be lost", func() bool {
 			fill()
 			w.exec(t, `CHECKPOINT`)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
@@ -288,7 +288,7 @@ func TestSlotLostByIdleness(t *testing.T) {
 		w.delivers(t, "outbox")
 		w.stop()
 		w.fails(t, relay.ExitOK)
-		rig.WaitFor(t, 20*time.Second, "the slot to be lost", func() bool {
+		rig.WaitFor(t, 60*time.Second, "the slot to be lost", func() bool {
 			w.exec(t, `CHECKPOINT`)
 			time.Sleep(100 * time.Millisecond)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
@@ -321,11 +321,7 @@ func TestSnapshotIsRecorded(t *testing.T) {
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 500)
 	r.Arrived(t, 30*time.Second)
-	conn := r.Connect(t)
-	rig.WaitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
-		p := r.Recorded(t)
-		return len(p.Snapshots) > 0 && rig.Ask[bool](t, conn, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Snapshots[0].Text)
-	})
+	r.AwaitSnapshotOfAll(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -350,11 +346,7 @@ func TestForgedSnapshots(t *testing.T) {
 		}
 		r.Deliver(t, 100)
 	}
-	conn := r.Connect(t)
-	rig.WaitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
-		p := r.Recorded(t)
-		return len(p.Snapshots) > 0 && rig.Ask[bool](t, conn, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Snapshots[0].Text)
-	})
+	r.AwaitSnapshotOfAll(t)
 	for _, s := range r.Recorded(t).Snapshots {
 		if strings.HasPrefix(s.Text, "18446744073709551614") {
 			t.Errorf("a forged snapshot is recorded: %s", s.Text)
