@@ -67,18 +67,12 @@ func refillDuplicates(t *testing.T, r *rig.Rig, lost time.Time) int {
 	return pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM outbox WHERE created_at > $1::timestamptz - interval '3 s' AND created_at < $1`, lost)
 }
 
-// awaitSnapshot waits until the position record says of a row that it was delivered.
-func awaitSnapshot(t *testing.T, r *rig.Rig) {
-	t.Helper()
-	rig.WaitFor(t, 20*time.Second, "a snapshot in the position record", func() bool { return len(r.Recorded(t).Snapshots) > 0 })
-}
-
 // deliverAndStop runs the relay, with args, until it has delivered events and recorded a snapshot, and stops it.
 func deliverAndStop(t *testing.T, r *rig.Rig, events int, args ...string) {
 	t.Helper()
 	process := r.Run(t, args...)
 	r.Deliver(t, events)
-	awaitSnapshot(t, r)
+	r.AwaitSnapshot(t)
 	process.Terminate(t)
 }
 
@@ -115,7 +109,7 @@ func TestRecoverDroppedSlot(t *testing.T) {
 		var lost time.Time
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)
-			awaitSnapshot(t, r)
+			r.AwaitSnapshot(t)
 			dropSlot(t, r)
 			lost = now(t, r)
 			process.Fails(t, relay.ExitSlotLost, r.Slot, "does not exist", "outbox-cdc recover")
@@ -166,9 +160,9 @@ func TestRecoverInterrupted(t *testing.T) {
 				lost := now(t, r)
 				dropSlot(t, r)
 				r.Load.Giant(t.Context(), t, 200_000)
-				first := rig.Start(t, "recover", "-c", r.Config)
+				first := rig.Start(t, "recover", "-c", r.Config, "--set", "sink.kafka.window.records=20") // so that it takes long enough
 				first.Logged(t, "refill started")
-				rig.WaitFor(t, 20*time.Second, "acknowledged rows in the position record", func() bool { return r.Recorded(t).Open.Rows > 0 })
+				rig.WaitFor(t, 60*time.Second, "acknowledged rows in the position record", func() bool { return r.Recorded(t).Open.Rows > 0 })
 				first.Signal(t, end)
 				first.Exit(t, 30*time.Second)
 				record := r.Recorded(t)
@@ -189,6 +183,23 @@ func TestRecoverInterrupted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A slot is lost before its first row was read. Recover sends all rows, each once.
+func TestRecoverBeforeTheFirstRow(t *testing.T) {
+	t.Parallel()
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		process := r.Run(t)
+		rig.WaitFor(t, rig.Slack, "a snapshot in the position record", func() bool { return len(r.Recorded(t).Snapshots) > 0 })
+		process.Terminate(t)
+		dropSlot(t, r)
+		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
+		r.Load.Transaction(t.Context(), t, []string{"first"}, func(_ pgx.Tx, put func(n int) error) error { return put(1) }) // not rolled back
+		r.Load.Run(t.Context(), t, 500)
+		runRecover(t, r, relay.ExitOK, nil, "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r, 0)
+	})
 }
 
 // settleRecovered recovers what has been lost and demands that the relay continues.
@@ -238,7 +249,7 @@ func TestRecoverRowsInFlight(t *testing.T) {
 		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
 		process := r.Run(t)
 		r.Deliver(t, 500)
-		awaitSnapshot(t, r)
+		r.AwaitSnapshot(t)
 		fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
 		keys := []string{"in-flight-1", "in-flight-2"}
 		r.Load.Transaction(t.Context(), t, keys, func(_ pgx.Tx, put func(n int) error) error { return put(100) })
@@ -259,10 +270,34 @@ func TestRecoverRowsInFlight(t *testing.T) {
 	})
 }
 
+// The stream is lost during a refill, which starts over. Recover reports each record once.
+func TestRecoverSenderTerminated(t *testing.T) {
+	t.Parallel()
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
+	process := r.Run(t)
+	r.Deliver(t, 500)
+	r.AwaitSnapshotOfAll(t)
+	process.Terminate(t)
+	dropSlot(t, r)
+	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
+	r.Load.Transaction(t.Context(), t, []string{"k"}, func(_ pgx.Tx, put func(n int) error) error { return put(100) })
+	recovering := rig.Start(t, "recover", "-c", r.Config)
+	rig.Must(t, fault.Wait(t.Context(), 1))
+	if !pgtest.QueryRow[bool](t, r.DB, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
+		t.Fatal("no sender to terminate")
+	}
+	recovering.LoggedTimes(t, "refill started", 2)
+	fault.Remove()
+	recovering.Fails(t, relay.ExitOK, "Refilled: 100 records")
+	r.GoesOn(t)
+	settleRefill(t, r, 0)
+}
+
 // awaitBlockedCreation waits until the creation of a slot waits for an open transaction.
 func awaitBlockedCreation(t *testing.T, r *rig.Rig) {
 	t.Helper()
-	rig.WaitFor(t, 8*time.Second, "the creation of the slot to wait for the transaction", func() bool {
+	rig.WaitFor(t, rig.Slack, "the creation of the slot to wait for the transaction", func() bool {
 		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock')`)
 	})
 }
@@ -309,7 +344,7 @@ func TestRecoverSeveralTables(t *testing.T) {
 		}
 		process := r.Run(t, tables...)
 		fill(1, 500)
-		awaitSnapshot(t, r)
+		r.AwaitSnapshot(t)
 		r.Confirmed(t, 30*time.Second)
 		process.Terminate(t)
 		dropSlot(t, r)
@@ -345,10 +380,7 @@ func TestRecoverPrunedRows(t *testing.T) {
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
 		r.Deliver(t, 500)
-		awaitSnapshot(t, r)
-		rig.WaitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
-			return pgtest.QueryRow[bool](t, r.DB, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, r.Recorded(t).Snapshots[0].Text)
-		})
+		r.AwaitSnapshotOfAll(t)
 		process.Terminate(t)
 		dropSlot(t, r)
 		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
@@ -437,7 +469,7 @@ func TestRefillOnSlotLoss(t *testing.T) {
 		rig.UnderLoad(t, r, func() {
 			for i := range 3 {
 				r.Progress(t)
-				awaitSnapshot(t, r)
+				r.AwaitSnapshot(t)
 				dropSlot(t, r)
 				lost := now(t, r)
 				process.LoggedTimes(t, "refill finished", i+1)
@@ -513,7 +545,7 @@ func TestRefillOnSlotLossStopped(t *testing.T) {
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t, refillOnLoss...)
 		r.Deliver(t, 500)
-		awaitSnapshot(t, r)
+		r.AwaitSnapshot(t)
 		r.Load.Transaction(t.Context(), t, []string{"k"}, func(_ pgx.Tx, put func(n int) error) error {
 			rig.Must(t, put(1))
 			dropSlot(t, r)
@@ -535,7 +567,7 @@ func TestRefillOnSlotLossRefused(t *testing.T) {
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t, refillOnLoss...)
 		r.Deliver(t, 500)
-		awaitSnapshot(t, r)
+		r.AwaitSnapshot(t)
 		r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP NOT NULL`)
 		dropSlot(t, r)
 		process.Fails(t, relay.ExitSlotLost, "does not exist", "cannot be refilled", "ALTER COLUMN xid SET NOT NULL")
