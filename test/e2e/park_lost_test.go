@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// newParkedRig returns a parkRig whose relay has parked the key a, and the relay.
+func newParkedRig(t *testing.T) (*parkRig, *kafkatest.FakeCluster, *kadm.Client, *rig.Process) {
+	t.Helper()
+	fake := kafkatest.Fake(t) // other relays of a shared broker have the same position topic
+	r := newParkRig(t, fake.Cluster, "")
+	process := r.Run(t)
+	r.insert(t, "a", 3, 10)
+	r.large(t, "a")
+	r.insert(t, "a", 3, 10)
+	r.Confirmed(t, 30*time.Second)
+	r.demandNumbers(t, r.dead, "a", countFrom(4, 7))
+	return r, fake, fake.Admin(t), process
+}
+
+func deletePositions(t *testing.T, admin *kadm.Client) {
+	t.Helper()
+	_, err := admin.DeleteTopic(t.Context(), relay.PositionTopic)
+	rig.Must(t, err)
+}
+
+// A relay that finds parked records but nothing of its own in the position topic stops before it sends a later record.
+// The operator sends the parked ones, and then has the relay continue.
+func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
+	t.Parallel()
+	r, _, admin, process := newParkedRig(t)
+	process.Terminate(t)
+	deletePositions(t, admin)
+	r.insert(t, "a", 2, 10)
+	for range 2 { // the first start changes nothing
+		rig.Start(t, "run", "-c", r.Config).Fails(t, 15, "of 1 parked keys", "a slot of the same name in another database", "resend --all --again", "--accept-gap")
+	}
+	r.demandNumbers(t, r.Topic, "a", countTo(3))
+	r.allowLarge(t)
+	r.demandOutput(t, 0, "", "resend", "--all", "--again", "--since", "48h")
+	process = r.Run(t, "--accept-gap")
+	r.insert(t, "a", 1, 10)
+	r.Confirmed(t, 30*time.Second)
+	r.demandNumbers(t, r.Topic, "a", countTo(10))
+	process.Terminate(t)
+	process = r.Run(t)
+	process.Terminate(t)
+}
+
+// A relay that runs while the position topic is deleted stores its parked keys again, so that the next one has them.
+func TestParkedKeysAreRestored(t *testing.T) {
+	t.Parallel()
+	r, fake, admin, process := newParkedRig(t)
+	deletePositions(t, admin)
+	fake.CreateTopic(t, relay.PositionTopic, 1, map[string]string{"cleanup.policy": "compact"})
+	r.insert(t, "b", 1, 10)
+	r.Confirmed(t, 30*time.Second)
+	rig.WaitFor(t, 30*time.Second, "the parked keys", func() bool {
+		out, _ := rig.Command(t, "dead-letter", "list", "-c", r.Config)
+		return strings.Contains(out, "--key a")
+	})
+	process.Kill(t)
+	process = r.Run(t)
+	r.insert(t, "a", 1, 10)
+	r.Confirmed(t, 30*time.Second)
+	r.demandNumbers(t, r.Topic, "a", countTo(3))
+	r.allowLarge(t)
+	r.demandOutput(t, 0, "the key is not parked any more", "release", "--key", "a")
+	r.demandNumbers(t, r.Topic, "a", countTo(8))
+	process.Terminate(t)
+}
