@@ -1,0 +1,27 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// relaysOver checks that the relay is ready for b, delivers every event, and that the next relay continues without a
+// duplicate. Each broker has a test that calls it. TestCrashOver kills the relay and the broker.
+func relaysOver(t *testing.T, b rig.Broker) {
+	t.Helper()
+	r := rig.NewOver(t, pgtest.Database(t), b)
+	if out, code := rig.Command(t, "check", "-c", r.Config); code != 0 || !strings.Contains(out, "\nsink\n") {
+		t.Errorf("check: exit code %d\n%s", code, out)
+	}
+	for range 2 {
+		process := r.Run(t)
+		r.Load.Run(t.Context(), t, 1000)
+		r.Arrived(t, 30*time.Second)
+		process.Terminate(t)
+	}
+	r.Settle(t, 0)
+}
