@@ -163,6 +163,7 @@ func TestFailover(t *testing.T) {
 					p.standbyAway(t, process)
 				}
 				p.Confirmed(t, 10*time.Second)
+				p.replayed(t)
 				before := p.Load.Total()
 
 				p.between.Partition()
@@ -170,7 +171,7 @@ func TestFailover(t *testing.T) {
 				late := p.Load.Total() - before
 				if tc.primary != nil {
 					late = 0
-					rig.WaitFor(t, 10*time.Second, "the walsender to wait for the standby", func() bool {
+					rig.WaitFor(t, 60*time.Second, "the walsender to wait for the standby", func() bool {
 						return pgtest.QueryRow[bool](t, p.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation')`)
 					})
 				} else {
@@ -229,6 +230,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				process := p.Run(t)
 				p.Load.Run(t.Context(), t, 500)
 				p.Arrived(t, 30*time.Second)
+				p.replayed(t) // the rows so far: the relay does not wait for the standby server
 				late := 0
 				if tc.late > 0 {
 					p.between.Partition()
@@ -282,7 +284,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 func (p *pair) replayed(t *testing.T) {
 	t.Helper()
 	end := pgtest.QueryRow[string](t, p.DB, `SELECT pg_current_wal_lsn()::text`)
-	rig.WaitFor(t, 10*time.Second, "the standby to replay the log", func() bool {
+	rig.WaitFor(t, rig.Slack, "the standby to replay the log", func() bool {
 		return pgtest.QueryRow[bool](t, p.onStandby(t), `SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn`, end)
 	})
 }
