@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -97,6 +98,8 @@ type history struct {
 	gaps       int                   // number of gaps that relays have detected since then
 
 	updates int // number of status updates
+
+	reached atomic.Int64 // virtual time of the newest event, in nanoseconds; for the goroutine that detects that it stands still
 }
 
 // A start describes the newest session of a run.
@@ -138,7 +141,9 @@ func (h *history) note(text string, args ...any) {
 }
 
 func (h *history) noteLocked(text string, args ...any) {
-	h.events = append(h.events, event{time.Since(h.began), text, args})
+	at := time.Since(h.began)
+	h.events = append(h.events, event{at, text, args})
+	h.reached.Store(int64(at))
 }
 
 // violated reports a violation.

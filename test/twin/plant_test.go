@@ -1,32 +1,28 @@
 package twin
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/plant"
 )
 
 // plantSeeds is the maximum number of seeds until each bug is found.
 const plantSeeds = 400
 
-// A plant puts a bug into the source code of the relay. The protocol prevents the bug, or an earlier
+// A mistake is a bug for the source code of the relay. The protocol prevents the bug, or an earlier
 // version of the relay had it.
-type plant struct {
+type mistake struct {
 	name  string
-	edits []edit
+	edits []plant.Edit
 	want  string // regular expression that the output must match
 }
-
-// An edit replaces a text that occurs exactly once in a file.
-type edit struct{ file, from, to string }
 
 const (
 	takeoverFile = "internal/relay/takeover.go"
@@ -43,61 +39,58 @@ const (
 	storeFile    = "sink/kafka/position.go"
 )
 
-var plants = []plant{
-	{"no claim is stored", []edit{
-		{claimFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"},
-		{claimFile, "		if w.store != nil {\n			before := ", "		if w.store != nil && false {\n			before := "},
-		{claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"},
+var plants = []mistake{
+	{"no claim is stored", []plant.Edit{
+		plant.In(claimFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"),
+		plant.In(claimFile, "		if w.store != nil {\n			before := ", "		if w.store != nil && false {\n			before := "),
+		plant.In(claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"),
 	}, "without a claim|has not looked"},
-	{"a relay looks before it claims only", []edit{
-		{takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("},
+	{"a relay looks before it claims only", []plant.Edit{
+		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("),
 	}, "has not looked"},
-	{"all writers have one key", []edit{
-		{storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`},
+	{"all writers have one key", []plant.Edit{
+		plant.In(storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`),
 	}, ""},
-	{"a claim that others have overtaken goes on under another producer id", []edit{
-		{producerFile, "		if p.epochs != nil {\n			p.stopSending(", "		if p.epochs != nil && false {\n			p.stopSending("},
-		{producerFile, "	if p.epochs != nil {\n		return p.epochs.take()", "	if p.epochs != nil && !p.newIDRequired {\n		return p.epochs.take()"},
+	{"a claim that others have overtaken goes on under another producer id", []plant.Edit{
+		plant.In(producerFile, "		if p.epochs != nil {\n			p.stopSending(", "		if p.epochs != nil && false {\n			p.stopSending("),
+		plant.In(producerFile, "	if p.epochs != nil {\n		return p.epochs.take()", "	if p.epochs != nil && !p.newIDRequired {\n		return p.epochs.take()"),
 	}, "without a claim|behind claim"},
-	{"each claim takes another producer id", []edit{
-		{storeFile, "if block, ok = nextBlock(cluster.clusterID(), blocks); ok {", "if block, ok = nextBlock(cluster.clusterID(), blocks); ok && false {"},
+	{"each claim takes another producer id", []plant.Edit{
+		plant.In(storeFile, "if block, ok = nextBlock(cluster.clusterID(), blocks); ok {", "if block, ok = nextBlock(cluster.clusterID(), blocks); ok && false {"),
 	}, "behind claim"},
-	{"a row is numbered although the writer has not accepted it", []edit{
-		{rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"},
+	{"a row is numbered although the writer has not accepted it", []plant.Edit{
+		plant.In(rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"),
 	}, "have not arrived|has not come"},
-	{"unacknowledged records are skipped, not rows", []edit{
-		{trackerFile, "min(was.last, t.last) - was.first + 1", "min(was.last, t.last) - max(was.first, t.base+1) + 1"},
+	{"unacknowledged records are skipped, not rows", []plant.Edit{
+		plant.In(trackerFile, "min(was.last, t.last) - was.first + 1", "min(was.last, t.last) - max(was.first, t.base+1) + 1"),
 	}, "twice|more rows than it had"},
-	{"any keepalive opens the fence", []edit{
-		{contactFile, "if silent < c.limit && !c.lost.Load() {", "if silent < c.limit {"},
-		{sessionFile, "		err = s.stream.Expired()\n", "		err = nil\n"},
-	}, "heard nothing|after it has lost the slot|the slot was free"},
-	{"the fence stays open when the session has ended", []edit{ // a relay that has lost the slot writes old records
-		{tenureFile, "		t.fence.close()\n", ""},
-		{fenceFile, "	return s.Expired()\n", "	return nil\n"},
-		{fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"},
+	{"any keepalive opens the fence", []plant.Edit{
+		plant.In(contactFile, "if silent < c.limit && !c.lost.Load() {", "if silent < c.limit {"),
+		plant.In(sessionFile, "		err = s.stream.Expired()\n", "		err = nil\n"),
+	}, "heard nothing|after it has lost the slot|the slot was free|have not arrived"}, // or a silent session never ends
+	{"the fence stays open when the session has ended", []plant.Edit{ // a relay that has lost the slot writes old records
+		plant.In(tenureFile, "		t.fence.close()\n", ""),
+		plant.In(fenceFile, "	return s.Expired()\n", "	return nil\n"),
+		plant.In(fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"),
 	}, "heard nothing|after it has lost the slot"},
-	{"a lost source waits for Kafka", []edit{ // the relay does not reconnect while records are unacknowledged
-		{tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"},
+	{"a lost source waits for Kafka", []plant.Edit{ // the relay does not reconnect while records are unacknowledged
+		plant.In(tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"),
 	}, "the slot was free|waits for the leader"},
-	{"without a record a slot that was advanced goes unnoticed", []edit{
-		{claimFile, "	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying || stored.Refill != nil) {\n"},
+	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
+		plant.In(claimFile, "	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying || stored.Refill != nil) {\n"),
 	}, "nobody has noticed|differently"},
-	{"with a record a slot that was advanced goes unnoticed", []edit{
-		{timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"},
+	{"with a record a slot that was advanced goes unnoticed", []plant.Edit{
+		plant.In(timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"),
 	}, "nobody has noticed|differently"},
-	{"the back-off ends with each session", []edit{ // the relay reconnects in a loop without a pause
-		{relayFile, "if confirmed > before ||", "if confirmed >= before ||"},
+	{"the back-off ends with each session", []plant.Edit{ // the relay reconnects in a loop without a pause
+		plant.In(relayFile, "if confirmed > before ||", "if confirmed >= before ||"),
 	}, "sessions within"},
 }
-
-// root is the root directory of the module, relative to this package.
-const root = "../.."
 
 // The source code contains each text that a plant replaces exactly once.
 func TestPlantsFit(t *testing.T) {
 	for _, p := range plants {
-		if _, err := p.overlay(); err != nil {
+		if _, err := plant.Apply(p.edits); err != nil {
 			t.Errorf("%s: %v", p.name, err)
 		}
 	}
@@ -133,29 +126,9 @@ var (
 )
 
 // play compiles the relay with the bug and runs TestTwin with it.
-func (p plant) play(t *testing.T) (string, error) {
+func (p mistake) play(t *testing.T) (string, error) {
 	t.Helper()
-	replaced, err := p.overlay()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	files := make(map[string]string)
-	for file, text := range replaced {
-		path, err := filepath.Abs(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[path] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		if err := os.WriteFile(files[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	list, _ := json.Marshal(map[string]any{"Replace": files})
-	overlay, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "twin.test")
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	overlay, binary := plant.Overlay(t, p.edits), filepath.Join(t.TempDir(), "twin.test")
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
@@ -163,24 +136,4 @@ func (p plant) play(t *testing.T) (string, error) {
 	cmd.Env = append(os.Environ(), fmt.Sprintf("OUTBOX_TEST_SEEDS=%d", plantSeeds), "OUTBOX_TEST_SEED=0")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// overlay returns the edited text of each file that has edits.
-func (p plant) overlay() (map[string]string, error) {
-	files := make(map[string]string)
-	for _, e := range p.edits {
-		text, ok := files[e.file]
-		if !ok {
-			b, err := os.ReadFile(filepath.Join(root, e.file))
-			if err != nil {
-				return nil, err
-			}
-			text = string(b)
-		}
-		if n := strings.Count(text, e.from); n != 1 {
-			return nil, fmt.Errorf("%s has this %d times:\n%s", e.file, n, e.from)
-		}
-		files[e.file] = strings.Replace(text, e.from, e.to, 1)
-	}
-	return files, nil
 }

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,13 +100,13 @@ func play(t *testing.T, seed uint64, mutate func(*world)) *world {
 			t.Fatalf("OUTBOX_TEST_SEED=%d: %v\n%s\n%s", seed, p, w.history, stacks)
 		}
 	}()
-	stuck := time.AfterFunc(time.Minute, func() { // a minute of real time
-		debug.SetTraceback("all")
-		panic(fmt.Sprintf("OUTBOX_TEST_SEED=%d: virtual time stands still", seed))
-	})
-	defer stuck.Stop()
+	var playing atomic.Pointer[history]
+	over := make(chan struct{})
+	defer close(over)
+	go panicIfStuck(seed, &playing, over) // it ends with play
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed)
+		playing.Store(w.history)
 		if mutate != nil {
 			mutate(w)
 		}
@@ -121,6 +122,29 @@ func play(t *testing.T, seed uint64, mutate func(*world)) *world {
 		}
 	}
 	return w
+}
+
+// panicIfStuck panics if the history has no new event of a later virtual time within a minute of real time. The goroutines of
+// the seed then run, or wait for something that is not of their world. It returns when over is closed.
+func panicIfStuck(seed uint64, playing *atomic.Pointer[history], over <-chan struct{}) {
+	minute := time.NewTicker(time.Minute)
+	defer minute.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-minute.C:
+		case <-over:
+			return
+		}
+		var reached int64
+		if h := playing.Load(); h != nil {
+			reached = h.reached.Load()
+		}
+		if reached == last {
+			debug.SetTraceback("all")
+			panic(fmt.Sprintf("OUTBOX_TEST_SEED=%d: virtual time stands still", seed))
+		}
+		last = reached
+	}
 }
 
 // play injects faults under load. It then ends all faults, waits until everything has arrived, and plays

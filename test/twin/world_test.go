@@ -59,7 +59,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		PositionTopic: positions,
 		Name:          "twin",
 		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
-		Route:         encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"},
+		Route:         encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
 	}
 	w.sink = kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)}
 	w.cfg.DrainTimeout = time.Duration(1+rng.IntN(25)) * time.Second
