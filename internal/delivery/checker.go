@@ -14,6 +14,10 @@ type Config struct {
 	// it for topics whose number of partitions changes, and if several relays send at a time. The
 	// caller must then pass the records of an aggregate in the order in which they count.
 	AnyPartition bool
+
+	// Missing reports whether an event may be missing, because an operator has discarded it. The answer may
+	// change until Finish. If the event arrives, it must be in order. Nil: no event may be missing.
+	Missing func(aggregate string, seq int64) bool
 }
 
 // A Checker compares records with events.
@@ -129,7 +133,7 @@ func (c *Checker) altered(v Violation) Outcome {
 func (c *Checker) again(e *Event, r *Record) Outcome {
 	c.counts.Duplicates++
 	if len(c.repeated) < maxViolations {
-		c.repeated = append(c.repeated, at(Duplicate, e, r.Coordinates, "it is duplicate %d", c.counts.Duplicates))
+		c.repeated = append(c.repeated, at(Duplicate, e, r.Coordinates, "the event has an earlier record: duplicate %d", c.counts.Duplicates))
 	}
 	return Again
 }
@@ -173,9 +177,13 @@ func (c *Checker) place(e *Event, r *Record) Outcome {
 	a.last, a.newest = e.Seq, r.Coordinates
 	switch {
 	case e.Seq > a.max+1:
-		v := at(Gap, e, r.Coordinates, "it has not come, but %d has", e.Seq)
-		v.Seq, v.ID, v.Tx = a.max+1, "", uuid.Nil
-		a.missing = append(a.missing, gap{from: a.max + 1, to: e.Seq - 1, at: r.Coordinates, violation: c.found.Add(v)})
+		g := gap{from: a.max + 1, to: e.Seq - 1, at: r.Coordinates, violation: -1}
+		if n, first := c.required(e.Aggregate, g.from, g.to); n > 0 {
+			v := at(Gap, e, r.Coordinates, "it has not come, but %d has", e.Seq)
+			v.Seq, v.ID, v.Tx = first, "", uuid.Nil
+			g.violation = c.found.Add(v)
+		}
+		a.missing = append(a.missing, g)
 		a.max = e.Seq
 		c.counts.Events++
 		return Ahead
@@ -189,6 +197,23 @@ func (c *Checker) place(e *Event, r *Record) Outcome {
 		return Late
 	}
 	return c.again(e, r)
+}
+
+// required returns how many events of a range, inclusive, may not be missing, and the first of them.
+func (c *Checker) required(aggregate string, from, to int64) (n int, first int64) {
+	if c.cfg.Missing == nil {
+		return int(to - from + 1), from
+	}
+	for seq := from; seq <= to; seq++ {
+		if c.cfg.Missing(aggregate, seq) {
+			continue
+		}
+		if n == 0 {
+			first = seq
+		}
+		n++
+	}
+	return n, first
 }
 
 // located checks that the record is after the earlier ones of the aggregate.

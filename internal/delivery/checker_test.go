@@ -207,8 +207,8 @@ func TestEveryViolationIsNamed(t *testing.T) {
 		"a duplicate too many": {
 			records: append(good(), records("a", 5, 6)...), allowed: 1,
 			want: []string{
-				"duplicate a/5 id id-a5 transaction {3} record t[0]@6: it is duplicate 1 of 2, there may be 1",
-				"duplicate a/6 id id-a6 transaction {3} record t[0]@7: it is duplicate 2 of 2, there may be 1",
+				"duplicate a/5 id id-a5 transaction {3} record t[0]@6: the event has an earlier record: duplicate 1 of 2, allowed: 1",
+				"duplicate a/6 id id-a6 transaction {3} record t[0]@7: the event has an earlier record: duplicate 2 of 2, allowed: 1",
 			},
 		},
 		"an old event last": {
@@ -263,6 +263,41 @@ func TestAnyPartitionAllowsAggregatesToMove(t *testing.T) {
 	all[5].Partition, all[8].Partition = 4, 4
 	if found := judge(delivery.Config{AnyPartition: true}, all).Finish(slices.Values(written()), 1); found.All > 0 {
 		t.Error(found)
+	}
+}
+
+// An event that may be missing leaves no gap, but it may neither be late nor excuse others.
+func TestDiscardedEventMayBeMissing(t *testing.T) {
+	discarded := map[int64]bool{3: true, 6: true}
+	cfg := delivery.Config{Missing: func(aggregate string, seq int64) bool { return aggregate == "a" && discarded[seq] }}
+	for name, tc := range map[string]struct {
+		came    []int64
+		claimed []int64 // were not discarded after all
+		want    []string
+	}{
+		"missing":           {came: []int64{1, 2, 4, 5}},
+		"delivered":         {came: []int64{1, 2, 3, 4, 5, 6}},
+		"late":              {came: []int64{1, 2, 4, 3, 5}, want: []string{"out of order a/3"}},
+		"another one":       {came: []int64{1, 4, 5}, want: []string{"torn a/2"}},
+		"not discarded":     {came: []int64{1, 2, 4, 5}, claimed: []int64{3}, want: []string{"torn a/3"}},
+		"the last is not":   {came: []int64{1, 2, 4, 5}, claimed: []int64{6}, want: []string{"torn a/6"}},
+		"nothing was there": {want: []string{"lost a/1", "torn a/4", "torn a/5"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			discarded[3], discarded[6] = true, true
+			c := judge(cfg, append(records("b", 1, 2), records("a", tc.came...)...))
+			for _, seq := range tc.claimed {
+				discarded[seq] = false
+			}
+			found := c.Finish(slices.Values(written()), 0)
+			var got []string
+			for _, v := range found.First {
+				got = append(got, fmt.Sprintf("%s %s/%d", v.Kind, v.Aggregate, v.Seq))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

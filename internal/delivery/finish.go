@@ -43,7 +43,7 @@ func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) *Violati
 	}
 	if c.counts.Duplicates > duplicates {
 		for _, v := range c.repeated {
-			v.Detail += fmt.Sprintf(" of %d, there may be %d", c.counts.Duplicates, duplicates)
+			v.Detail += fmt.Sprintf(" of %d, allowed: %d", c.counts.Duplicates, duplicates)
 			end.Add(v)
 		}
 		end.All += c.counts.Duplicates - len(c.repeated)
@@ -64,7 +64,7 @@ func (c *Checker) complete(end *Violations, tx *Transaction) {
 	var first Event
 	var behind *gap // the gap of first; nil: no later event was seen
 	for _, s := range tx.Spans {
-		n, seq, g := c.aggregates[s.Aggregate].missingOf(s, end)
+		n, seq, g := c.missingOf(s, end)
 		if missing == 0 && n > 0 {
 			first, behind = Event{Aggregate: s.Aggregate, Seq: seq, Tx: tx.ID}, g
 		}
@@ -94,31 +94,33 @@ func (c *Checker) complete(end *Violations, tx *Transaction) {
 	}
 }
 
-// missingOf returns the number of missing events of s, and the first of them with its gap. A Gap in end with
-// one of these events becomes Lost.
-func (a *aggregate) missingOf(s Span, end *Violations) (n int, first int64, behind *gap) {
+// missingOf returns the number of missing events of s that may not be missing, and the first of them with its gap. A
+// Gap in end with one of these events becomes Lost.
+func (c *Checker) missingOf(s Span, end *Violations) (n int, first int64, behind *gap) {
+	a := c.aggregates[s.Aggregate]
 	if a == nil {
-		return s.Rows, s.First, nil
+		n, first = c.required(s.Aggregate, s.First, s.end()-1)
+		return n, first, nil
 	}
 	for i := range a.missing {
 		g := &a.missing[i]
-		from, to := max(g.from, s.First), min(g.to, s.end()-1)
-		if from > to {
+		more, from := c.required(s.Aggregate, max(g.from, s.First), min(g.to, s.end()-1))
+		if more <= 0 {
 			continue
 		}
 		if n == 0 {
 			first, behind = from, g
 		}
-		n += int(to - from + 1)
+		n += more
 		if i := g.violation; i >= 0 && end.First[i].Kind == Gap {
 			end.First[i].Kind = Lost
 		}
 	}
-	if from := max(a.max+1, s.First); from < s.end() {
+	if more, from := c.required(s.Aggregate, max(a.max+1, s.First), s.end()-1); more > 0 {
 		if n == 0 {
 			first = from
 		}
-		n += int(s.end() - from)
+		n += more
 	}
 	return n, first, behind
 }
