@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,9 +20,16 @@ import (
 // own; what the relay does wrong is noted.
 func (s *soak) strike(ctx context.Context, strike Strike) error {
 	s.explain(strike)
-	if strike.Has(BrokerKill) || strike.Has(BrokerShutdown) || strike.Has(BrokerPause) {
+	if strike.Has(BrokerKill, BrokerShutdown, BrokerPause, CutBroker, HoleBroker, HoleHost) {
+		s.confirms.Unanswered()
+	}
+	if strike.Has(BrokerKill, BrokerShutdown, BrokerPause) {
 		over := s.confirms.Outage()
 		defer func() { over(time.Now()) }()
+	}
+	if s.over != nil && strike.Has(BrokerKill, BrokerShutdown) {
+		s.writers.SetPace(outagePace)
+		defer s.writers.SetPace(overPace)
 	}
 	struck := s.target(ctx, strike)
 	var g errgroup.Group
@@ -46,11 +54,15 @@ func (s *soak) explain(strike Strike) {
 	switch { // nothing else may be a duplicate
 	case refilled != nil:
 		explain = func() int { return refilled() + s.confirms.Again() - before }
+	case s.over != nil: // see Confirms.MayRepeat, or none
 	case s.cfg.exactly:
 	case forgets || len(s.relays) > 1: // another relay knows only the position record, and resends what comes after it
 		explain = func() int { return s.confirms.Again() - before }
 	}
 	s.checker.Fault(strike.Name(), began, explain)
+	if s.parked != nil {
+		s.parked.letters.Fault(strike.Name(), began, explain)
+	}
 }
 
 // target returns the relay that the strike attacks: the one that holds the slot, or another one.
@@ -76,9 +88,9 @@ func (s *soak) active(ctx context.Context) int {
 func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone bool) error {
 	switch step.Attack {
 	case RelayKill:
-		return s.restart(ctx, relay, syscall.SIGKILL)
+		return s.restart(ctx, relay, syscall.SIGKILL, alone)
 	case RelayTerminate:
-		return s.restart(ctx, relay, syscall.SIGTERM)
+		return s.restart(ctx, relay, syscall.SIGTERM, alone)
 	case RelayPause, RelayFreeze:
 		process := relay.process.Load().Cmd.Process
 		return pause(step.Hold, func() error { return process.Signal(syscall.SIGSTOP) }, func() error { return process.Signal(syscall.SIGCONT) })
@@ -99,15 +111,15 @@ func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone boo
 	case CutPostgres:
 		rig.Cut(relay.toPostgres, step.Direction, step.Bytes)
 		return nil
-	case CutKafka:
-		rig.Cut(relay.toKafka, step.Direction, step.Bytes)
+	case CutBroker:
+		rig.Cut(relay.toBroker, step.Direction, step.Bytes)
 		return nil
 	case HolePostgres:
 		return blackHole(step, relay.toPostgres)
-	case HoleKafka:
-		return blackHole(step, relay.toKafka)
+	case HoleBroker:
+		return blackHole(step, relay.toBroker)
 	case HoleHost:
-		return blackHole(step, relay.toPostgres, relay.toKafka)
+		return blackHole(step, relay.toPostgres, relay.toBroker)
 	case SlotDrop:
 		return s.dropSlot(ctx, "", alone)
 	case SlotRecreate:
@@ -156,7 +168,7 @@ func execute(ctx context.Context, conn *pgx.Conn, sql string) error {
 }
 
 // restart ends a relay by a signal and starts it again.
-func (s *soak) restart(ctx context.Context, relay *instance, sig syscall.Signal) error {
+func (s *soak) restart(ctx context.Context, relay *instance, sig syscall.Signal, alone bool) error {
 	r := relay.process.Load()
 	if r.Ended() {
 		return nil // by itself; that is noted elsewhere
@@ -184,6 +196,12 @@ func (s *soak) restart(ctx context.Context, relay *instance, sig syscall.Signal)
 			return err
 		}
 	}
+	// A relay that has not heard from Postgres when it stops does not wait for every record, and says so.
+	undrained := strings.Contains(r.Stderr.String(), "stopped before every record was acknowledged")
+	if sig == syscall.SIGKILL || !alone || undrained {
+		s.confirms.Forgotten(time.Now())
+	}
+	s.before = r
 	return s.launch(relay) //nolint:contextcheck // it outlives the strike
 }
 

@@ -16,6 +16,7 @@ type Record struct {
 	delivery.Record
 	Producer Producer
 	Seen     time.Time // when the reader read it
+	Released bool      // an operator's release has sent it, with a producer of its own, and may send it again
 }
 
 // A Checker compares records with a [Journal]. Every event must arrive exactly once, unless a fault
@@ -32,12 +33,20 @@ type Checker struct {
 	end     *delivery.Violations // nil before Finish
 }
 
-// NewChecker returns a Checker for one run of writers.
-func NewChecker(run string, j *Journal) *Checker {
+// NewChecker returns a Checker for one run of writers. If events may be missing, keys may be parked: then other
+// producers send events of a key in between.
+func NewChecker(run string, j *Journal, cfg delivery.Config) *Checker {
 	return &Checker{
-		run: run, journal: j, delivery: delivery.New(delivery.Config{}), repeats: newRepeats(),
+		run: run, journal: j, delivery: delivery.New(cfg), repeats: newRepeats(cfg.Missing != nil),
 		fence: fence{partitions: make(map[place]*writings)}, fresh: make(map[string]time.Time),
 	}
+}
+
+// ExplainRows makes f say whether a row may be a duplicate, for a broker whose records have no producer identity: a
+// duplicate may come long after the fault that caused it. f is called once for each duplicate. The numbers of [Checker.Fault]
+// do not count then. Call it before the first record.
+func (c *Checker) ExplainRows(f func(aggregate string, seq int64) bool) {
+	c.repeats.mayRepeat = func(key rowKey) bool { return f(key.aggregate, key.seq) }
 }
 
 // Record checks one record. The caller must pass the records of a partition in the
@@ -46,7 +55,9 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.repeats.appears(r.Producer, r.Seen)
-	c.fence.judge(r)
+	if !r.Released {
+		c.fence.judge(r)
+	}
 	event, err := ParsePayload(r.Value)
 	judged := r.Record
 	judged.Value = nil // the checksum of the payload replaces the comparison
@@ -69,11 +80,21 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 	if outcome == delivery.Refused {
 		return event, false
 	}
-	c.repeats.judge(want, r, outcome)
+	if !r.Released {
+		c.repeats.judge(want, r, outcome)
+	}
 	if outcome.First() && outcome != delivery.Late && tx.begun.After(c.fresh[r.Topic]) {
 		c.fresh[r.Topic] = tx.begun
 	}
 	return event, true
+}
+
+// Appears tells of a record of a topic that another Checker reads: its producer explains duplicates by the last fault before
+// its first record in any topic.
+func (c *Checker) Appears(p Producer, seen time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.repeats.appears(p, seen)
 }
 
 // Fault records a fault. at must not be before the time of the last fault. explain

@@ -37,7 +37,7 @@ func newScript() *script {
 	}
 	j.Begin(tx(rolledBack), epoch, []delivery.Span{{Aggregate: "a", First: 3, Rows: 1}})
 	j.Resolve(tx(rolledBack), delivery.RolledBack)
-	return &script{Checker: NewChecker("run", j), journal: j, offset: map[string]int64{}, now: epoch.Add(time.Minute)}
+	return &script{Checker: NewChecker("run", j, delivery.Config{}), journal: j, offset: map[string]int64{}, now: epoch.Add(time.Minute)}
 }
 
 func scriptEvent(aggregate string, seq int64) Event {
@@ -117,6 +117,15 @@ func TestChecker(t *testing.T) {
 			s.Fault("pause", epoch.Add(2*time.Minute), nil)
 			s.now = epoch.Add(3 * time.Minute)
 			s.put("a", 2, 3, 4, 5, 6)
+			s.put("b", 2, 1, 2)
+		}},
+		"a producer that appeared in another topic before the last fault": {play: func(s *script) {
+			s.put("a", 1, 1, 2, 3)
+			s.Fault("kill", epoch.Add(time.Second), explains(2))
+			s.Appears(Producer{2, s.epoch}, s.now)
+			s.Fault("pause", epoch.Add(2*time.Minute), nil)
+			s.now = epoch.Add(3 * time.Minute)
+			s.put("a", 2, 2, 3, 4, 5, 6)
 			s.put("b", 2, 1, 2)
 		}},
 		"what an older fault explains does not excuse a later one": {

@@ -27,19 +27,26 @@ import (
 // snapbuild.c).
 type Confirms struct {
 	journal *Journal
+	lag     time.Duration // see maxLag
 
 	mu        sync.Mutex
 	positions map[pglogrepl.LSN]struct{} // sent by the server: ends of commits and keepalives, from claimed on
 	queue     []*walTx                   // commit LSN not before claimed, ordered by commit LSN
 	rows      map[rowKey]*walTx          // streamed, not stored
+	refilled  map[rowKey]time.Time       // stored and not streamed, since a slot was lost: when
 	claimed   pglogrepl.LSN              // highest position that the relay has confirmed or started from
 	slot      pglogrepl.LSN              // the slot's position when it was created, or at the first sample
 	lost      bool                       // the slot was dropped, and the relay has not created it again
+	everLost  bool                       // a slot was dropped
 	updates   int
 	again     int       // rows that the server has streamed more than once
 	away      int       // current outages of the broker
-	back      time.Time // the end of the last outage, which may be in the future
+	back      time.Time // the end of the last outage, which may be in the future, or the last Forgotten
 	found     violations
+
+	repeatable map[rowKey]int // how many duplicates of a row have a cause
+	process    int            // number of calls of Forgotten
+	unanswered bool           // the broker may not respond
 }
 
 type rowKey struct {
@@ -47,7 +54,7 @@ type rowKey struct {
 	seq       int64
 }
 
-// maxLag is the maximum time between the last record of a transaction and its
+// maxLag is usually the maximum time between the last record of a transaction and its
 // confirmation, if the relay sends status updates and the broker is available:
 // see [Confirms.Outage].
 const maxLag = 15 * time.Second
@@ -55,8 +62,8 @@ const maxLag = 15 * time.Second
 // A walTx is a transaction that the server has streamed, at least in part.
 type walTx struct {
 	commitLSN pglogrepl.LSN
-	id        uuid.UUID     // of its first row
-	known     int           // number of rows streamed
+	id        uuid.UUID // of its first row
+	rows      []streamedRow
 	left      int           // number of streamed rows that are not yet stored
 	complete  bool          // the Commit was streamed
 	storedAt  time.Time     // when the broker stored the last row
@@ -64,9 +71,14 @@ type walTx struct {
 	claimedBy pglogrepl.LSN // the confirmed position
 }
 
+type streamedRow struct {
+	key     rowKey
+	process int // of the relay, to which it was streamed last: see Forgotten
+}
+
 // NewConfirms returns a Confirms that adds the commit LSN of each transaction to j.
 func NewConfirms(j *Journal) *Confirms {
-	return &Confirms{journal: j, positions: make(map[pglogrepl.LSN]struct{}), rows: make(map[rowKey]*walTx)}
+	return &Confirms{journal: j, lag: maxLag, positions: make(map[pglogrepl.LSN]struct{}), rows: make(map[rowKey]*walTx), refilled: make(map[rowKey]time.Time), repeatable: make(map[rowKey]int)}
 }
 
 // atPosition returns a violation at a position.
@@ -96,6 +108,63 @@ func (c *Confirms) isRead(lsn pglogrepl.LSN) bool {
 	return ok || lsn <= c.claimed
 }
 
+// isNew reports whether a position is higher than those that the relay has confirmed.
+func (c *Confirms) isNew(position pglogrepl.LSN) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return position > c.claimed
+}
+
+// Forgotten records that a new process of the relay knows only the position record. A row may be a duplicate that is
+// streamed to this process, and was streamed before. No position is late until the process had time to send it.
+func (c *Confirms) Forgotten(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process++
+	if at.After(c.back) {
+		c.back = at
+	}
+}
+
+// copies is how often a record may be stored again whose response is lost. While connections fail, it is sent over one after
+// the other.
+const copies = 10
+
+// Unanswered records a fault after which the relay does not know whether the broker has stored a record, until the next
+// Answered. Each row may be a duplicate that the relay has not confirmed at the beginning, or that is streamed meanwhile.
+func (c *Confirms) Unanswered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unanswered = true
+	for _, tx := range c.queue {
+		for _, row := range tx.rows {
+			c.repeatable[row.key] += copies
+		}
+	}
+}
+
+// Answered records that the broker responds again.
+func (c *Confirms) Answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unanswered = false
+}
+
+// MayRepeat reports whether one more duplicate of a row has a cause: see Forgotten, which explains one, and Unanswered, which
+// explains several.
+func (c *Confirms) MayRepeat(aggregate string, seq int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := rowKey{aggregate, seq}
+	n := c.repeatable[key]
+	if n == 1 {
+		delete(c.repeatable, key)
+	} else if n > 1 {
+		c.repeatable[key] = n - 1
+	}
+	return n > 0
+}
+
 // Again returns how many rows the server has streamed more than once so far.
 // A relay that has restarted must resend them.
 func (c *Confirms) Again() int {
@@ -114,7 +183,7 @@ func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 		tx := c.queue[n]
 		tx.claimedAt, tx.claimedBy = at, position
 		if !tx.complete {
-			c.found.add(tx.early(fmt.Sprintf("only %d rows of the transaction and not its Commit had been streamed", tx.known)))
+			c.found.add(tx.early(fmt.Sprintf("only %d rows of the transaction and not its Commit had been streamed", len(tx.rows))))
 		} else if tx.left == 0 && tx.storedAt.After(at) {
 			c.found.add(tx.early(fmt.Sprintf("its last row was stored %v later", tx.storedAt.Sub(at))))
 		}
@@ -148,7 +217,7 @@ func (c *Confirms) late(at time.Time) {
 	if tx.storedAt.After(since) {
 		since = tx.storedAt
 	}
-	if waited := at.Sub(since); tx.complete && tx.left == 0 && tx.known > 0 && waited > maxLag {
+	if waited := at.Sub(since); tx.complete && tx.left == 0 && len(tx.rows) > 0 && waited > c.lag {
 		v := atPosition(Late, at, tx.commitLSN, fmt.Sprintf("it was stored, and could be confirmed for %v", waited))
 		v.Tx = tx.id
 		c.found.add(v)
@@ -167,8 +236,11 @@ func (c *Confirms) Stored(e Event, where delivery.Coordinates, since time.Time) 
 	defer c.mu.Unlock()
 	key := rowKey{e.Aggregate, e.Seq}
 	tx := c.rows[key]
-	if tx == nil {
-		return // a duplicate
+	if tx == nil { // a duplicate, or refilled before the last bytes of the lost slot have passed the proxy
+		if c.everLost {
+			c.refilled[key] = since
+		}
+		return
 	}
 	delete(c.rows, key)
 	tx.left--
@@ -200,7 +272,7 @@ func (c *Confirms) Slot(at time.Time, confirmed pglogrepl.LSN) {
 func (c *Confirms) SlotLost() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lost = true
+	c.lost, c.everLost = true, true
 }
 
 // SlotCreated records that the relay has created the slot again, which delivers from position. Postgres
@@ -233,7 +305,7 @@ func (c *Confirms) Finish() {
 	}
 	txs := slices.SortedFunc(maps.Keys(missing), func(a, b *walTx) int { return cmp.Compare(a.commitLSN, b.commitLSN) })
 	for _, tx := range txs {
-		v := tx.early(fmt.Sprintf("%d of the transaction's %d rows were never stored", tx.left, tx.known))
+		v := tx.early(fmt.Sprintf("%d of the transaction's %d rows were never stored", tx.left, len(tx.rows)))
 		v.Kind, v.Aggregate, v.Seq = Never, missing[tx].aggregate, missing[tx].seq
 		c.found.add(v)
 	}

@@ -113,6 +113,15 @@ func TestConfirms(t *testing.T) {
 			w.slot(200)
 			w.status(200)
 		}},
+		"a row that passes the proxy after its refill": {play: func(w *wire) {
+			w.rows(100, 1)
+			w.SlotLost()
+			w.stored(1, 2)
+			w.s.Row(numbered(2))
+			w.SlotCreated(200)
+			w.start(0)
+			w.status(200)
+		}},
 		"a lost slot, one row of which is never refilled": {play: func(w *wire) {
 			w.rows(100, 1, 2)
 			w.SlotLost()

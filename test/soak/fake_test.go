@@ -14,15 +14,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// fakeWeights are the attacks that need no broker of its own process.
-func fakeWeights() map[Attack]int {
-	weights := DefaultWeights()
-	delete(weights, BrokerKill)
-	delete(weights, BrokerShutdown)
-	delete(weights, BrokerPause)
-	return weights
-}
-
 // onProduce has f called with every produce request before kfake handles it.
 func onProduce(fake *kfake.Cluster, f func(*kmsg.ProduceRequest) (kmsg.Response, bool)) {
 	fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {

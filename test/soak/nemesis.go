@@ -35,10 +35,10 @@ const (
 	BrokerShutdown    Attack = "broker shutdown"    // SIGTERM
 	BrokerPause       Attack = "broker pause"       // SIGSTOP, SIGCONT
 	CutPostgres       Attack = "cut postgres"       // closes connections to Postgres, in the middle of a message
-	CutKafka          Attack = "cut kafka"          // closes connections to the broker, in the middle of a message
+	CutBroker         Attack = "cut broker"         // closes connections to the broker, in the middle of a message
 
 	HolePostgres Attack = "black hole postgres" // the network drops all data between one relay and Postgres for a while
-	HoleKafka    Attack = "black hole kafka"    // the network drops all data between one relay and the broker
+	HoleBroker   Attack = "black hole broker"   // the network drops all data between one relay and the broker
 	HoleHost     Attack = "black hole host"     // both
 
 	SlotDrop     Attack = "slot drop"      // terminates the WAL sender, and drops the slot
@@ -49,14 +49,14 @@ const (
 	PublicationDrop Attack = "publication drop"
 )
 
-// Target returns the target of the attack: relay, postgres or kafka. A strike does
+// Target returns the target of the attack: relay, postgres or broker. A strike does
 // not have two attacks on the same target.
 func (a Attack) Target() string {
 	switch a {
 	case RelayKill, RelayTerminate, RelayPause, RelayFreeze, HoleHost:
 		return "relay"
-	case BrokerKill, BrokerShutdown, BrokerPause, CutKafka, HoleKafka:
-		return "kafka"
+	case BrokerKill, BrokerShutdown, BrokerPause, CutBroker, HoleBroker:
+		return "broker"
 	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, HolePostgres, SlotDrop, SlotRecreate, PublicationDrop:
 		return "postgres"
 	}
@@ -70,7 +70,7 @@ func DefaultWeights() map[Attack]int {
 		RelayKill: 320, RelayTerminate: 100, RelayPause: 50, RelayFreeze: 5,
 		SenderTerminate: 150, PostgresFast: 40, PostgresImmediate: 110, PostgresKill: 60,
 		BrokerKill: 10, BrokerShutdown: 6, BrokerPause: 54,
-		CutPostgres: 60, CutKafka: 40, HolePostgres: 15, HoleKafka: 15,
+		CutPostgres: 60, CutBroker: 40, HolePostgres: 15, HoleBroker: 15,
 	}
 }
 
@@ -81,8 +81,16 @@ func TakeoverWeights() map[Attack]int {
 		RelayKill: 140, RelayTerminate: 100, RelayPause: 30, RelayFreeze: 120,
 		SenderTerminate: 120, PostgresFast: 40, PostgresImmediate: 60, PostgresKill: 20,
 		BrokerKill: 10, BrokerShutdown: 10, BrokerPause: 50,
-		CutPostgres: 40, CutKafka: 30, HolePostgres: 90, HoleKafka: 60, HoleHost: 120,
+		CutPostgres: 40, CutBroker: 30, HolePostgres: 90, HoleBroker: 60, HoleHost: 120,
 	}
+}
+
+// WithoutBroker removes the attacks on the broker's process from weights, for a broker that has none of its own.
+func WithoutBroker(weights map[Attack]int) map[Attack]int {
+	for _, a := range []Attack{BrokerKill, BrokerShutdown, BrokerPause} {
+		delete(weights, a)
+	}
+	return weights
 }
 
 // WithSlotLosses adds slot losses to weights: about one attack in three.
@@ -219,16 +227,16 @@ func (n *Nemesis) step(a Attack) Step {
 	if a == RelayFreeze || a == HolePostgres || a == HoleHost { // most are longer than SenderTimeout
 		s.Hold = n.between(SenderTimeout/2, 2*SenderTimeout)
 	}
-	if a == HoleKafka {
+	if a == HoleBroker {
 		s.Hold = n.between(20*time.Millisecond, SenderTimeout)
 	}
 	if a == HolePostgres || a == HoleHost {
 		s.Forgotten = n.rng.IntN(3) == 0
 	}
-	if way := n.rng.IntN(4); way < int(stream.NumDirections) && (a == HolePostgres || a == HoleKafka) {
+	if way := n.rng.IntN(4); way < int(stream.NumDirections) && (a == HolePostgres || a == HoleBroker) {
 		s.Ways = []stream.Direction{stream.Direction(way)}
 	}
-	if a == CutPostgres || a == CutKafka {
+	if a == CutPostgres || a == CutBroker {
 		answers := n.rng.IntN(2) == 0
 		if answers {
 			s.Direction = stream.Downstream

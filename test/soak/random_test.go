@@ -112,7 +112,7 @@ func (h *history) check() []Violation {
 		r.Offset = next[r.Partition]
 		next[r.Partition]++
 	}
-	c := NewChecker("run", h.journal)
+	c := NewChecker("run", h.journal, delivery.Config{})
 	for _, k := range h.faults {
 		c.Fault("kill", k.at, explains(k.allowed))
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
@@ -16,6 +18,8 @@ type Fault struct {
 	Explained  int // number of duplicates that the fault explains, as far as known
 	Duplicates int // number of duplicates so far
 
+	transactions map[uuid.UUID]int // number of duplicates of each transaction
+
 	explain func() int // nil: Explained is final
 }
 
@@ -23,6 +27,18 @@ func (f *Fault) update() {
 	if f.explain != nil {
 		f.Explained = f.explain()
 	}
+}
+
+// Largest returns the number of transactions with duplicates, the most duplicates of one of them, and those of all
+// with at least large.
+func (f *Fault) Largest(large int) (transactions, most, ofLarge int) {
+	for _, n := range f.transactions {
+		most = max(most, n)
+		if n >= large {
+			ofLarge += n
+		}
+	}
+	return len(f.transactions), most, ofLarge
 }
 
 // A Producer is the producer id and epoch of a batch.
@@ -46,14 +62,17 @@ const maxRuns = 8
 // repeats checks that a fault explains each duplicate. Each producer writes a run of increasing numbers
 // per aggregate. The run begins at most one after the highest number that is already in the topic.
 type repeats struct {
-	runs   map[string][]run // of the newest producers of an aggregate, by their first record
-	faults []Fault
-	births map[Producer]int // index of the last fault before the producer's first record; -1: none
-	found  violations
+	gaps bool // a run may have gaps
+	// mayRepeat, if not nil, says of each row whether it may be a duplicate, instead of the numbers of the faults.
+	mayRepeat func(rowKey) bool
+	runs      map[string][]run // of the newest producers of an aggregate, by their first record
+	faults    []Fault
+	births    map[Producer]int // index of the last fault before the producer's first record; -1: none
+	found     violations
 }
 
-func newRepeats() repeats {
-	return repeats{runs: make(map[string][]run), births: make(map[Producer]int)}
+func newRepeats(gaps bool) repeats {
+	return repeats{gaps: gaps, runs: make(map[string][]run), births: make(map[Producer]int)}
 }
 
 func (c *repeats) violation(k delivery.Kind, e *delivery.Event, r *Record, format string, args ...any) {
@@ -76,7 +95,7 @@ func (c *repeats) judge(e *delivery.Event, r *Record, outcome delivery.Outcome) 
 	i := c.find(e.Aggregate, r.Producer)
 	if i >= 0 && (outcome == delivery.Next || outcome == delivery.Again) {
 		switch last := c.runs[e.Aggregate][i].last; {
-		case e.Seq > last+1:
+		case e.Seq > last+1 && !c.gaps:
 			c.violation(BrokenRun, e, r, "the producer's last event of the aggregate was %d", last)
 		case e.Seq <= last && r.Producer.ID >= 0:
 			c.violation(delivery.Duplicate, e, r, "the same producer has written it before")
@@ -100,6 +119,16 @@ func (c *repeats) duplicate(e *delivery.Event, r *Record) {
 	f := &c.faults[i]
 	f.update()
 	f.Duplicates++
+	if f.transactions == nil {
+		f.transactions = make(map[uuid.UUID]int)
+	}
+	f.transactions[e.Tx]++
+	if c.mayRepeat != nil {
+		if !c.mayRepeat(rowKey{e.Aggregate, e.Seq}) {
+			c.violation(delivery.Duplicate, e, r, "no fault makes the relay send it again, the last one, %s, included", f.Name)
+		}
+		return
+	}
 	if f.Duplicates > f.Explained {
 		c.violation(delivery.Duplicate, e, r, "duplicate %d after fault %d, %s, which explains %d", f.Duplicates, i, f.Name, f.Explained)
 	}

@@ -23,14 +23,39 @@ type Session struct {
 
 // watch returns a function for walproxy.Config.Watch that passes the events of a
 // run to c.
-func (c *Confirms) watch(run string) func(time.Time, pglogrepl.LSN) walproxy.Watcher {
-	return func(at time.Time, from pglogrepl.LSN) walproxy.Watcher { return watcher{c.Start(at, from), run} }
+//
+// A broker may not say when it has stored a record. Then readAll is not nil, and
+// Stored gets the time at which the reader has read the record. The proxy holds back
+// each new position of the relay until readAll has returned, which calls Stored for
+// every record that is stored. A record that the broker stores in the meantime is
+// not found to be late.
+func (c *Confirms) watch(run string, readAll func()) func(time.Time, pglogrepl.LSN) walproxy.Watcher {
+	return func(at time.Time, from pglogrepl.LSN) walproxy.Watcher {
+		w := watcher{run: run, readAll: readAll}
+		w.Session = c.Start(w.read(c, at, from), from)
+		return w
+	}
 }
 
 // A watcher is a Session that parses the events of a run from the Insert messages.
 type watcher struct {
 	*Session
-	run string
+	run     string
+	readAll func()
+}
+
+// Status records a position.
+func (w watcher) Status(at time.Time, flush pglogrepl.LSN) {
+	w.Session.Status(w.read(w.c, at, flush), flush)
+}
+
+// read returns the time with which records may be compared that were stored before a position was confirmed.
+func (w watcher) read(c *Confirms, at time.Time, position pglogrepl.LSN) time.Time {
+	if w.readAll == nil || !c.isNew(position) {
+		return at
+	}
+	w.readAll()
+	return time.Now()
 }
 
 // Insert records the row if it is an event of the run.
@@ -65,17 +90,32 @@ func (s *Session) Row(e Event) {
 	defer c.mu.Unlock()
 	s.row++
 	tx := s.open
-	if tx == nil || s.row <= tx.known {
+	key := rowKey{e.Aggregate, e.Seq}
+	if tx == nil || s.row <= len(tx.rows) {
 		c.again++
+		if tx != nil && tx.rows[s.row-1].process != c.process {
+			tx.rows[s.row-1].process = c.process
+			c.repeatable[key]++
+		}
 		return
 	}
-	tx.known++
-	tx.left++
-	if tx.known == 1 {
+	tx.rows = append(tx.rows, streamedRow{key, c.process})
+	if c.unanswered {
+		c.repeatable[key] += copies
+	}
+	if len(tx.rows) == 1 {
 		tx.id = e.Tx
 		c.journal.Located(e.Tx, tx.commitLSN)
 	}
-	c.rows[rowKey{e.Aggregate, e.Seq}] = tx
+	if at, ok := c.refilled[key]; ok {
+		delete(c.refilled, key)
+		if at.After(tx.storedAt) {
+			tx.storedAt = at
+		}
+		return
+	}
+	tx.left++
+	c.rows[key] = tx
 }
 
 // Commit records the Commit of the open transaction.

@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/brokertest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -49,24 +51,26 @@ type soak struct {
 	cfg    soakConfig
 	seed   uint64
 	srv    *pgserver.Server
-	broker *kafkatest.Server // nil: kfake, which is not broken
-	kafka  *kafkatest.Cluster
+	broker brokertest.Process // nil: it runs in this process, and is not broken
+	kafka  *kafkatest.Cluster // nil with another broker
+	over   *brokertest.Broker // nil with Kafka
 	db     *pgtest.DB
 
 	halfOpen time.Time // until when a relay may wait for a response on a dead connection to the broker
 
 	binary string
 	relays []*instance
-	topics []string // that work: each one receives new rows, whatever fails
+	before *rig.Process // the relay that was stopped or killed last
+	topics []string     // that work: each one receives new rows, whatever fails
 
 	create      func()          // creates the topic that is missing; nil: none is
 	confirmable func(time.Time) // notes that no row waits for that topic any more
 
-	journal   *Journal
-	checker   *Checker
-	confirms  *Confirms
-	writers   *Writers
-	collector *kafkatest.Collector
+	journal  *Journal
+	checker  *Checker
+	confirms *Confirms
+	writers  *Writers
+	catchUp  rig.CatchUp
 
 	mu         sync.Mutex
 	violations []Violation // found by the soak itself
@@ -75,27 +79,31 @@ type soak struct {
 	samples    int
 	strikes    []struck
 	delivered  delivered
+	parked     *parkedRows // nil: no keys are parked
 }
 
 // An instance is one relay, in one process after the other.
 type instance struct {
-	name                string // application_name of its connections
-	config              string
-	toPostgres, toKafka *faultproxy.Proxy
-	process             atomic.Pointer[rig.Process] // the newest; nil: none yet
+	name                 string // application_name of its connections
+	config               string
+	toPostgres, toBroker *faultproxy.Proxy
+	process              atomic.Pointer[rig.Process] // the newest; nil: none yet
 }
 
 // A soakConfig says how a soak differs from a plain one.
 type soakConfig struct {
-	major      int           // of Postgres; 0: the default
-	relays     int           // 0: one
-	missing    bool          // one of the topics is missing until the last strike
-	refill     bool          // the slot may be lost, and the relays refill the gap
-	exactly    bool          // the relay has exactly_once, and the oracle reads only committed records
-	heldWithin time.Duration // for how long the slot may be free; 0: no limit
-	settings   string        // lines of the relay's configuration
-	twins      int           // see [Writers]; 0: soakTwins
-	sender     time.Duration // wal_sender_timeout; 0: SenderTimeout, with kfake less
+	over       func(*testing.T) *brokertest.Broker // starts the broker, if it is not Kafka
+	binary     string                              // the relay; empty: the one of the tree
+	major      int                                 // of Postgres; 0: the default
+	relays     int                                 // 0: one
+	missing    bool                                // one of the topics is missing until the last strike
+	refill     bool                                // the slot may be lost, and the relays refill the gap
+	exactly    bool                                // the relay has exactly_once, and the oracle reads only committed records
+	park       bool                                // the topic rejects some records, and the relay parks their keys
+	heldWithin time.Duration                       // for how long the slot may be free; 0: no limit
+	settings   string                              // lines of the relay's configuration
+	twins      int                                 // see [Writers]; 0: soakTwins
+	sender     time.Duration                       // wal_sender_timeout; 0: SenderTimeout, with kfake less
 	tamper     walproxy.Tamper
 	fake       func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
 	before     func(context.Context, *pgx.Conn) error // done before the relay is started again
@@ -105,7 +113,10 @@ type soakConfig struct {
 // newSoak starts everything but the relay and the writers.
 func newSoak(t *testing.T, cfg soakConfig) *soak {
 	t.Helper()
-	s := &soak{cfg: cfg, holding: holding{limit: cfg.heldWithin}, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
+	s := &soak{cfg: cfg, holding: holding{limit: cfg.heldWithin}, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: cfg.binary}
+	if s.binary == "" {
+		s.binary = rig.Binary(t)
+	}
 	timeout := cmp.Or(cfg.sender, SenderTimeout) // positions are confirmed every third of it, or every second if that is shorter
 	if cfg.fake != nil && cfg.sender == 0 {
 		timeout = 2 * time.Second // on a busy machine a relay that stops takes more than a second
@@ -119,32 +130,35 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	rig.Must(t, CreateSchema(t.Context(), s.db.DSN, soakAggregates))
 
 	s.journal = NewJournal(journalFile(t))
-	s.checker = NewChecker(soakRun, s.journal)
+	if cfg.park {
+		s.parked = newParkedRows(s.journal)
+		cfg.settings += "on_bad_record: park\ndead_letter_topic: " + deadLetterTopic + "\n"
+	}
+	s.checker = NewChecker(soakRun, s.journal, s.parked.delivery())
 	s.confirms = NewConfirms(s.journal)
+	var readAll func()
+	if cfg.over != nil {
+		if s.over = cfg.over(t); !s.over.Timed {
+			readAll = func() { s.readAll(t) }
+		}
+	}
 	wal := walproxy.Start(t, walproxy.Config{
-		Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun),
+		Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun, readAll),
 		Slot: soakSlot, SlotLost: s.confirms.SlotLost, SlotCreated: s.confirms.SlotCreated,
 	})
 	for i := range max(1, cfg.relays) {
 		s.relays = append(s.relays, &instance{
-			name: fmt.Sprintf("relay-%d", i), toPostgres: faultproxy.Start(t, wal.Addr()), toKafka: faultproxy.Start(t, ""),
+			name: fmt.Sprintf("relay-%d", i), toPostgres: faultproxy.Start(t, wal.Addr()), toBroker: faultproxy.Start(t, ""),
 		})
 	}
-	s.kafka = s.startKafka(t)
-	topic := s.createTopics(t, s.kafka)
-	collected := s.topics
-	if cfg.missing {
-		collected = append(slices.Clone(s.topics), topicPrefix+missingRoute)
+	connect := s.connectKafka
+	if cfg.over != nil {
+		connect = s.connectOver
 	}
-	if cfg.exactly {
-		cfg.settings += rig.ExactlyOnce
-		s.collector = s.kafka.CollectCommitted(t, s.record, collected...)
-	} else {
-		s.collector = s.kafka.Collect(t, s.record, collected...)
-	}
+	topic, sink := connect(t)
 	for _, r := range s.relays {
 		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + r.name
-		r.config = rig.WriteConfig(t, dsn, r.toKafka.Addr(), soakSlot, topic, cfg.settings)
+		r.config = rig.WriteConfigOver(t, dsn, soakSlot, topic, sink(r.toBroker.Addr())+"\n"+cfg.settings)
 	}
 	s.writers = &Writers{
 		DSN: s.db.DSN, Run: soakRun, Seed: s.seed, Writers: soakWriters, Aggregates: soakAggregates,
@@ -155,8 +169,36 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 		s.writers.Route, s.writers.MaxPayload, s.writers.Aggregates = route, missingPayload, missingAggregates
 		s.writers.SetPace(missingPace)
 	}
+	if cfg.over != nil {
+		s.writers.MaxPayload, s.writers.MaxSpan = overPayload, overSpan
+		s.writers.SetPace(overPace)
+	}
+	if cfg.park {
+		s.writers.Poison, s.writers.MaxPayload = s.parked.poison, parkPayload
+	}
 	t.Cleanup(func() { s.endRelays(t) })
 	return s
+}
+
+// connectKafka starts Kafka and reads it. It returns outbox.topic, and the section sink of a relay that connects to addr.
+func (s *soak) connectKafka(t *testing.T) (topic string, sink func(addr string) string) {
+	t.Helper()
+	s.kafka = s.startKafka(t)
+	topic = s.createTopics(t, s.kafka)
+	collected := slices.Clone(s.topics)
+	more, collect := "", s.kafka.Collect
+	if s.cfg.missing {
+		collected = append(collected, topicPrefix+missingRoute)
+	}
+	if s.cfg.park {
+		collected = append(collected, deadLetterTopic)
+		s.parked.requests = s.kafka.Collect(t, s.parked.takePosition, relay.PositionTopic)
+	}
+	if s.cfg.exactly {
+		more, collect = rig.ExactlyOnce, s.kafka.CollectCommitted
+	}
+	s.catchUp = collect(t, s.recordKafka, collected...).CatchUp
+	return topic, func(addr string) string { return fmt.Sprintf("sink: {kafka: {brokers: [%q]}}\n%s", addr, more) }
 }
 
 // startKafka starts what the relay writes to.
@@ -165,12 +207,13 @@ func (s *soak) startKafka(t *testing.T) *kafkatest.Cluster {
 	if s.cfg.fake == nil {
 		var proxies []*faultproxy.Proxy
 		for _, r := range s.relays {
-			proxies = append(proxies, r.toKafka)
+			proxies = append(proxies, r.toBroker)
 		}
-		s.broker = kafkatest.Start(t, kafkatest.Config{Proxies: proxies})
-		return s.broker.Cluster
+		broker := kafkatest.Start(t, kafkatest.Config{Proxies: proxies})
+		s.broker = broker
+		return broker.Cluster
 	}
-	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.relays[0].toKafka.Listen))
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.relays[0].toBroker.Listen))
 	stampBatches(fake.Control)
 	s.cfg.fake(fake.Control)
 	return fake.Cluster
@@ -192,6 +235,9 @@ func journalFile(t *testing.T) io.Writer {
 // endRelays kills the relays, and shows their logs if the test has failed.
 func (s *soak) endRelays(t *testing.T) {
 	t.Helper()
+	if t.Failed() && s.before != nil {
+		t.Logf("the log of the relay that was stopped or killed last:\n%s", rig.Tail(s.before.Stderr.String(), 20))
+	}
 	for _, i := range s.relays {
 		r := i.process.Load()
 		if r == nil {
@@ -218,8 +264,8 @@ func (s *soak) launch(i *instance) error {
 	return err
 }
 
-// record hands a record to the oracle.
-func (s *soak) record(rec *kgo.Record) {
+// recordKafka hands a record of Kafka to the oracle.
+func (s *soak) recordKafka(rec *kgo.Record) {
 	r := &Record{
 		Record: delivery.Record{
 			Coordinates: delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
@@ -232,11 +278,24 @@ func (s *soak) record(rec *kgo.Record) {
 	for i, h := range rec.Headers {
 		r.Headers[i] = delivery.Header{Key: h.Key, Value: string(h.Value)}
 	}
+	s.record(r, rec.Timestamp)
+}
+
+// record hands a record to the oracle, which the broker has stored at a time.
+func (s *soak) record(r *Record, stored time.Time) {
 	if s.cfg.refill {
 		s.delivered.take(r)
 	}
-	if e, ok := s.checker.Record(r); ok {
-		s.confirms.Stored(e, r.Coordinates, rec.Timestamp)
+	checker := s.checker
+	if s.parked != nil {
+		other := s.parked.letters
+		if s.parked.take(r) {
+			checker, other = other, checker
+		}
+		other.Appears(r.Producer, r.Seen)
+	}
+	if e, ok := checker.Record(r); ok {
+		s.confirms.Stored(e, r.Coordinates, stored)
 		if s.cfg.stored != nil {
 			s.cfg.stored(e)
 		}
@@ -255,6 +314,10 @@ func (s *soak) broke(kind delivery.Kind, format string, args ...any) {
 // found returns every violation so far, those that say most first.
 func (s *soak) found() []Violation {
 	records, _ := s.checker.Violations()
+	if s.parked != nil {
+		letters, _ := s.parked.letters.Violations()
+		records = append(records, letters...)
+	}
 	positions, _ := s.confirms.Violations()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,6 +335,10 @@ func (s *soak) background(t *testing.T) (stop func()) {
 		}
 	})
 	wg.Go(func() { s.housekeeping(ctx) })
+	if s.parked != nil {
+		admin := s.kafka.Admin(t)
+		wg.Go(func() { s.operate(ctx, admin) })
+	}
 	return sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()

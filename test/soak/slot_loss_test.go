@@ -20,7 +20,9 @@ import (
 // A relay that refills keeps its guarantees even if its slot is dropped under load, again and again, beside
 // all other faults: nothing is lost, the order is kept, and the duplicates are rows of the last seconds before
 // the loss. OUTBOX_TEST_SLOT_LOSSES is the number of strikes.
-func TestSoakSlotLoss(t *testing.T) { soakSlotLosses(t, 1, DefaultWeights(), fakeWeights()) }
+func TestSoakSlotLoss(t *testing.T) {
+	soakSlotLosses(t, 1, DefaultWeights(), WithoutBroker(DefaultWeights()))
+}
 
 // The same with two relays, of which one refills and the other waits, or takes over the refill.
 func TestSoakSlotLossTwoRelays(t *testing.T) {

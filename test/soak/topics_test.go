@@ -36,6 +36,11 @@ var topicProperties = map[string]string{"message.timestamp.type": "LogAppendTime
 // createTopics creates the topics of the soak that work, and returns the template of their names.
 func (s *soak) createTopics(t *testing.T, cluster *kafkatest.Cluster) (template string) {
 	t.Helper()
+	if s.cfg.park {
+		s.topics = []string{cluster.Topic(t, 6, map[string]string{"message.timestamp.type": "LogAppendTime", "max.message.bytes": parkLimit})}
+		cluster.CreateTopic(t, deadLetterTopic, 3, topicProperties)
+		return s.topics[0]
+	}
 	if !s.cfg.missing {
 		s.topics = []string{cluster.Topic(t, 6, topicProperties)}
 		return s.topics[0]

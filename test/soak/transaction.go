@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -204,6 +205,9 @@ func (w *writer) insert(ctx context.Context, tx uuid.UUID, s delivery.Span, inde
 		if s.Rows > 1000 {
 			size = 0
 		}
+		if w.Poison != nil {
+			size = cmp.Or(w.Poison(e, w.rng), size)
+		}
 		ids[i], payloads[i], headers[i] = e.ID(), string(e.Payload(size)), e.HeadersColumn()
 	}
 	route := "order"
@@ -231,7 +235,7 @@ func (w *writer) someAggregates() []string {
 // rowCount returns the number of rows of a span: usually 1 to 5, rarely thousands.
 func (w *writer) rowCount() int {
 	if w.rng.IntN(2000) == 0 {
-		return 1000 + w.rng.IntN(4000)
+		return min(1000+w.rng.IntN(4000), cmp.Or(w.MaxSpan, 5000))
 	}
 	return 1 + w.rng.IntN(5)
 }

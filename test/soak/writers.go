@@ -25,11 +25,15 @@ type Writers struct {
 	Writers    int    // number of connections
 	Aggregates int    // at most the number given to CreateSchema
 	MaxPayload int    // bytes; one payload in thousands is up to 32 times as large
+	MaxSpan    int    // maximum number of rows of an aggregate in a transaction; 0: 5000
 	Twins      int    // percentage of pairs of transactions whose commits are adjacent in the WAL
 	Keep       bool   // leave all rows in the table: a deleted row cannot be refilled
 	Journal    *Journal
 	// Route returns the aggregatetype of an aggregate. If it is nil, all aggregates have the same.
 	Route func(aggregate string) string
+	// Poison returns the number of bytes of a payload that the broker must reject, 0 for that of an ordinary event.
+	// It is called from several goroutines with the choices of a writer. If it is nil, every event is an ordinary one.
+	Poison func(Event, *rand.Rand) int
 
 	pace atomic.Int64 // mean pause of a writer between two transactions
 }

@@ -141,7 +141,7 @@ func TestWALProxy(t *testing.T) {
 	db.Exec(t, `CREATE PUBLICATION p FOR TABLE outbox`)
 	db.Exec(t, `SELECT pg_create_logical_replication_slot('oracle_proxy', 'pgoutput')`)
 	c := NewConfirms(NewJournal(nil))
-	p := walproxy.Start(t, walproxy.Config{Target: db.Server.Addr(), Watch: c.watch("run")})
+	p := walproxy.Start(t, walproxy.Config{Target: db.Server.Addr(), Watch: c.watch("run", nil)})
 
 	e := scriptEvent("a", 1)
 	db.Exec(t, `INSERT INTO outbox (id, payload) VALUES ($1, $2::jsonb)`, e.ID(), string(e.Payload(100_000)))
