@@ -172,11 +172,11 @@ func noHBALine(t *testing.T, o *operation, _ *pgserver.Server) {
 	}
 	write("host replication cdc 127.0.0.1/32 scram-sha-256\n")
 	o.exec(t, `SELECT pg_reload_conf()`)
-	rig.WaitFor(t, 10*time.Second, "the line to be gone", func() bool { return !o.admitted() })
+	rig.WaitFor(t, 60*time.Second, "the line to be gone", func() bool { return !o.admitted() })
 	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not apply`)
 	write(o.named(o.nextBlock(t, "conf")))
 	o.sql(t)
-	rig.WaitFor(t, 10*time.Second, "the line to be there", o.admitted)
+	rig.WaitFor(t, 60*time.Second, "the line to be there", o.admitted)
 	o.stream(t)
 	o.delivers(t)
 }
@@ -268,16 +268,13 @@ func slotOfAnotherKind(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.streams(t)
 }
 
-// loseRow streams until the position record has a snapshot, stops the relay, runs statements, and inserts
-// a row that the relay does not deliver afterwards. It returns the row's id.
+// loseRow streams until the position record has a snapshot of a delivered row, stops the relay, runs
+// statements, and inserts a row that the relay does not deliver afterwards. It returns the row's id.
 func (o *operation) loseRow(t *testing.T, statements string) (id string) {
 	t.Helper()
 	r := o.stream(t)
 	o.delivers(t)
-	rig.WaitFor(t, 20*time.Second, "a snapshot to be recorded", func() bool {
-		p := rig.Recorded(t, o.kafka, o.slot)
-		return p != nil && len(p.Snapshots) > 0
-	})
+	rig.AwaitSnapshot(t, o.db, o.kafka, o.slot)
 	r.Terminate(t)
 	o.exec(t, statements)
 	return o.write(t)
@@ -333,7 +330,7 @@ func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
 		t.Errorf("the holder: %v", rows)
 	}
 	o.sql(t)
-	rig.WaitFor(t, 10*time.Second, "the slot to be free", func() bool {
+	rig.WaitFor(t, 60*time.Second, "the slot to be free", func() bool {
 		return o.exec(t, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)[0]["active"] == "f"
 	})
 	r := o.run(t, impatient)

@@ -13,7 +13,7 @@ func checkStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	r.Ready(t)
-	rig.WaitFor(t, 10*time.Second, "the status to have the record", func() bool { // the relay updates it once a second
+	rig.WaitFor(t, 60*time.Second, "the status to have the record", func() bool { // the relay updates it once a second
 		_, status := r.Ask(t, "status")
 		return strings.Contains(status, topic)
 	})

@@ -361,7 +361,7 @@ func (o *operation) insert(t *testing.T, aggregatetype string) string {
 
 func (o *operation) arrived(t *testing.T, id string) {
 	t.Helper()
-	rig.WaitFor(t, 20*time.Second, "the record of "+id, func() bool { return o.events.has(id) })
+	rig.WaitFor(t, 60*time.Second, "the record of "+id, func() bool { return o.events.has(id) })
 }
 
 // fails starts the relay, and requires its exit code and output.

@@ -251,10 +251,7 @@ func TestTakeOverFromAnotherPlugin(t *testing.T) {
 		if out, code := rig.Command(t, "import", "debezium", d.config, "--worker", d.worker, "-o", config); code != 2 || !strings.Contains(out, "plugin.name") {
 			t.Errorf("import: exit code %d\n%s", code, out)
 		}
-		text, err := os.ReadFile(d.config)
-		rig.Must(t, err)
-		beside := strings.NewReplacer(plugin, "pgoutput", r.Slot, r.Slot+"_cdc", `"`+rig.Publication+`"`, `"outbox_cdc"`).Replace(string(text))
-		succeed(t, "import", "debezium", d.file(t, "pgoutput.json", beside), "--worker", d.worker, "-o", config)
+		succeed(t, "import", "debezium", d.config, "--worker", d.worker, "--new-slot", r.Slot+"_cdc", "-o", config)
 		made := regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+`).FindString(succeed(t, "setup", "-c", config))
 		conn := r.Connect(t)
 		rig.WaitFor(t, time.Minute, "Debezium to be past "+made, func() bool {
