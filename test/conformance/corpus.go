@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,8 +15,10 @@ import (
 type recordedCase struct {
 	name string // of the directory
 
-	connector string // JSON, as clients send it to Connect, with placeholders; see [environment]
-	worker    string // Connect's own properties, with placeholders
+	// config is the configuration, with placeholders; see [environment]. It is the content of configFile.
+	config     string
+	configFile string // connectConfig or serverConfig
+	worker     string // Connect's own properties, with placeholders
 
 	setup script // runs before the connector starts
 	rows  script // runs once the connector streams
@@ -38,16 +41,28 @@ type topic struct {
 	anyValue bool
 }
 
-// load reads a corpus, which is every directory in it that has a connector.json. It sorts the cases by
-// name.
+// Names of files with a configuration.
+const (
+	// connectConfig is JSON, as clients send it to Kafka Connect.
+	connectConfig = "connector.json"
+	// serverConfig has the properties of Debezium Server.
+	serverConfig = "application.properties"
+)
+
+// load reads a corpus, which is every directory in it that has a configuration. It sorts the cases by name.
 func load(corpus fs.FS) ([]*recordedCase, error) {
-	configs, err := fs.Glob(corpus, "*/connector.json")
-	if err != nil {
-		return nil, err
+	var configs []string
+	for _, name := range []string{connectConfig, serverConfig} {
+		found, err := fs.Glob(corpus, "*/"+name)
+		if err != nil {
+			return nil, err
+		}
+		configs = append(configs, found...)
 	}
 	if len(configs) == 0 {
-		return nil, errors.New("no folder in it has a connector.json")
+		return nil, fmt.Errorf("no folder in it has a %s or %s", connectConfig, serverConfig)
 	}
+	slices.Sort(configs)
 	var cases []*recordedCase
 	for _, config := range configs {
 		dir := path.Dir(config)
@@ -55,7 +70,7 @@ func load(corpus fs.FS) ([]*recordedCase, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, err := loadCase(folder)
+		c, err := loadCase(folder, path.Base(config))
 		if err != nil {
 			return nil, fmt.Errorf("read case %s: %w", dir, err)
 		}
@@ -65,8 +80,8 @@ func load(corpus fs.FS) ([]*recordedCase, error) {
 	return cases, nil
 }
 
-func loadCase(folder fs.FS) (*recordedCase, error) {
-	c := &recordedCase{}
+func loadCase(folder fs.FS, configFile string) (*recordedCase, error) {
+	c := &recordedCase{configFile: configFile}
 	var errs []error
 	read := func(name string, parse func(text string) error) {
 		data, err := fs.ReadFile(folder, name)
@@ -83,7 +98,7 @@ func loadCase(folder fs.FS) (*recordedCase, error) {
 		}
 	}
 	c.worker = defaultWorker
-	read("connector.json", keep(&c.connector))
+	read(configFile, keep(&c.config))
 	optional("worker.properties", &c.worker)
 	optional("error.txt", &c.failure)
 	read("setup.sql", func(text string) (err error) { c.setup, err = parseScript(text); return err })
@@ -148,7 +163,7 @@ func parseRecords(text string) ([]Record, error) {
 	return records, nil
 }
 
-// An environment maps the placeholders in connector and worker to their values: PGHOST, PGPORT, PGUSER,
+// An environment maps the placeholders in config and worker to their values: PGHOST, PGPORT, PGUSER,
 // PGPASSWORD, PGDATABASE, KAFKA_BOOTSTRAP, PLUGIN_PATH and WORKDIR.
 type environment map[string]string
 

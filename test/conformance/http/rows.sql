@@ -1,0 +1,3 @@
+INSERT INTO outbox VALUES ('0b6f1f0e-5d4c-5f43-8f0b-0d5a6a1f1e01', 'Order', 'o-1', 'OrderCreated', '{"a": 1}');
+INSERT INTO outbox VALUES ('0b6f1f0e-5d4c-5f43-8f0b-0d5a6a1f1e02', 'Order', 'o-2', 'OrderCreated', '"text"');
+INSERT INTO outbox VALUES ('0b6f1f0e-5d4c-5f43-8f0b-0d5a6a1f1e03', 'Customer', 'c-ä', 'CustomerCreated', NULL);

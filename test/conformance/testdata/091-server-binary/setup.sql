@@ -1,0 +1,8 @@
+CREATE TABLE public.outbox (
+  id            uuid         NOT NULL PRIMARY KEY,
+  aggregatetype varchar(255) NOT NULL,
+  aggregateid   varchar(255) NOT NULL,
+  type          varchar(255) NOT NULL,
+  payload       bytea,
+  data          numeric(5,2)
+);
