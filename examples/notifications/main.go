@@ -6,6 +6,13 @@
 //	outbox-cdc migrate up --only inbox --dsn "$DATABASE_URL"
 //	go run ./examples/notifications -brokers localhost:9092
 //
+// Brokers other than Kafka have a URL:
+//
+//	go run ./examples/notifications -brokers nats://localhost:4222
+//	go run ./examples/notifications -brokers amqp://localhost:5672
+//	go run ./examples/notifications -brokers redis://localhost:6379
+//	go run ./examples/notifications -brokers https://sqs.eu-central-1.amazonaws.com/123456789012/outbox_event_order.fifo
+//
 // The events are those of examples/orders. After SIGTERM running handlers finish.
 package main
 
@@ -20,17 +27,14 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
-	"github.com/outbox-cdc/outbox-cdc/inbox/inboxfranz"
 	"github.com/outbox-cdc/outbox-cdc/inbox/inboxprom"
 )
 
@@ -47,16 +51,17 @@ func main() {
 }
 
 // A config has the values of the flags.
-type config struct{ dsn, brokers, topic, group, metrics string }
+type config struct{ dsn, brokers, topic, group, stream, metrics string }
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var cfg config
 	flags := flag.NewFlagSet("notifications", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&cfg.dsn, "dsn", os.Getenv("DATABASE_URL"), "connection string of the database (default $DATABASE_URL)") //nolint:forbidigo // main
-	flags.StringVar(&cfg.brokers, "brokers", "localhost:9092", "addresses of brokers, separated by commas")
-	flags.StringVar(&cfg.topic, "topic", "outbox.event.order", "topic of the order events")
-	flags.StringVar(&cfg.group, "group", consumer, "consumer group")
+	flags.StringVar(&cfg.brokers, "brokers", "localhost:9092", "addresses of Kafka brokers, separated by commas, or the URL of another broker: nats://, amqp:// or redis://, or the URL of a queue of SQS")
+	flags.StringVar(&cfg.topic, "topic", "outbox.event.order", "topic of the order events: a subject of NATS, an exchange of RabbitMQ, or a stream of Redis (SQS: -brokers says it)")
+	flags.StringVar(&cfg.group, "group", consumer, "consumer group, durable consumer of NATS, or queue of RabbitMQ")
+	flags.StringVar(&cfg.stream, "stream", "OUTBOX", "stream of NATS that has the subject")
 	flags.StringVar(&cfg.metrics, "metrics", "127.0.0.1:9188", "address of the metrics server")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -85,8 +90,7 @@ func serve(ctx context.Context, cfg config, processing inbox.Config) error {
 		return err
 	}
 	defer stopMetrics()
-	return inboxfranz.Run(ctx, processor, cfg.group, []string{cfg.topic}, kgo.SeedBrokers(strings.Split(cfg.brokers, ",")...),
-		kgo.SessionTimeout(10*time.Second)) // after this time the others get the partitions of a killed instance
+	return consume(ctx, processor, cfg)
 }
 
 // serveMetrics serves /metrics until stop is called.

@@ -17,8 +17,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
 )
 
 // childVariable is set in the process that the test kills in the middle of a handler.
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 	if at := os.Getenv(childVariable); at != "" {
 		child(strings.Split(at, " "))
 	}
-	pgtest.Main(kafkatest.Wrap(m))
+	pgtest.Main(awstest.Wrap(rabbittest.Wrap(kafkatest.Wrap(m))))
 }
 
 // child is the service with handlers that report that they run, and block.
