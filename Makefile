@@ -33,10 +33,12 @@ test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash
 
 # They run the built binary, in which there is no race detector.
 BUILT := e2e|crash|soak|hostile|conformance|runbook|takeover
+# They start no goroutine and share nothing.
+SEQUENTIAL := decoder|internal/(encode|encode/connect|debezium|javaregex|jsontext|preset)
 
 .PHONY: race
 race: ## all tests that need Go only with the race detector, shuffled
-	$(GO) test -race -shuffle=on -count=1 $$($(GO) list ./... | grep -vE '/test/($(BUILT))$$')
+	$(GO) test -race -shuffle=on -count=1 -timeout=25m $$($(GO) list ./... | grep -vE '/(test/($(BUILT))|$(SEQUENTIAL))$$')
 
 .PHONY: lint
 lint: ## format, vet, golangci-lint, go.mod
@@ -63,7 +65,7 @@ licenses: ## licences of all that we link
 
 .PHONY: bench
 bench: ## micro-benchmarks of the stages
-	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
+	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay ./sink/jetstream
 
 .PHONY: bench-servers
 bench-servers: ## the built relay on real servers, beside pg_recvlogical; see docs/performance.md
@@ -79,16 +81,17 @@ bench-compare: ## the same against the git ref REF, with benchstat
 
 .PHONY: bench-gate
 bench-gate: ## hot code against its floor, as ratios; one package after the other
-	OUTBOX_TEST_FULL=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
+	OUTBOX_TEST_FULL=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay ./sink/jetstream ./sink/rabbitmq ./sink/redisstreams ./sink/sqs ./sink/webhook
 
 # A second try, because the fuzzer may end with an error of its own when its time is over.
-# An input that fails is kept and fails again.
+# An input that fails is kept and fails again. By default the fuzzer takes up to a minute to minimize one interesting
+# input, which FuzzImport has many of.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r pkg; do \
 	  for f in $$(grep -ohE '^func Fuzz[A-Za-z0-9_]+' $$pkg/*_test.go | cut -d' ' -f2); do \
 	    echo "$$pkg $$f"; \
-	    fuzz="$(GO) test -run=^$$f$$ -fuzz=^$$f$$ -fuzztime=$(FUZZTIME) $$pkg"; \
+	    fuzz="$(GO) test -run=^$$f$$ -fuzz=^$$f$$ -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x $$pkg"; \
 	    $$fuzz || $$fuzz || exit 1; \
 	  done; \
 	done
@@ -98,9 +101,13 @@ crash: ## the crash suite, CYCLES kills of every kind
 	OUTBOX_TEST_FULL=1 OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=120m ./test/crash
 
 .PHONY: soak
-soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, a missing topic, lost slots; with EXACTLY_ONCE=1, the first two with exactly_once and without any duplicate
-	OUTBOX_TEST_FULL=1 OUTBOX_TEST_EXACTLY_ONCE=$(EXACTLY_ONCE) OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) OUTBOX_TEST_SLOT_LOSSES=$(CYCLES) \
-	  $(GO) test -count=1 -v -timeout=120m -run='^TestSoak' ./test/soak
+soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, a missing topic, lost slots, parked keys; with EXACTLY_ONCE=1, the first two with exactly_once and without any duplicate
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_EXACTLY_ONCE=$(EXACTLY_ONCE) OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) OUTBOX_TEST_SLOT_LOSSES=$(CYCLES) OUTBOX_TEST_PARKS=$(CYCLES) \
+	  $(GO) test -count=1 -v -timeout=120m -run='^TestSoak' -skip='^TestSoakOver' ./test/soak
+
+.PHONY: soak-brokers
+soak-brokers: ## the same with the broker BROKER, such as JetStream, or with every one but Kafka: one relay, then two
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_OVER=$(CYCLES) OUTBOX_TEST_OVER_TAKEOVERS=$(CYCLES) $(GO) test -count=1 -v -timeout=300m -run='^TestSoakOver/$(BROKER)' ./test/soak
 
 .PHONY: hostile
 hostile: ## hostile roles write rows and messages for SECONDS beside an honest workload
@@ -111,12 +118,14 @@ takeover-times: ## how soon a standby has sent its first record, CYCLES takeover
 	OUTBOX_TEST_FULL=1 OUTBOX_TEST_TAKEOVER_RUNS=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestTakeoverTimes$$' ./test/soak
 
 .PHONY: deploy-check
+# The test builds promtool, which takes more than ten minutes on a machine that is busy and has compiled nothing.
 deploy-check: ## Dockerfiles, manifests, alerts, dashboard, by the libraries of those who read them
-	cd deploy/check && $(GO) vet ./... && $(GO) test -count=1 ./...
+	cd deploy/check && $(GO) vet ./... && $(GO) test -count=1 -timeout=60m ./...
 
 .PHONY: examples-check
 examples-check: ## what the examples show of libraries that the relay does not need
 	cd examples/orms && $(GO) vet ./... && $(GO) test -count=1 ./...
+	cd examples/webhook && $(GO) vet ./... && $(GO) test -count=1 ./...
 
 .PHONY: check
 check: lint race vuln licenses ## what CI runs on every change
