@@ -28,7 +28,7 @@ var pom []byte
 
 const (
 	fetchTimeout = 5 * time.Minute
-	startTimeout = time.Minute
+	startTimeout = 2 * time.Minute
 )
 
 // A server is a process that the tests of this binary share.

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2/stream"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // connect returns both ends of a new connection through p to the server l.
 func connect(t *testing.T, p *faultproxy.Proxy, l net.Listener) (client, server net.Conn) {

@@ -3,7 +3,11 @@ package kafkatest_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"runtime"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,11 +15,13 @@ import (
 	"github.com/Shopify/toxiproxy/v2/stream"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -173,4 +179,30 @@ func TestServerComesBack(t *testing.T) {
 	if err := k.Shutdown(ctx); err != nil || k.Running() {
 		t.Errorf("Shutdown of a paused broker: %v, running %t", err, k.Running())
 	}
+}
+
+// TestSleepControl: a cluster ends although a control function sleeps, or has just been woken, when its test ends.
+func TestSleepControl(t *testing.T) {
+	for i := range 50 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			k := kafkatest.Fake(t, kfake.NumBrokers(1))
+			asleep, wakeup := make(chan struct{}), make(chan struct{})
+			t.Cleanup(func() { close(wakeup) }) // just before the cluster is closed
+			k.Control.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+				close(asleep)
+				k.SleepControl(func() { <-wakeup })
+				return nil, nil, true
+			})
+			client, ctx := k.Client(t), t.Context()
+			var asked sync.WaitGroup
+			t.Cleanup(asked.Wait)
+			asked.Go(func() { _ = client.Ping(ctx) })
+			<-asleep
+		})
+	}
+	stacks := func() any {
+		b := make([]byte, 1<<20)
+		return string(b[:runtime.Stack(b, true)])
+	}
+	wait.For(t, "the end of the clusters", func() bool { return !strings.Contains(stacks().(string), "kfake.(*Cluster).run(") }, stacks)
 }

@@ -138,6 +138,12 @@ func stopShared() {
 type FakeCluster struct {
 	*Cluster
 	Control *kfake.Cluster // controls kfake's behavior
+
+	closing chan struct{} // closed when sleeping control functions must end
+
+	mu       sync.Mutex
+	closed   bool
+	sleeping sync.WaitGroup // control functions in SleepControl
 }
 
 // Fake starts a kfake cluster and closes it when the test ends. Without
@@ -148,8 +154,45 @@ func Fake(tb testing.TB, opts ...kfake.Opt) *FakeCluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(fake.Close)
-	return &FakeCluster{Cluster: &Cluster{Addrs: fake.ListenAddrs()}, Control: fake}
+	c := &FakeCluster{Cluster: &Cluster{Addrs: fake.ListenAddrs()}, Control: fake, closing: make(chan struct{})}
+	tb.Cleanup(c.close)
+	return c
+}
+
+// SleepControl is like kfake's SleepControl, and returns also when the test ends. Tests call it instead of kfake's: a cluster that is
+// closed while a control function sleeps may wait for a mutex that nothing unlocks, for ever.
+func (c *FakeCluster) SleepControl(wakeup func()) {
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.sleeping.Add(1)
+	}
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	defer c.sleeping.Done()
+	awake := make(chan struct{})
+	go func() {
+		defer close(awake)
+		wakeup()
+	}()
+	c.Control.SleepControl(func() {
+		select {
+		case <-awake:
+		case <-c.closing:
+		}
+	})
+}
+
+// close wakes sleeping control functions, waits for them and closes the cluster.
+func (c *FakeCluster) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	close(c.closing)
+	c.sleeping.Wait()
+	c.Control.Close()
 }
 
 var errHungUp = errors.New("the test closes the connection")

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const requestTimeout = 30 * time.Second
+const requestTimeout = 2 * time.Minute
 
 // A Client has the addresses of servers, and how tests log in.
 type Client struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // A Server is a server in this process, with its data. It runs from Launch or Restart until Shutdown or Stop. Its methods are
 // safe for concurrent use.

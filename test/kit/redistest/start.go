@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	startTimeout = time.Minute
+	startTimeout = 2 * time.Minute
 	needsServer  = "it needs a real Redis"
 )
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts") //nolint:gochecknoglobals // a flag of the test run
@@ -93,7 +94,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await query")
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(wait.Patience())
 	for query(ts, args[0]) != "t" {
 		if time.Now().After(deadline) {
 			ts.Fatalf("not true in time: %s", args[0])

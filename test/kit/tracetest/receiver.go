@@ -16,6 +16,8 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A Span is a received span. Ids are hexadecimal; attribute values are strings, int64s and bools.
@@ -147,11 +149,10 @@ func (r *Receiver) Requests() []http.Header {
 	return append([]http.Header(nil), r.headers...)
 }
 
-// Wait waits until ok returns true. It calls ok after each request, and fails the test after half a
-// minute.
+// Wait waits until ok returns true. It calls ok after each request.
 func (r *Receiver) Wait(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(wait.Patience())
 	for {
 		r.mu.Lock()
 		changed := r.changed
@@ -162,7 +163,7 @@ func (r *Receiver) Wait(tb testing.TB, what string, ok func() bool) {
 		select {
 		case <-changed:
 		case <-limit:
-			tb.Fatalf("waited 30 s for %s; received %d spans", what, len(r.Spans()))
+			tb.Fatalf("waited %v for %s; received %d spans", wait.Patience(), what, len(r.Spans()))
 		}
 	}
 }
