@@ -173,6 +173,7 @@ func TestGate(t *testing.T) {
 
 // TestMemoryWithoutReceiver: while the receiver is down, the memory stays that of the window.
 func TestMemoryWithoutReceiver(t *testing.T) {
+	need.FullRun(t, "it measures memory while the Writer backs off")
 	r := newReceiver(t, false)
 	r.create("orders")
 	cfg := r.config()

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -34,10 +37,41 @@ type poster struct {
 	secrets       *credential[[][]byte] // nil: requests are not signed
 	authorization *credential[string]   // nil: none
 	transport     *http.Transport
+
+	mu     sync.Mutex
+	open   map[*trackedConn]struct{}
+	closed bool
+}
+
+// A trackedConn is a connection that the poster closes at last.
+type trackedConn struct {
+	net.Conn
+	poster *poster
+}
+
+// Close implements [net.Conn].
+func (c *trackedConn) Close() error {
+	c.poster.mu.Lock()
+	delete(c.poster.open, c)
+	c.poster.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// track returns conn as one that close closes.
+func (p *poster) track(conn net.Conn) (net.Conn, error) {
+	c := &trackedConn{conn, p}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = conn.Close()
+		return nil, &dialError{net.ErrClosed}
+	}
+	p.open[c] = struct{}{}
+	return c, nil
 }
 
 func newPoster(cfg *Config, stats *keyed.Stats) *poster {
-	p := &poster{cfg: cfg, stats: stats}
+	p := &poster{cfg: cfg, stats: stats, open: make(map[*trackedConn]struct{})}
 	if cfg.Secrets != nil {
 		p.secrets = &credential[[][]byte]{what: "the signing secrets", get: func(context.Context) ([][]byte, error) {
 			texts, err := cfg.Secrets()
@@ -93,6 +127,9 @@ func (p *poster) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		return nil, &dialError{err}
 	}
 	p.stats.ConnectionMade()
+	if conn, err = p.track(conn); err != nil {
+		return nil, err
+	}
 	return checked(ctx, conn)
 }
 
@@ -227,4 +264,17 @@ func (p *poster) connectionError(err error, idle time.Duration) error {
 	return err
 }
 
-func (p *poster) close() { p.transport.CloseIdleConnections() }
+// closeIdle closes the connections that no request uses. It may leave out one of HTTP/2 whose last request has just ended.
+func (p *poster) closeIdle() { p.transport.CloseIdleConnections() }
+
+// close closes every connection.
+func (p *poster) close() {
+	p.closeIdle()
+	p.mu.Lock()
+	p.closed = true
+	left := slices.Collect(maps.Keys(p.open))
+	p.mu.Unlock()
+	for _, c := range left {
+		_ = c.Close()
+	}
+}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // receiverLimit is the maximum size of a payload that a receiver accepts.
@@ -256,7 +257,7 @@ func (s subject) Broker(window int) sink.Broker {
 }
 
 func (s subject) Limits() sinktest.Limits {
-	return sinktest.Limits{NoReader: true, NoDeadLetters: true, LocalPositions: true}
+	return sinktest.Limits{NoReader: true, NoDeadLetters: true, LocalPositions: true, Slow: !need.Full()}
 }
 
 func (s subject) Destination(*testing.T) string {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
@@ -207,7 +209,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &peer{script: []exchange{respondOK, closeConn}}
 				s := start(t, Config{URL: "http://receiver.example", Dial: p.dialPipe}, sink.WriterConfig{})
-				sendTwo(t, s, value, func() { time.Sleep(5 * time.Second) })
+				sendTwo(t, s, value, func() { bubble.Sleep(5 * time.Second) })
 				posts, gaps := p.seen()
 				if got := strings.Join(posts, ", "); got != "1 1, 1 2, 2 2" || gaps[1] != 0 {
 					t.Errorf("POSTs %s, gaps %v", got, gaps)
@@ -219,7 +221,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &peer{script: []exchange{respondOK, closeConn, closeConn}}
 				s := start(t, Config{URL: "http://receiver.example", Dial: p.dialPipe}, sink.WriterConfig{})
-				sendTwo(t, s, value, func() { time.Sleep(5 * time.Second) })
+				sendTwo(t, s, value, func() { bubble.Sleep(5 * time.Second) })
 				if st := s.Sink.Stat(); st.Retries != 2 || st.Reconnects != 1 || st.LastError == "" {
 					t.Errorf("%+v", st)
 				}
@@ -266,5 +268,28 @@ func TestUnprocessedStream(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		})
+	}
+}
+
+// Close of the Sink closes every connection: also one that package net/http takes for one in use, as it does for a moment after the
+// last response of HTTP/2. Otherwise it would stay open for IdleConnTimeout.
+func TestCloseClosesEveryConnection(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c, err := newClient(Config{URL: "http://receiver.example", Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }}, sinktest.NewJournal().Logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.poster.dial(t.Context(), "tcp", "receiver.example:80"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the other end reads: %v", err)
+	}
+	if _, err := c.poster.dial(t.Context(), "tcp", "receiver.example:80"); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a connection after Close: %v", err)
 	}
 }

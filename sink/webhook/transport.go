@@ -80,7 +80,7 @@ func (t *transport) next(name string, s *server) *keyed.Request {
 // Close implements [keyed.Transport].
 func (t *transport) Close() error {
 	t.sending.Wait()
-	t.client.poster.close()
+	t.client.poster.closeIdle()
 	return nil
 }
 
