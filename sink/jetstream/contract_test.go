@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 const subjectLimit = 20_000
 
@@ -65,10 +66,12 @@ func (s *subject) Hold() sinktest.Fault {
 }
 
 func (s *subject) Faults() []sinktest.Fault {
+	lost := s.faults.Drop()
+	lost.Slow = !need.Full() // the Writer waits for RequestTimeout
 	return []sinktest.Fault{
 		s.faults.Cut(),
 		s.faults.Lose(),
-		s.faults.Drop(),
+		lost,
 		s.full(),
 		s.restart(),
 	}

@@ -47,7 +47,7 @@ func TestMemoryWhileServerIsDown(t *testing.T) {
 	})
 	retries := r.Sink.Stat().Retries
 	heap, goroutines := measure()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-time.After(time.Second) {
 		now, running := measure()
 		if now > heap+(2<<20) || running > goroutines+5 {
 			t.Fatalf("%d bytes and %d goroutines, were %d and %d", now, running, heap, goroutines)

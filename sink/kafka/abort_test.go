@@ -2,8 +2,8 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	testwait "github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // An abortLab is a store on a cluster, with writers that open a transaction without committing it.
@@ -48,13 +49,9 @@ func (l *abortLab) open() (sink.TransactionalWriter, *sinktest.Session) {
 func (l *abortLab) wantReadable(want bool) {
 	l.Helper()
 	admin := l.cluster.Admin(l.T)
-	readable := !want
-	for end := time.Now().Add(5 * time.Second); readable != want && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		readable = kafkatest.ReadsToEnd(l.T, admin, l.topic)
-	}
-	if readable != want {
-		l.Errorf("a consumer can read to the end: %t, want %t", readable, want)
-	}
+	testwait.For(l.T, fmt.Sprintf("a consumer that can read to the end: %t", want), func() bool {
+		return kafkatest.ReadsToEnd(l.T, admin, l.topic) == want
+	})
 }
 
 func (l *abortLab) abort(w sink.TransactionalWriter, s *sinktest.Session) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
@@ -32,11 +35,11 @@ func TestOpenAwaitsAStartingBroker(t *testing.T) {
 		j := sinktest.NewJournal()
 		opened := make(chan *client)
 		go func() { opened <- l.client(Config{}, j.Logger()) }()
-		time.Sleep(warnAfter - time.Second)
+		bubble.Sleep(warnAfter - time.Second)
 		if s := j.String(); strings.Count(s, "level=INFO msg=\"kafka is not ready yet\"") != 1 || strings.Count(s, "\n") != 1 {
 			l.Errorf("log: %s", s)
 		}
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if s := j.String(); strings.Count(s, "level=WARN msg=\"kafka not reached yet\"") != 1 || strings.Count(s, "\n") != 2 {
 			l.Errorf("log: %s", s)
 		}
@@ -82,7 +85,7 @@ func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 	if err := r.closeSend(); err != nil {
 		t.Fatal(err)
 	}
-	if len(took) != rounds || min(took[0], took[1], took[2], took[3]) <= 0 || took[0] > testTimeout {
+	if len(took) != rounds || min(took[0], took[1], took[2], took[3]) <= 0 {
 		t.Errorf("answers after %s, want %d", took, rounds)
 	}
 }
@@ -172,10 +175,17 @@ func TestInspectorDescribesBrokersAndTopics(t *testing.T) {
 func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
 	t.Parallel()
 	addrs := []string{unusedAddr(t), unusedAddr(t), "no-such-host.invalid:9092"}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("startup timeout"))
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var dials atomic.Int64
+	cfg := Config{Brokers: addrs, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) > int64(len(addrs)) { // each of them was tried
+			cancel(errors.New("startup timeout"))
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
 	j := sinktest.NewJournal()
-	_, err := Config{Brokers: addrs}.Open(ctx, j.Logger())
+	_, err := cfg.Open(ctx, j.Logger())
 	if !errors.Is(err, sink.ErrUnreachable) {
 		t.Fatalf("Open: %v", err)
 	}
@@ -214,7 +224,7 @@ func TestDeadlineIsNotTheLastCause(t *testing.T) {
 			if attempts++; attempts == 1 {
 				return errors.New("no route to host")
 			}
-			time.Sleep(time.Until(deadline))
+			bubble.Sleep(time.Until(deadline))
 			return os.ErrDeadlineExceeded
 		})
 		if attempts < 2 || !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "no route to host") || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -237,7 +247,7 @@ func TestOpenRetriesUntilABrokerStarts(t *testing.T) {
 		})
 		began := time.Now()
 		r := l.rig(Config{Brokers: addrs})
-		if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
+		if took := bubble.Since(began); took < 20*time.Second || took > 21*time.Second {
 			l.Errorf("reached after %s", took)
 		}
 		r.send(recordFor("t", 0, "x"))
@@ -300,7 +310,11 @@ func TestCheckDestinationsNamesMissingTopics(t *testing.T) {
 // TestOldBrokersAreSpokenTo: the client uses the protocol versions that an old broker supports, also after a leader
 // change.
 func TestOldBrokersAreSpokenTo(t *testing.T) {
-	for _, version := range []string{"v0.11.0", "v1.0", "v2.1", "v2.4", "v2.8", "v3.3", "v3.9", "v4.1"} {
+	versions := []string{"v0.11.0", "v2.4", "v4.1"}
+	if need.Full() {
+		versions = append(versions, "v1.0", "v2.1", "v2.8", "v3.3", "v3.9")
+	}
+	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.SeedTopics(2, "t"), oldBroker(version))
 			r := newRig(t, Config{Brokers: k.Addrs})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -134,7 +135,7 @@ func TestUnansweredRequestIsRetried(t *testing.T) {
 		began := time.Now()
 		r.send(recordFor("t", 0, "1"))
 		r.AwaitAcked(2)
-		if took := time.Since(began); took < readTimeout || took > readTimeout+time.Second {
+		if took := bubble.Since(began); took < readTimeout || took > readTimeout+time.Second {
 			l.Errorf("recovered after %s", took)
 		}
 		r.drain()
@@ -152,20 +153,20 @@ func TestStallIsLoggedOnce(t *testing.T) {
 		began := time.Now()
 		r.send(recordFor("t", 1, "stuck"))
 		r.producer.Flush()
-		time.Sleep(stallAfter - time.Second)
+		bubble.Sleep(stallAfter - time.Second)
 		if s := r.Journal.String(); s != "" {
 			l.Errorf("logged early: %s", s)
 		}
 		if s := r.client.Stat(); s.StalledSince.Sub(began) > time.Second || !strings.Contains(s.StallReason, "NOT_ENOUGH_REPLICAS") || s.LastError == "" {
 			l.Errorf("Stat: %+v", s)
 		}
-		time.Sleep(2 * time.Second)
+		bubble.Sleep(2 * time.Second)
 		if s := r.Journal.String(); strings.Count(s, "sink stalled") != 1 || !strings.Contains(s, "NOT_ENOUGH_REPLICAS") || !strings.Contains(s, "partition=1") {
 			l.Errorf("log: %s", s)
 		}
-		time.Sleep(10 * time.Minute)
+		bubble.Sleep(10 * time.Minute)
 		fault.Remove()
-		time.Sleep(2 * time.Second)
+		bubble.Sleep(2 * time.Second)
 		if s := r.Journal.String(); strings.Count(s, "\n") != 2 || !strings.Contains(s, "sink recovered") {
 			l.Errorf("log: %s", s)
 		}
@@ -195,7 +196,7 @@ func TestRetryDoesNotDelayOtherPartitions(t *testing.T) {
 					r.send(recordFor("t", 1, fmt.Sprint(i)))
 					r.AwaitAcked(2 + i)
 				}
-				if took := time.Since(began); took > 0 {
+				if took := bubble.Since(began); took > 0 {
 					l.Errorf("500 round trips of the healthy partition waited for %s", took)
 				}
 				fault.Remove()
@@ -214,7 +215,7 @@ func TestCloseSendWaitsForRetries(t *testing.T) {
 			r.send(recordFor("t", int32(i%2), fmt.Sprint(i)))
 		}
 		r.producer.CloseSend()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if r.Ended() {
 			l.Fatalf("Run has returned: %v", r.Wait())
 		}
@@ -266,7 +267,7 @@ func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 			l.hangBroker(kmsg.Produce, kmsg.Metadata)
 			r.send(recordFor("t", 0, "x"))
 			r.producer.Flush()
-			time.Sleep(silenceAfter + pingTimeout/2)
+			bubble.Sleep(silenceAfter + pingTimeout/2)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,11 +278,11 @@ func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 					r.send(recordFor("t", 0, "x"))
 				}
 				r.producer.Flush()
-				time.Sleep(100 * time.Millisecond)
+				bubble.Sleep(100 * time.Millisecond)
 				began := time.Now()
 				r.Stop(cause)
 				err := r.Wait()
-				if took := time.Since(began); took > 0 {
+				if took := bubble.Since(began); took > 0 {
 					l.Errorf("Run took %s to return", took)
 				}
 				e, ok := errors.AsType[*sink.UndeliveredError](err)
@@ -323,7 +324,7 @@ func TestIdleConnectionIsReplaced(t *testing.T) {
 		for i := range 3 {
 			r.send(recordFor("t", 0, fmt.Sprint(i)))
 			r.AwaitAcked(i + 1)
-			time.Sleep(idleTimeout + time.Minute)
+			bubble.Sleep(idleTimeout + time.Minute)
 		}
 		if s := r.client.Stat(); s.Retries != 0 {
 			l.Errorf("%d retries", s.Retries)
@@ -383,14 +384,14 @@ func TestForgottenConnectionIsReplacedSoon(t *testing.T) {
 		}
 		for i := range 4 {
 			forgotten := i >= 2
-			time.Sleep(50 * time.Second) // the client refreshes its metadata in between
+			bubble.Sleep(50 * time.Second) // the client refreshes its metadata in between
 			if forgotten {
 				n.epoch.Add(1)
 			}
 			for _, name := range []string{"send", "write", "read", "look"} {
 				began := time.Now()
 				uses[name](i)
-				if took := time.Since(began); took > 2*moveTimeout+time.Second || took > 0 && !forgotten { // a read may use two connections
+				if took := bubble.Since(began); took > 2*moveTimeout+time.Second || took > 0 && !forgotten { // a read may use two connections
 					l.Errorf("%s %d took %s", name, i, took)
 				}
 			}

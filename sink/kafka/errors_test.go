@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // TestEveryCode: a broker answers one batch once with each error code of the table. The test checks the outcome of
@@ -87,7 +88,7 @@ func TestDeniedAccessIsRetriedSlowly(t *testing.T) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
-		time.Sleep(10 * time.Minute)
+		bubble.Sleep(10 * time.Minute)
 		if n := fault.Hits(); n < 60 || n > 300 {
 			l.Errorf("asked %d times in 10 minutes, want about 120", n)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -187,9 +188,9 @@ func TestNothingHappensWhileTheFenceIsClosed(t *testing.T) {
 		for range 300 {
 			r.send(recordFor("t", 0, "x"))
 		}
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		dials, asked, sent := m.dials.Load(), g.asked.Load(), produced.Hits()
-		time.Sleep(time.Hour)
+		bubble.Sleep(time.Hour)
 		if m.dials.Load() != dials || g.asked.Load() != asked || produced.Hits() != sent {
 			l.Errorf("%d connections, %d checks of the fence, %d requests in an hour",
 				m.dials.Load()-dials, g.asked.Load()-asked, produced.Hits()-sent)
@@ -278,7 +279,7 @@ func TestFenceThatClosesAfterCloseSend(t *testing.T) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r.send(recordFor("t", 0, "x"))
 		r.producer.CloseSend()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		g.closed.Store(true)
 		r.producer.Flush()
 		if e, ok := errors.AsType[*sink.UndeliveredError](r.Wait()); !ok || e.Sent != 1 || !errors.Is(e, errGate) {
@@ -335,7 +336,7 @@ func TestRecordsBehindARejectedOneAreDroppedWithTheirRequest(t *testing.T) {
 			r.AwaitAcked(2)
 			rejectPoison(k.Control, kerr.InvalidRecord)
 			k.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-				k.Control.SleepControl(func() { <-reject })
+				k.SleepControl(func() { <-reject })
 				return nil, nil, false
 			})
 			r.send(recordFor("t", 0, "poison"))

@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	testwait "github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A foreignTransaction is a transaction of another producer.
@@ -86,18 +87,15 @@ func TestReadingAroundTransactions(t *testing.T) {
 		wantValues(t, s, "plain")
 		wantNoLetters()
 		committed.end(kgo.TryCommit)
-		for !slices.Contains(readValues(t, s), "committed") { // brokers write the control records after the response
-			time.Sleep(time.Millisecond)
-		}
+		// Brokers write the control records after the response.
+		testwait.For(t, "the committed value", func() bool { return slices.Contains(readValues(t, s), "committed") })
 		wantValues(t, s, "plain", "committed")
 		wantNoLetters() // the other transaction is older and still open
 		aborted.end(kgo.TryAbort)
 		open := beginTransaction(t, k, topic+"-open")
 		open.write(topic, other, "open")
 		wantValues(t, s, "plain", "committed")
-		for !slices.Equal(readLetters(), []string{"committed", "plain"}) {
-			time.Sleep(time.Millisecond)
-		}
+		testwait.For(t, "the dead letters", func() bool { return slices.Equal(readLetters(), []string{"committed", "plain"}) })
 		again, _ := openPositions(t, k, topic, "key")
 		wantValues(t, again, "plain", "committed")
 		open.end(kgo.TryAbort)

@@ -20,21 +20,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
+	testwait "github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
-
-const testTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	// sarama's first Fetch starts this goroutine, and it never ends. Start it here: a lab waits for every goroutine
 	// that starts in it.
 	metrics.NewMeter().Stop()
-	goleak.VerifyTestMain(kafkatest.Wrap(m),
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	leak.VerifyTestMain(kafkatest.Wrap(m))
 }
 
 // A rig is a client with a producer whose Run is active.
@@ -168,9 +166,10 @@ func portOf(tb testing.TB, addr string) int {
 // A lab is a kfake cluster with fake time (a synctest bubble) and an in-memory network.
 type lab struct {
 	*testing.T
-	net   *kfake.VirtualNetwork
-	fake  *kfake.Cluster
-	addrs []string
+	net     *kfake.VirtualNetwork
+	cluster *kafkatest.FakeCluster
+	fake    *kfake.Cluster // of cluster
+	addrs   []string
 }
 
 // inLab runs f in a lab with the given number of brokers. In a lab, waiting takes no real time.
@@ -184,7 +183,8 @@ func inLab(t *testing.T, brokers int, f func(l *lab), opts ...kfake.Opt) {
 			l.addrs = append(l.addrs, net.JoinHostPort("localhost", strconv.Itoa(9092+i)))
 		}
 		opts = append(opts, kfake.Ports(ports...), kfake.ListenFn(l.net.Listen))
-		l.fake = kafkatest.Fake(t, opts...).Control
+		l.cluster = kafkatest.Fake(t, opts...)
+		l.fake = l.cluster.Control
 		f(l)
 	})
 }
@@ -322,10 +322,10 @@ func rejectPoison(c *kfake.Cluster, err *kerr.Error) {
 }
 
 // holdProduce holds back produce requests until the returned function is called.
-func holdProduce(c *kfake.Cluster) (release func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
+func holdProduce(c *kafkatest.FakeCluster) (release func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), testwait.Patience())
+	c.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.Control.KeepControl()
 		if ctx.Err() == nil {
 			c.SleepControl(func() { <-ctx.Done() })
 		}

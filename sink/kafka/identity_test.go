@@ -21,6 +21,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -176,7 +177,7 @@ func TestDeniedProducerIDIsRetried(t *testing.T) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidProducerEpoch})
 		r.send(recordFor("t", 0, "y"))
 		r.producer.Flush()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if s := r.client.Stat(); s.StalledSince.IsZero() || s.InFlightRecords != 1 {
 			l.Errorf("Stat: %+v", s)
 		}
@@ -240,7 +241,7 @@ func TestNewIdentityWaitsForRequestsInFlight(t *testing.T) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.OutOfOrderSequenceNumber})
 		r.send(recordFor("t", 1, "forgotten"))
 		r.AwaitAcked(3)
-		if took := time.Since(began); took < readTimeout {
+		if took := bubble.Since(began); took < readTimeout {
 			l.Errorf("a record was acknowledged after %s, while a request was unanswered", took)
 		}
 		r.drain()
@@ -449,7 +450,7 @@ func TestSupersededWriterEnds(t *testing.T) {
 				sent, answered := logBatches(l.fake), make(chan struct{})
 				l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.InvalidProducerEpoch})
 				l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-					l.fake.SleepControl(func() { <-answered })
+					l.cluster.SleepControl(func() { <-answered })
 					return nil, nil, false
 				})
 				r.send(recordFor("t", 0, "answered later"))

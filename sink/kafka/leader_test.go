@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // staleMetadata makes the given brokers return the present metadata of a topic from now on. It returns a counter of
@@ -72,14 +73,14 @@ func TestStaleBrokersDoNotHoldAPartition(t *testing.T) {
 				r.send(recordFor("t", 0, "y"))
 				r.producer.Flush()
 				r.AwaitAcked(2)
-				if took := time.Since(began); took > time.Second || stale.Load() == 0 {
+				if took := bubble.Since(began); took > time.Second || stale.Load() == 0 {
 					l.Errorf("sent after %s, stale brokers were asked %d times", took, stale.Load())
 				}
 
 				before := old.Hits()
 				for _, node := range []int{3, 0, 1, 2} {
 					l.atBroker(r.client, node)
-					time.Sleep(refreshEvery + time.Second)
+					bubble.Sleep(refreshEvery + time.Second)
 					r.send(recordFor("t", 0, "z"))
 					r.producer.Flush()
 					r.AwaitAcked(int(r.seq))
@@ -110,7 +111,7 @@ func TestStaleBrokerDoesNotHoldThePositions(t *testing.T) {
 		move(2)
 		began := time.Now()
 		wantValue(l, s, "1")
-		if took := time.Since(began); took > time.Second || stale.Load() == 0 {
+		if took := bubble.Since(began); took > time.Second || stale.Load() == 0 {
 			l.Errorf("read after %s, the stale broker was asked %d times", took, stale.Load())
 		}
 	}, kfake.SeedTopics(1, "positions"))

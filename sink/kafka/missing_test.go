@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -36,17 +37,17 @@ func givingUp(giveUp func(sink.Missing) bool) sink.WriterConfig {
 // the topic exists, it receives later records.
 func TestGivenUpTopic(t *testing.T) {
 	inLab(t, 2, func(l *lab) {
-		r := l.rigWith(Config{}, givingUp(func(m sink.Missing) bool { return time.Since(m.Since) >= time.Minute }))
+		r := l.rigWith(Config{}, givingUp(func(m sink.Missing) bool { return bubble.Since(m.Since) >= time.Minute }))
 		r.send(recordFor("late", 0, "a"))
 		r.send(recordFor("late", 0, "b"))
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		r.AwaitAcked(1)
-		time.Sleep(50 * time.Second)
+		bubble.Sleep(50 * time.Second)
 		if r.Acked() != 1 {
 			l.Error("the records did not wait")
 		}
-		time.Sleep(15 * time.Second)
+		bubble.Sleep(15 * time.Second)
 		r.AwaitAcked(3)
 		dead := l.readRecords("dead", 2)
 		if got := fmt.Sprintf("%s %s", dead[0].Value, dead[1].Value); got != "a b" || !strings.Contains(string(dead[0].Headers[0].Value), "UNKNOWN_TOPIC_OR_PARTITION") {
@@ -76,7 +77,7 @@ func TestManyMissingTopics(t *testing.T) {
 		}
 		r.producer.Flush()
 		r.Await("the honest ones", func() bool { return r.client.Stat().Topics["t"].Records == n })
-		if took := time.Since(start); took > 10*time.Second {
+		if took := bubble.Since(start); took > 10*time.Second {
 			l.Errorf("%d honest records took %s", n, took)
 		}
 		r.client.cluster.mu.Lock()
@@ -107,7 +108,7 @@ func TestWritableTopicIsNotGivenUp(t *testing.T) {
 		}
 		r.send(recordFor("t", 0, "y"))
 		r.producer.Flush()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if r.Acked() != 1 {
 			l.Error("the record did not wait")
 		}

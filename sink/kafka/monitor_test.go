@@ -15,7 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // TestSilentBrokerIsDiagnosed: if a broker does not respond, the client probes it for the reason. It logs the
@@ -69,13 +71,13 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 				r.producer.Flush()
 				synctest.Wait()
 				r.send(recordFor("t", 0, "2"))
-				time.Sleep(silenceAfter - time.Millisecond)
+				bubble.Sleep(silenceAfter - time.Millisecond)
 				if s := r.client.Stat(); r.Journal.String() != "" || !s.StalledSince.IsZero() {
 					l.Errorf("known early: %s %+v", r.Journal, s)
 				}
-				time.Sleep(pingTimeout + 2*time.Millisecond)
+				bubble.Sleep(pingTimeout + 2*time.Millisecond)
 				wantSilence(l, r, began, tc.says)
-				time.Sleep(2*readTimeout + time.Second)
+				bubble.Sleep(2*readTimeout + time.Second)
 				wantSilence(l, r, began, tc.says)
 				if s := r.Journal.String(); strings.Count(s, "sink stalled") != 1 {
 					l.Errorf("log: %s", s)
@@ -120,7 +122,7 @@ func TestSilentBrokerLeadsNoLonger(t *testing.T) {
 			r.producer.Flush()
 			synctest.Wait()
 			l.moveLeader(1)
-			time.Sleep(silenceAfter + 2*pingTimeout)
+			bubble.Sleep(silenceAfter + 2*pingTimeout)
 			if s := r.Journal.String(); !strings.Contains(s, "no longer leads topic t, partition 0: broker 1 at localhost:9093 does") ||
 				strings.Contains(s, "accepts connections") != (len(keys) == 2) {
 				l.Errorf("log: %s", s)
@@ -145,7 +147,7 @@ func TestThrottledRequestWaits(t *testing.T) {
 		began := time.Now()
 		r.send(recordFor("t", 0, "c"))
 		r.AwaitAcked(3)
-		if took := time.Since(began); took != pause {
+		if took := bubble.Since(began); took != pause {
 			l.Errorf("waited %s", took)
 		}
 		synctest.Wait()
@@ -165,11 +167,11 @@ func TestNewReasonOfASilenceIsLogged(t *testing.T) {
 		release := l.hangBroker(kmsg.Produce)
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
-		time.Sleep(silenceAfter + time.Second)
+		bubble.Sleep(silenceAfter + time.Second)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
-		time.Sleep(probeEvery)
+		bubble.Sleep(probeEvery)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
-		time.Sleep(2 * probeEvery)
+		bubble.Sleep(2 * probeEvery)
 		log := r.Journal.String()
 		for _, says := range []string{"responds to other requests", "no route to host", "connection refused"} {
 			if strings.Count(log, says) != 1 {
@@ -196,13 +198,13 @@ func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
-		time.Sleep(readTimeout + probeEvery) // the client closes the connection and cannot open another one
+		bubble.Sleep(readTimeout + probeEvery) // the client closes the connection and cannot open another one
 		s.err.Store(nil)
-		time.Sleep(silenceAfter - time.Millisecond)
+		bubble.Sleep(silenceAfter - time.Millisecond)
 		if log := r.Journal.String(); strings.Count(log, "broker does not respond") != 1 {
 			l.Errorf("log: %s", log)
 		}
-		time.Sleep(2 * probeEvery)
+		bubble.Sleep(2 * probeEvery)
 		if log := r.Journal.String(); strings.Count(log, "responds to other requests") != 1 {
 			l.Errorf("log: %s", log)
 		}
@@ -220,11 +222,11 @@ func TestSlowBrokerIsLoggedOnceAMinute(t *testing.T) {
 		r.AwaitAcked(1)
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 			l.fake.KeepControl()
-			l.fake.SleepControl(func() { time.Sleep(silenceAfter + 2*time.Second) })
+			l.cluster.SleepControl(func() { bubble.Sleep(silenceAfter + 2*time.Second) })
 			return nil, nil, false
 		})
 		began := time.Now()
-		for i := 1; time.Since(began) < 10*time.Minute; i++ {
+		for i := 1; bubble.Since(began) < 10*time.Minute; i++ {
 			r.send(recordFor("t", 0, fmt.Sprint(i)))
 			r.AwaitAcked(i + 1)
 		}
@@ -250,7 +252,7 @@ func TestSilentBrokerIsProbedOncePerInterval(t *testing.T) {
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
-		time.Sleep(10 * time.Minute)
+		bubble.Sleep(10 * time.Minute)
 		if n, most := asked.Hits(), int(10*time.Minute/probeEvery); n < most-2 || n > most {
 			l.Errorf("asked %d times, want %d", n, most)
 		}
@@ -260,6 +262,7 @@ func TestSilentBrokerIsProbedOncePerInterval(t *testing.T) {
 // TestUnansweredConnectionIsLogged: the client logs a broker that does not respond while it connects or logs in.
 func TestUnansweredConnectionIsLogged(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for the limits of a silent broker, and sarama for the response on a mutex, which stops the clock of a lab")
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	var mu sync.Mutex
 	var dead []net.Conn

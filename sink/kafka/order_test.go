@@ -88,7 +88,7 @@ func TestCheckOrderHoldsNothingUp(t *testing.T) {
 		k.Control.KeepControl()
 		if ofOrder(req) {
 			close(held)
-			k.Control.SleepControl(func() { <-release })
+			k.SleepControl(func() { <-release })
 		}
 		return nil, nil, false
 	})

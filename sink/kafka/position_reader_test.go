@@ -22,6 +22,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -319,7 +320,7 @@ func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
 		})
 		began := time.Now()
 		wantValues(l, s)
-		if took := time.Since(began); took < 20*time.Second || took > 22*time.Second {
+		if took := bubble.Since(began); took < 20*time.Second || took > 22*time.Second {
 			l.Errorf("read after %s", took)
 		}
 	}, kfake.SeedTopics(1, "positions"))
@@ -467,7 +468,7 @@ func TestIdlePositionReader(t *testing.T) {
 		opened := dials.Load()
 
 		for range 2 {
-			time.Sleep(idleTimeout - time.Second)
+			bubble.Sleep(idleTimeout - time.Second)
 			wantValues(l, s, "0", "1")
 		}
 		if fetched, _ := asked.take(); dials.Load() != opened || len(fetched) != 1 {
@@ -477,7 +478,7 @@ func TestIdlePositionReader(t *testing.T) {
 		produceKeyed(l, cl, "key/"+secondWriter, "")
 		produceKeyed(l, cl, "key/"+third, "3")
 		l.fake.Compact()
-		time.Sleep(idleTimeout + time.Second)
+		bubble.Sleep(idleTimeout + time.Second)
 		wantValues(l, s, "0", "3")
 		if n := dials.Load() - opened; n != 1 {
 			l.Errorf("%d new connections", n)
@@ -496,7 +497,7 @@ func TestPositionStoredDuringARead(t *testing.T) {
 	cl := k.Client(t)
 	produceKeyed(t, cl, "key/"+testWriter, "1")
 	k.Control.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		k.Control.SleepControl(func() { produceKeyed(t, cl, "key/"+secondWriter, "2") })
+		k.SleepControl(func() { produceKeyed(t, cl, "key/"+secondWriter, "2") })
 		return nil, nil, false
 	})
 	wantValues(t, s, "1")

@@ -24,7 +24,7 @@ import (
 func TestRejectedRecordIsIsolated(t *testing.T) {
 	const n, bad = 900, 450
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "t"))
-	release := holdProduce(k.Control)
+	release := holdProduce(k)
 	rejectPoison(k.Control, kerr.InvalidRecord)
 	r := newRig(t, Config{Brokers: k.Addrs})
 	var want [3][]string

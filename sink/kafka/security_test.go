@@ -26,6 +26,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
@@ -220,7 +221,7 @@ func TestDeniedLoginIsRetried(t *testing.T) {
 			})
 			r.send(recordFor("t", 0, "y"))
 			r.producer.Flush()
-			time.Sleep(time.Minute)
+			bubble.Sleep(time.Minute)
 			if s := r.Journal.String(); strings.Count(s, "broker rejects the connection") != n || strings.Count(s, "sink stalled") != n || strings.Contains(s, password) {
 				l.Errorf("log: %s", s)
 			}
@@ -288,7 +289,7 @@ func TestTokenIsRenewedOverTheSameConnection(t *testing.T) {
 	for n := 2; asked.Load() < tokens+2; n++ {
 		r.send(recordFor(topic, 0, "x"))
 		r.AwaitAcked(n)
-		time.Sleep(session / 10)
+		<-time.After(session / 10)
 	}
 	r.drain()
 	if more := dials.Load() - connections; more > 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -88,7 +89,7 @@ func TestDeniedCreationIsRetried(t *testing.T) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation, Count: -1})
 		r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 1}})
 		r.send(recordFor("new", 0, "x"))
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if s := r.Journal.String(); !strings.Contains(s, "POLICY_VIOLATION") || !strings.Contains(s, "sink stalled") || strings.Contains(s, "partition=") {
 			l.Errorf("log: %s", s)
 		}
@@ -120,11 +121,11 @@ func TestNewPartitionsAreUsedWhenDrained(t *testing.T) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r.send(recordFor("t", 1, "stuck"))
 		r.producer.Flush()
-		time.Sleep(refreshEvery + time.Second) // now the growth is known
+		bubble.Sleep(refreshEvery + time.Second) // now the growth is known
 		for _, key := range keys {
 			r.sendKeyed("t", key, "new")
 		}
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if r.Acked() != len(keys) {
 			l.Errorf("%d records acknowledged while one is not", r.Acked())
 		}
@@ -183,7 +184,7 @@ func TestNewLeaderIsFollowedAtOnce(t *testing.T) {
 			r.send(recordFor("t", 0, fmt.Sprint(i+1)))
 			r.AwaitAcked(i + 2)
 		}
-		if took := time.Since(began); took > 0 || asked.Hits() > 0 {
+		if took := bubble.Since(began); took > 0 || asked.Hits() > 0 {
 			l.Errorf("took %s and %d metadata requests", took, asked.Hits())
 		}
 		r.drain()
@@ -288,7 +289,7 @@ func TestRecreatedTopicWithFewerPartitionsKeepsOrder(t *testing.T) {
 			round(n)
 		}
 		r.producer.Flush()
-		time.Sleep(10 * time.Second)
+		bubble.Sleep(10 * time.Second)
 		l.recreateTopic(4)
 		stuck.Remove()
 		r.AwaitAcked(keys * (rounds + 1))
@@ -356,7 +357,7 @@ func TestFewerPartitionsWithoutTopicIDAreIgnored(t *testing.T) {
 		r.send(recordFor("t", 5, "waits"))
 		r.send(recordFor("t", 0, "does not wait"))
 		r.AwaitAcked(2)
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		if s := r.client.Stat(); !strings.Contains(s.StallReason, "UNKNOWN_TOPIC_OR_PARTITION") || s.InFlightRecords != 1 {
 			l.Errorf("Stat: %+v", s)
 		}

@@ -198,7 +198,7 @@ func TestSubstituteBeforeTheNextTransaction(t *testing.T) {
 		_ = x.Wait()
 		x.nextWith(x.Journal, sink.WriterConfig{Substitute: substituteTo("dead")})
 		x.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.MessageTooLarge, Count: 1})
-		release := holdProduce(x.fake)
+		release := holdProduce(x.cluster)
 		x.send("dead")
 		x.send("t")
 		x.writer.Commit([]byte("1"), func() {})

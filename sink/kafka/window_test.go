@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 func TestWindowBytes(t *testing.T) {
@@ -45,7 +46,7 @@ func TestSmallBatches(t *testing.T) {
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		r.AwaitAcked(1)
-		release := holdProduce(l.fake)
+		release := holdProduce(l.cluster)
 		if advice := r.client.Stat().WindowAdvice; advice != "" {
 			l.Errorf("the window is empty: %s", advice)
 		}
@@ -89,7 +90,7 @@ func TestWindowFollowsThePartitions(t *testing.T) {
 				r.send(recordFor("t", 0, "x"))
 				r.producer.Flush()
 				r.AwaitAcked(1)
-				release := holdProduce(l.fake)
+				release := holdProduce(l.cluster)
 				r.fillWindow(test.partitions)
 				if got := r.client.Stat().WindowBytes >> 20; got != test.largest {
 					l.Errorf("the full window has %d MiB, want %d", got, test.largest)
@@ -100,7 +101,7 @@ func TestWindowFollowsThePartitions(t *testing.T) {
 				release()
 				r.producer.Flush()
 				r.AwaitAcked(int(r.seq))
-				time.Sleep(2 * shrinkAfter)
+				bubble.Sleep(2 * shrinkAfter)
 				synctest.Wait()
 				if smallest := test.reported[0] << 20; r.client.pool.idle > smallest+smallest/16 {
 					l.Errorf("the pool keeps %d bytes", r.client.pool.idle)

@@ -11,10 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A chaosTransport writes to a memoryBroker and fails at random.
@@ -75,7 +77,7 @@ func (c *chaosTransport) handle(r *Request) {
 		leave()
 		r.Done(stored, err)
 	}
-	time.Sleep(time.Duration(c.throw(300)) * time.Microsecond)
+	bubble.Sleep(time.Duration(c.throw(300)) * time.Microsecond)
 	if len(r.Records) > c.options.withDefaults().RequestRecords {
 		c.t.Errorf("a request with %d records", len(r.Records))
 	}
@@ -95,7 +97,7 @@ func (c *chaosTransport) handle(r *Request) {
 		done(stored, err)
 		return
 	}
-	time.Sleep(time.Duration(c.throw(300)) * time.Microsecond)
+	bubble.Sleep(time.Duration(c.throw(300)) * time.Microsecond)
 	switch kind {
 	case 0, 1, 2:
 		done(0, errBusy)
@@ -183,7 +185,7 @@ func (r *chaosRun) send(n, keys int) {
 		}
 		if r.rng.IntN(500) == 0 {
 			r.closed.Store(true)
-			time.Sleep(time.Millisecond)
+			bubble.Sleep(time.Millisecond)
 			r.closed.Store(false)
 			r.writer.Flush()
 		}
@@ -240,13 +242,15 @@ func TestChaos(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%d/%+v", seed, o), func(t *testing.T) {
 				t.Parallel()
-				r := newChaosRun(t, seed, o)
-				r.send(1500, 5+r.rng.IntN(500))
-				r.transport.calm.Store(true)
-				r.session.AwaitAcked(len(r.sent))
-				r.session.Await("an empty writer", func() bool { return isEmpty(r.writer) })
-				r.session.Drain(len(r.sent))
-				r.check()
+				synctest.Test(t, func(t *testing.T) {
+					r := newChaosRun(t, seed, o)
+					r.send(1500, 5+r.rng.IntN(500))
+					r.transport.calm.Store(true)
+					r.session.AwaitAcked(len(r.sent))
+					r.session.Await("an empty writer", func() bool { return isEmpty(r.writer) })
+					r.session.Drain(len(r.sent))
+					r.check()
+				})
 			})
 		}
 	}

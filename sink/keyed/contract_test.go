@@ -5,12 +5,11 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // TestContract runs the suite of package sinktest, for every kind of lane and request. Records are rejected by the broker,
 // or by Options.Prepare. TestChaos has the other kinds if it is not a full run.

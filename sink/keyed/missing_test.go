@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // An advisedError is a missing destination, and how to create it.
@@ -18,7 +19,7 @@ func (advisedError) Error() string  { return "nothing there" }
 func (advisedError) Unwrap() error  { return sink.ErrMissing }
 func (advisedError) Advice() string { return "Create it." }
 
-func sleepABit() { time.Sleep(backoffMax) }
+func sleepABit() { bubble.Sleep(backoffMax) }
 
 // All lanes of a missing destination wait for one that asks for it, and other destinations continue.
 func TestMissing(t *testing.T) {
@@ -111,7 +112,7 @@ func TestGiveUpWithoutSubstitute(t *testing.T) {
 		r[2].Done(0, sink.ErrAccess)
 		r[1].Done(0, sink.ErrAccess)
 		for range 2 {
-			time.Sleep(backoffDenied)
+			bubble.Sleep(backoffDenied)
 			s.want("t/a/3")[0].Done(0, sink.ErrAccess)
 		}
 		synctest.Wait()
@@ -144,7 +145,7 @@ func TestManyMissing(t *testing.T) {
 					r.Done(0, sink.ErrMissing)
 				}
 			}
-			time.Sleep(backoffBase)
+			bubble.Sleep(backoffBase)
 		}
 		synctest.Wait()
 		if !isEmpty(s.writer) || len(s.writer.destinations) != 1 || len(s.stats.Stat().Topics) != 1 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // The first contact is retried until the broker responds, and Stat has the stall meanwhile.
@@ -30,8 +31,8 @@ func TestConnect(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || attempts != 5 || time.Since(start) < attemptTimeout {
-			t.Errorf("Retry: %v after %d attempts and %s", err, attempts, time.Since(start))
+		if err != nil || attempts != 5 || bubble.Since(start) < attemptTimeout {
+			t.Errorf("Retry: %v after %d attempts and %s", err, attempts, bubble.Since(start))
 		}
 		if st := s.Stat(); !st.StalledSince.IsZero() {
 			t.Errorf("%+v", st)
@@ -90,7 +91,7 @@ func TestRetry(t *testing.T) {
 		if s.Stat().StalledSince.IsZero() {
 			t.Error("no stall after a failed attempt")
 		}
-		time.Sleep(2 * outageGap)
+		bubble.Sleep(2 * outageGap)
 		if st := s.Stat(); !st.StalledSince.IsZero() {
 			t.Errorf("%+v", st)
 		}

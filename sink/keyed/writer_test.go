@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A lane has one request outstanding, and an error delays its own lane only.
@@ -21,7 +22,7 @@ func TestLanesAreIndependent(t *testing.T) {
 		r[0].Done(0, errBusy)
 		ack(r[1:]...)
 		s.want("")
-		time.Sleep(backoffBase)
+		bubble.Sleep(backoffBase)
 		r = s.want("t/a/1")
 		if !r[0].Resent {
 			s.Error("the request is not marked as resent")
@@ -45,7 +46,7 @@ func TestPerDestination(t *testing.T) {
 		r := s.want("t/a/1+t/b/2 u/a/4")
 		ack(r[1])
 		r[0].Done(1, errBusy)
-		time.Sleep(backoffBase)
+		bubble.Sleep(backoffBase)
 		ack(s.want("t/b/2")...) // without record 3, so that the broker can recognize the request
 		ack(s.want("t//3")...)
 		s.Drain(4)
@@ -58,18 +59,18 @@ func TestBackoff(t *testing.T) {
 		s.send("t/a/1")
 		start := time.Now()
 		for range 50 {
-			time.Sleep(backoffMax)
+			bubble.Sleep(backoffMax)
 			s.want("t/a/1")[0].Done(0, errBusy)
 		}
 		synctest.Wait()
 		if st := s.stats.Stat(); st.Retries != 50 || !st.StalledSince.Equal(start) || st.StallReason != "destination t: the broker is busy" || st.StallMissing != "" {
 			s.Errorf("%+v", st)
 		}
-		time.Sleep(backoffMax)
+		bubble.Sleep(backoffMax)
 		s.want("t/a/1")[0].Done(0, fmt.Errorf("refused: %w", delayedError{time.Hour}))
-		time.Sleep(time.Hour - time.Second)
+		bubble.Sleep(time.Hour - time.Second)
 		s.want("")
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		ack(s.want("t/a/1")...)
 		synctest.Wait()
 		if st := s.stats.Stat(); !st.StalledSince.IsZero() || st.StallReason != "" {
@@ -91,7 +92,7 @@ func TestConnectionLost(t *testing.T) {
 		}
 		s.send(words...)
 		for _, r := range s.want(strings.Join(words, " ")) {
-			time.Sleep(time.Millisecond)
+			bubble.Sleep(time.Millisecond)
 			r.Done(0, errLost)
 		}
 		synctest.Wait()
@@ -100,7 +101,7 @@ func TestConnectionLost(t *testing.T) {
 		}
 		var last *Request
 		for n := range 10 {
-			time.Sleep(backoffMax)
+			bubble.Sleep(backoffMax)
 			_, requests := s.published()
 			if len(requests) != 1 {
 				s.Fatalf("%d requests in attempt %d", len(requests), n)
@@ -131,11 +132,11 @@ func TestSilence(t *testing.T) {
 		s.send("t/a/1")
 		r := s.want("t/a/1")
 		start := time.Now()
-		time.Sleep(silenceAfter - time.Millisecond)
+		bubble.Sleep(silenceAfter - time.Millisecond)
 		if st := s.stats.Stat(); !st.StalledSince.IsZero() {
 			s.Errorf("%+v", st)
 		}
-		time.Sleep(time.Millisecond)
+		bubble.Sleep(time.Millisecond)
 		if st := s.stats.Stat(); !st.StalledSince.Equal(start) || st.StallReason != "the broker at puppet:1 does not respond" {
 			s.Errorf("%+v", st)
 		}
@@ -149,15 +150,15 @@ func TestSlowIsNotSilent(t *testing.T) {
 	onStage(t, Options{}, sink.WriterConfig{}, func(s *stage) {
 		s.send("t/a/1", "t/b/2")
 		r := s.want("t/a/1 t/b/2")
-		time.Sleep(silenceAfter - time.Millisecond)
+		bubble.Sleep(silenceAfter - time.Millisecond)
 		ack(r[0])
 		synctest.Wait()
 		last := time.Now()
-		time.Sleep(silenceAfter - time.Millisecond)
+		bubble.Sleep(silenceAfter - time.Millisecond)
 		if st := s.stats.Stat(); !st.StalledSince.IsZero() {
 			s.Errorf("%+v", st)
 		}
-		time.Sleep(time.Millisecond)
+		bubble.Sleep(time.Millisecond)
 		if st := s.stats.Stat(); !st.StalledSince.Equal(last) {
 			s.Errorf("stalled since %s, want %s", st.StalledSince, last)
 		}
@@ -174,7 +175,7 @@ func TestDenied(t *testing.T) {
 	onStage(t, Options{}, sink.WriterConfig{}, func(s *stage) {
 		fail := func(err error) {
 			s.want("t/a/x")[0].Done(0, err)
-			time.Sleep(backoffDenied)
+			bubble.Sleep(backoffDenied)
 			synctest.Wait()
 		}
 		s.send("t/a/x")
@@ -212,12 +213,12 @@ func TestDeniedAgainAndAgain(t *testing.T) {
 		for range 100 {
 			s.send("t/a/x")
 			s.want("t/a/x")[0].Done(0, denied)
-			time.Sleep(backoffMax)
+			bubble.Sleep(backoffMax)
 			ack(s.want("t/a/x")...)
 			synctest.Wait()
 		}
 		s.Drain(100)
-		lines, minutes := strings.Count(s.Journal.String(), "broker rejects the connection"), int(time.Since(began)/deniedLogInterval)
+		lines, minutes := strings.Count(s.Journal.String(), "broker rejects the connection"), int(bubble.Since(began)/deniedLogInterval)
 		if lines < minutes || lines > minutes+1 {
 			s.Errorf("%d lines in %d minutes", lines, minutes)
 		}
@@ -250,7 +251,7 @@ func TestFenceClosesInPublish(t *testing.T) {
 		}
 		r[0].Done(0, err)
 		r[1].Done(0, errBusy)
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		s.writer.Flush()
 		s.want("")
 		if st := s.stats.Stat(); st.Retries != 1 {
@@ -323,7 +324,7 @@ func TestWrongOutcomes(t *testing.T) {
 		r := s.want("t/a/1+t/a/2+t/a/3")
 		r[0].Done(1, nil)
 		r[0].Done(3, nil)
-		time.Sleep(backoffBase)
+		bubble.Sleep(backoffBase)
 		r = s.want("t/a/2+t/a/3")
 		if s.Acked() != 1 {
 			s.Errorf("%d records are acknowledged", s.Acked())
@@ -390,7 +391,7 @@ func TestManyLanes(t *testing.T) {
 			r.Done(0, errBusy)
 		}
 		for s.Acked() < n {
-			time.Sleep(backoffBase)
+			bubble.Sleep(backoffBase)
 			_, requests := s.published()
 			slices.Reverse(requests)
 			ack(requests...)
@@ -425,7 +426,7 @@ func TestStaleConnection(t *testing.T) {
 		s.want("t/a/3")[0].Done(0, stale)
 		s.want("t/a/3")[0].Done(0, stale)
 		s.want("")
-		time.Sleep(2 * backoffBase)
+		bubble.Sleep(2 * backoffBase)
 		ack(s.want("t/a/3")...)
 		s.Drain(5)
 		if st := s.stats.Stat(); st.Retries != 4 || !strings.Contains(st.LastError, "the server has closed it") {

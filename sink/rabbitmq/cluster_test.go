@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // recoveryLimit is how long a failover may take until everything that was sent before it is confirmed.
@@ -27,7 +28,7 @@ func TestClusterLosesNothing(t *testing.T) {
 	ch := dialChannel(t, c.Nodes[0].URL("/"))
 	declareBoundWith(t, ch, "events", "#", amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
 	c.AwaitInSync(t, "/", "events")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*wait.Patience())
 	defer cancel()
 	kill := func(s *rabbittest.Server) (heal func() error, err error) {
 		return func() error { return s.Restart(ctx) }, s.Kill(ctx)
@@ -68,7 +69,7 @@ func TestClusterLosesNothing(t *testing.T) {
 		}
 		start := time.Now()
 		source.awaitRecovery(w.Session)
-		took := time.Since(start)
+		took := time.Since(start) //nolint:forbidigo // only a full run, which limits it
 		if took > recoveryLimit {
 			t.Errorf("%s: the Writer has recovered after %s", s.name, took)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { rabbittest.Main(m) }
@@ -151,7 +152,7 @@ func consumeQueue(t *testing.T, url, queue string, autoAck bool) []amqp.Delivery
 		t.Fatal(err)
 	}
 	var all []amqp.Delivery
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(wait.Patience())
 	for len(all) < q.Messages {
 		select {
 		case d := <-deliveries:

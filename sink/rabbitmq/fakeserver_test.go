@@ -2,23 +2,29 @@ package rabbitmq
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 )
 
-// A fakeServer is the part of an AMQP server that a Writer needs, in this process. A script decides what happens to each
-// message.
+// fakeAddr is the address of a fakeServer for the one who dials it.
+const fakeAddr = "fake:5672"
+
+// A fakeServer is the part of an AMQP server that a Writer needs, in this process and over pipes, so that a test can use it in a
+// bubble. A script decides what happens to each message.
 type fakeServer struct {
-	listener net.Listener
-	script   func(p published) reaction
-	opening  func(channel uint16) // called before a channel is opened, if it is set
+	script  func(p published) reaction
+	opening func(channel uint16) // called before a channel is opened, if it is set
+	serving sync.WaitGroup
 
 	mu     sync.Mutex
 	stored []published
-	opened int // connections
+	conns  []net.Conn // all that were opened
+	closed bool
 }
 
 // A published is a message that the server has received.
@@ -42,46 +48,41 @@ type reaction struct {
 
 func startFake(t *testing.T, script func(p published) reaction) *fakeServer {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &fakeServer{listener: l, script: script}
-	var serving sync.WaitGroup
-	conns := make(chan net.Conn, 100)
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				close(conns)
-				return
-			}
-			conns <- conn
-			s.mu.Lock()
-			s.opened++
-			s.mu.Unlock()
-			serving.Go(func() { s.serve(conn) })
-		}
-	})
+	s := &fakeServer{script: script}
 	t.Cleanup(func() {
-		_ = l.Close()
-		for conn := range conns {
+		s.mu.Lock()
+		s.closed = true
+		for _, conn := range s.conns {
 			_ = conn.Close()
 		}
-		serving.Wait()
+		s.mu.Unlock()
+		s.serving.Wait()
 	})
 	return s
 }
 
+// dial connects to the server.
+func (s *fakeServer) dial(context.Context, string, string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	near, far := net.Pipe()
+	s.conns = append(s.conns, far)
+	s.serving.Go(func() { s.serve(far) })
+	return near, nil
+}
+
 func (s *fakeServer) config() Config {
-	return Config{Servers: []string{s.listener.Addr().String()}, User: "guest", Password: password("guest")}
+	return Config{Servers: []string{fakeAddr}, User: "guest", Password: password("guest"), Dial: s.dial}
 }
 
 // connections returns how many connections were opened.
 func (s *fakeServer) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.opened
+	return len(s.conns)
 }
 
 // bodies returns the bodies of the stored messages.
@@ -125,10 +126,54 @@ type fakeConn struct {
 	channels map[uint16]*fakeChannel
 }
 
+// A queue is a buffer between the server and a pipe, which has none: neither side of a network connection waits until the other reads.
+type queue chan []byte
+
+func (q queue) Write(b []byte) (int, error) {
+	q <- slices.Clone(b)
+	return len(b), nil
+}
+
+// writeTo passes what is written to q to conn, and closes conn at the end.
+func (q queue) writeTo(conn net.Conn) {
+	for b := range q {
+		_, _ = conn.Write(b)
+	}
+	_ = conn.Close()
+}
+
+// readFrom writes to q what comes from conn.
+func (q queue) readFrom(conn net.Conn) {
+	defer close(q)
+	_, _ = io.Copy(q, conn)
+}
+
+// A queueReader reads what was written to a queue.
+type queueReader struct {
+	queue queue
+	rest  []byte
+}
+
+func (r *queueReader) Read(b []byte) (int, error) {
+	if len(r.rest) == 0 {
+		next, ok := <-r.queue
+		if !ok {
+			return 0, io.EOF
+		}
+		r.rest = next
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
 func (s *fakeServer) serve(conn net.Conn) {
-	defer conn.Close()
-	r := bufio.NewReader(conn)
-	c := &fakeConn{s: s, w: bufio.NewWriter(conn), channels: make(map[uint16]*fakeChannel)}
+	in, out := make(queue, 1<<16), make(queue, 1<<16)
+	s.serving.Go(func() { in.readFrom(conn) })
+	s.serving.Go(func() { out.writeTo(conn) })
+	defer close(out)
+	r := bufio.NewReader(&queueReader{queue: in})
+	c := &fakeConn{s: s, w: bufio.NewWriter(out), channels: make(map[uint16]*fakeChannel)}
 	if _, err := io.ReadFull(r, make([]byte, 8)); err != nil { // the protocol header
 		return
 	}

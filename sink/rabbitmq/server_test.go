@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // TestMessage: what a consumer gets for a record.
@@ -272,7 +273,7 @@ func TestLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := good
 			tt.change(&cfg)
-			limit := 20 * time.Second
+			limit := wait.Patience()
 			if errors.Is(tt.want, sink.ErrUnreachable) {
 				limit = 2 * time.Second
 			}
@@ -325,7 +326,7 @@ func TestPasswordRotation(t *testing.T) {
 // TestServerRestarts: a kill, a shutdown and a pause lose nothing, and keep the order of each key.
 func TestServerRestarts(t *testing.T) {
 	r := rabbittest.Start(t, rabbittest.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
 	setup := dialChannel(t, r.URL("/"))
 	declareBound(t, setup, "events", "x")
@@ -371,7 +372,7 @@ func TestServerRestarts(t *testing.T) {
 	if err := r.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(20 * time.Second) // longer than the connection waits for a heartbeat
+	<-time.After(20 * time.Second) // longer than the connection waits for a heartbeat
 	if err := r.Resume(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Every row of the table is met by the text of a server.
@@ -229,7 +230,7 @@ func TestOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limit := 700 * time.Millisecond
 			if errors.Is(tc.class, sink.ErrAccess) {
-				limit = 20 * time.Second // Open does not wait so long
+				limit = wait.Patience() // Open does not wait so long
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()

@@ -40,7 +40,7 @@ func startLoad(tb testing.TB, s sink.Sink, stream string) *load {
 			}
 			if l.sent%20 == 0 {
 				l.Writer.Flush()
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 			}
 		}
 	}()

@@ -57,6 +57,8 @@ type Limits struct {
 	NoNull      bool // a null key, value or header is stored as an empty one
 	NoTimestamp bool // timestamps are not stored, or less exactly than in milliseconds
 
+	Slow bool // each record takes long: the suite sends fewer of them
+
 	// Missing is a destination that does not exist. If it is empty, a name without a meaning is used.
 	Missing string
 }
@@ -75,9 +77,20 @@ type Fault struct {
 	// Breaks says that it breaks connections. Stat must then count those that replace them.
 	Breaks bool
 
+	// Slow says that a Writer waits for a limit of time each time it meets the fault. The suite then begins the fault once in a test.
+	Slow bool
+
 	// Begin starts the fault. met is closed when the fault has affected a write. heal ends the
 	// fault.
 	Begin func(t *testing.T) (met <-chan struct{}, heal func())
+}
+
+// rounds returns how often a test begins f.
+func (f Fault) rounds() int {
+	if f.Slow {
+		return 1
+	}
+	return 3
 }
 
 // RunPositions runs the tests of position stores without faults, which need nothing else of the Subject.

@@ -3,6 +3,7 @@ package sinktest
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,12 +45,12 @@ func (r *rig) sentAs(got *sink.Record) *sink.Record {
 	if at < 0 {
 		return nil
 	}
-	for i := range r.sent {
-		if bytes.Equal(r.sent[i].Headers[0].Value, got.Headers[at].Value) {
-			return &r.sent[i]
-		}
+	id := got.Headers[at].Value
+	n, err := strconv.Atoi(string(id[bytes.LastIndexByte(id, ' ')+1:])) // see record
+	if err != nil || n < 1 || n > len(r.sent) || !bytes.Equal(r.sent[n-1].Headers[0].Value, id) {
+		return nil
 	}
-	return nil
+	return &r.sent[n-1]
 }
 
 // byName returns headers in the order of their names. Brokers need not keep the order of headers with different names.

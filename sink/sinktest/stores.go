@@ -153,7 +153,7 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 	}
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
-	for i := range 3 {
+	for i := range f.rounds() {
 		met, heal := f.Begin(t)
 		go func() { // ends the fault while the Write below retries
 			select {

@@ -106,7 +106,7 @@ func (r *txnRig) value() uint64 {
 // wantValue waits until Read returns n: a broker may take a moment after a commit.
 func (r *txnRig) wantValue(n uint64) {
 	r.Helper()
-	if !settles(func() bool { return r.value() == n }) {
+	if !r.settles(func() bool { return r.value() == n }) {
 		r.Errorf("the value is %d, want %d", r.value(), n)
 	}
 }
@@ -137,21 +137,21 @@ func (r *txnRig) awaitCommitted() {
 
 func pause(d time.Duration) { <-time.After(d) }
 
-// settles reports whether cond becomes true within a second. Run may have returned.
-func settles(cond func() bool) bool {
-	for range 100 {
+// settles reports whether cond becomes true before the test loses its patience. Run may have returned.
+func (r *txnRig) settles(cond func() bool) bool {
+	r.Helper()
+	for ctx := Context(r.T); ctx.Err() == nil; pause(10 * time.Millisecond) {
 		if cond() {
 			return true
 		}
-		pause(10 * time.Millisecond)
 	}
-	return cond()
+	return false
 }
 
 // wantVisible waits until n records are visible, each once, and checks that no further one is.
 func (r *txnRig) wantVisible(n int) {
 	r.Helper()
-	settles(func() bool { return len(r.stored(r.destination)) >= n })
+	r.settles(func() bool { return len(r.stored(r.destination)) >= n })
 	times := r.stored(r.destination)
 	for seq, n := range times {
 		if n != 1 {

@@ -15,7 +15,11 @@ import (
 func testOrder(t *testing.T, s Subject) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
-	r.send(destination, 5000, 37)
+	if limitsOf(s).Slow {
+		r.send(destination, 500, 37)
+	} else {
+		r.send(destination, 5000, 37)
+	}
 	tombstone := r.record(destination, "null")
 	tombstone.Value = nil
 	if err := r.trySend(Context(t), tombstone); err != nil {
@@ -120,7 +124,7 @@ const FaultKeys = 7
 func testFault(t *testing.T, s Subject, f Fault) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
-	for range 3 {
+	for range f.rounds() {
 		r.send(destination, 100, FaultKeys)
 		met, heal := f.Begin(t)
 		r.send(destination, 300, FaultKeys)

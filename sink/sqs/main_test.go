@@ -3,9 +3,8 @@ package sqs
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(awstest.Wrap(m)) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(awstest.Wrap(m)) }
