@@ -90,7 +90,7 @@ func TestTrackerMemoryDoesNotGrowWithATransaction(t *testing.T) {
 }
 
 func TestTrackerGivesMemoryBack(t *testing.T) {
-	const transactions = 1_000_000
+	const transactions = 200_000
 	tracker := New(0, nil)
 	for i := range transactions {
 		mustBegin(t, tracker, pglogrepl.LSN(16*i))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // FuzzDecode decodes any bytes, inside or outside of a transaction. A message that may define a relation precedes
@@ -87,7 +89,11 @@ func TestRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for range 500 {
+	rounds := 150
+	if need.Full() {
+		rounds = 5000
+	}
+	for range rounds {
 		roundTrip(t, randomBytes(rng, rng.IntN(1000)))
 	}
 }

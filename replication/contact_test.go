@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // If nothing is heard from the server for the limit, the session is lost, and stays lost.
@@ -70,7 +72,7 @@ func TestSilentServerIsLost(t *testing.T) {
 				s.server.settings[senderTimeout] = timeout
 				s.open(0).run()
 				defer s.drain()()
-				time.Sleep(limit - time.Millisecond)
+				bubble.Sleep(limit - time.Millisecond)
 				synctest.Wait()
 				if err := s.stream.Expired(); err != nil {
 					t.Errorf("before the limit: %v", err)
@@ -79,7 +81,7 @@ func TestSilentServerIsLost(t *testing.T) {
 				if last := reports[len(reports)-1]; !last.asked || last.at < limit/2 {
 					t.Errorf("the last of %d status updates is %+v", len(reports), last)
 				}
-				time.Sleep(time.Millisecond)
+				bubble.Sleep(time.Millisecond)
 				if err := s.stream.Expired(); !errors.Is(err, ErrUnreachable) {
 					t.Errorf("at the limit: %v", err)
 				}
@@ -109,14 +111,14 @@ func TestServerThatAnswersIsKept(t *testing.T) {
 				limit := s.stream.contact.limit
 				for i := range 40 {
 					<-s.server.statuses
-					time.Sleep(limit / 40 * time.Duration(i))
+					bubble.Sleep(limit / 40 * time.Duration(i))
 					s.server.send(keepalive(0x10, false))
 					for r := range s.server.statuses {
 						if r.asked {
 							break
 						}
 					}
-					time.Sleep(limit / 4)
+					bubble.Sleep(limit / 4)
 					if err := s.stream.Expired(); err != nil {
 						t.Fatal(err)
 					}
@@ -138,9 +140,9 @@ func TestCatalogKeepsTheContact(t *testing.T) {
 		s.server.send(walData(1, "I")) // the test does not receive it
 		for range 60 {
 			asked := time.Now()
-			time.Sleep(9 * time.Second) // the duration of the query
+			bubble.Sleep(9 * time.Second) // the duration of the query
 			s.stream.Heard(asked)
-			time.Sleep(11 * time.Second)
+			bubble.Sleep(11 * time.Second)
 			if err := s.stream.Expired(); err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +153,7 @@ func TestCatalogKeepsTheContact(t *testing.T) {
 				t.Error("the stream requests a reply that it does not read")
 			}
 		}
-		time.Sleep(10 * time.Second)
+		bubble.Sleep(10 * time.Second)
 		if s.stream.Expired() == nil {
 			t.Error("the session is not lost, although the catalog was not read again")
 		}
@@ -169,7 +171,7 @@ func TestBufferedDataIsNoContact(t *testing.T) {
 		s := newSession(t)
 		s.open(0).run()
 		go s.server.send(walData(1, "I"), walData(2, "I"))
-		time.Sleep(31 * time.Second)
+		bubble.Sleep(31 * time.Second)
 		for range 2 { // as if the process was suspended: no call of Expired
 			s.receive()
 		}
@@ -193,7 +195,7 @@ func TestReportsWhatIsRead(t *testing.T) {
 				go s.server.send(read.message)
 				s.receive()
 			}
-			time.Sleep(2 * time.Second)
+			bubble.Sleep(2 * time.Second)
 			synctest.Wait()
 			reports := s.server.reports()
 			if last := reports[len(reports)-1].lsn; last != read.report {

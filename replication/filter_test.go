@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // Any role can write messages with the relay's own prefix. Run drops those that the relay cannot have written:
@@ -40,7 +42,7 @@ func TestMessagesUnderOwnPrefix(t *testing.T) {
 				s.open(0).run()
 				go func() {
 					s.server.send(beginMessage())
-					for m := tc.message; len(m) > 0; time.Sleep(time.Millisecond) {
+					for m := tc.message; len(m) > 0; bubble.Sleep(time.Millisecond) {
 						n := min(len(m), 100_000)
 						s.server.send(m[:n])
 						m = m[n:]

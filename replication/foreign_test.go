@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // logical returns WAL data with a logical message.
@@ -61,7 +63,7 @@ func TestForeignMessages(t *testing.T) {
 						n := min(len(message), 100_000)
 						s.server.send(message[:n])
 						message = message[n:]
-						time.Sleep(400 * time.Millisecond)
+						bubble.Sleep(400 * time.Millisecond)
 						if len(s.stream.pool.large) == 0 {
 							t.Fatal("it is in memory")
 						}

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Run returns messages of several prefixes. A prefix must match exactly.
@@ -89,7 +89,7 @@ func TestMessageOutsideATransaction(t *testing.T) {
 func contents(t *testing.T, stream *Stream, n int) (text string, first pglogrepl.LSN) {
 	t.Helper()
 	var all []string
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
 	out, ended := make(chan *Batch), make(chan error, 1)
 	go func() {

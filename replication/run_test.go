@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 func TestMessagesArriveInOrder(t *testing.T) {
@@ -48,14 +50,14 @@ func TestMessageInPieces(t *testing.T) {
 		message := walData(0x10, "Ihello")
 		go func() {
 			for _, b := range message {
-				time.Sleep(1500 * time.Millisecond)
+				bubble.Sleep(1500 * time.Millisecond)
 				s.server.send([]byte{b})
 			}
 		}()
 		if diff := cmp.Diff([]string{"0/10 Ihello"}, s.receive()); diff != "" {
 			t.Errorf("batch (-want +got):\n%s", diff)
 		}
-		if got, want := time.Since(began), time.Duration(len(message))*1500*time.Millisecond; got != want {
+		if got, want := bubble.Since(began), time.Duration(len(message))*1500*time.Millisecond; got != want {
 			t.Errorf("after %s, want %s", got, want)
 		}
 		for i, r := range s.server.reports() {
@@ -152,7 +154,7 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 			t.Errorf("received: %q", last)
 		}
 		s.server.reports()
-		time.Sleep(5 * time.Second) // meanwhile the rows before it are delivered
+		bubble.Sleep(5 * time.Second) // meanwhile the rows before it are delivered
 		if n := len(s.server.reports()); n < 5 {
 			t.Errorf("%d status updates in 5 s", n)
 		}
@@ -179,11 +181,11 @@ func TestReportsPositions(t *testing.T) {
 		s := newSession(t).open(0).run()
 		go s.server.send(append(commit(0x20, 0x28), keepalive(0x30, false)...))
 		s.receive()
-		time.Sleep(1500 * time.Millisecond)
+		bubble.Sleep(1500 * time.Millisecond)
 		s.confirmed.Store(0x28)
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		s.confirmed.Store(0x30)
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		synctest.Wait()
 		want := []status{
 			{at: updateAt(0)},
@@ -204,7 +206,7 @@ func TestStatusIntervalSuitsTheServer(t *testing.T) {
 		s := newSession(t)
 		s.server.settings[senderTimeout] = "600"
 		s.open(0).run()
-		time.Sleep(400 * time.Millisecond)
+		bubble.Sleep(400 * time.Millisecond)
 		synctest.Wait()
 		if got := len(s.server.reports()); got != 5 { // every 100 ms
 			t.Errorf("%d status updates in 400 ms, want 5", got)
@@ -240,9 +242,9 @@ func TestReportsOnlyWhatIsRead(t *testing.T) {
 						s.receive()
 					}
 				}
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 				s.confirmed.Store(tc.confirmed)
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 				synctest.Wait()
 				reports := s.server.reports()
 				if last := reports[len(reports)-1].lsn; last != tc.reported {
@@ -263,12 +265,12 @@ func TestRepliesPromptlyButNotInAStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()
 		defer s.drain()()
-		time.Sleep(500 * time.Millisecond)
+		bubble.Sleep(500 * time.Millisecond)
 		for i := range 26 { // one request every 10 ms, from 510 ms to 760 ms
-			time.Sleep(10 * time.Millisecond)
+			bubble.Sleep(10 * time.Millisecond)
 			s.server.send(keepalive(0x10+pgLSN(i), false), keepalive(0x10+pgLSN(i), true))
 		}
-		time.Sleep(1340 * time.Millisecond)
+		bubble.Sleep(1340 * time.Millisecond)
 		s.cancel(nil)
 		<-s.ended
 		var at []time.Duration
@@ -297,7 +299,7 @@ func TestBackPressure(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(5 * time.Minute)
+		bubble.Sleep(5 * time.Minute)
 		synctest.Wait()
 		reports := s.server.reports()
 		for i, r := range reports {
@@ -328,7 +330,7 @@ func TestEndDoesNotWait(t *testing.T) {
 		if err := <-s.ended; !errors.Is(err, ErrUnreachable) {
 			t.Errorf("Run: %v", err)
 		}
-		if took := time.Since(began); took > time.Second {
+		if took := bubble.Since(began); took > time.Second {
 			t.Errorf("after %s", took)
 		}
 	})
@@ -347,7 +349,7 @@ func TestPoolBoundsWhatIsRead(t *testing.T) {
 			defer close(sent)
 			s.server.send(walData(0x10, "I"))
 		}()
-		time.Sleep(10 * time.Second)
+		bubble.Sleep(10 * time.Second)
 		synctest.Wait()
 		select {
 		case <-sent:
@@ -374,7 +376,7 @@ func TestSilence(t *testing.T) {
 				s := newSession(t)
 				s.server.settings[senderTimeout] = timeout
 				s.open(0).run()
-				time.Sleep(4 * time.Second)
+				bubble.Sleep(4 * time.Second)
 				go s.server.send(keepalive(0x10, false))
 				s.receive()
 				began := time.Now()
@@ -383,7 +385,7 @@ func TestSilence(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				// The stream checks the limit at each status update.
-				if d := time.Since(began); d < tc.limit || d >= tc.limit+time.Second {
+				if d := bubble.Since(began); d < tc.limit || d >= tc.limit+time.Second {
 					t.Errorf("after %s, want %s", d, tc.limit)
 				}
 				for _, r := range s.server.reports() {
@@ -405,7 +407,7 @@ func TestServerThatAnswersIsNotSilent(t *testing.T) {
 		s := newSession(t).open(0).run()
 		defer s.drain()()
 		asked := 0
-		for began := time.Now(); time.Since(began) < time.Hour; {
+		for began := time.Now(); bubble.Since(began) < time.Hour; {
 			if r := <-s.server.statuses; r.asked {
 				asked++
 				s.server.send(keepalive(0x10, false))
@@ -434,7 +436,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 				if err := <-s.ended; !errors.Is(err, stop) {
 					t.Errorf("Run: %v", err)
 				}
-				if d := time.Since(began); d != 0 {
+				if d := bubble.Since(began); d != 0 {
 					t.Errorf("after %s", d)
 				}
 				if err := s.stream.Close(t.Context(), 0); err != nil {
@@ -543,7 +545,7 @@ func TestStandbyIsAwaited(t *testing.T) {
 				Severity: "WARNING", Code: notInPrerequisiteState, Routine: standbyRoutine,
 				Message: `replication slot "standby1" specified in parameter "synchronized_standby_slots" does not have active_pid`,
 			}))
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 		}
 		go s.server.send(walData(1, "I"))
 		if diff := cmp.Diff([]string{"0/1 I"}, s.receive()); diff != "" {

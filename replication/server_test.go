@@ -14,13 +14,13 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"go.uber.org/goleak"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(pgtest.Wrap(m)) }
 
 // A server is the server side of one connection. It responds to commands, and streams data from the test.
 type server struct {
@@ -82,7 +82,7 @@ func (s *server) serve() {
 			began = time.Now()
 			s.query(m.String)
 		case *pgproto3.CopyData:
-			s.statuses <- s.status(m.Data, time.Since(began))
+			s.statuses <- s.status(m.Data, began)
 		case *pgproto3.CopyDone:
 			close(s.copyDone)
 			if !s.silent {
@@ -125,17 +125,18 @@ func (s *server) query(sql string) {
 	}
 }
 
-func (s *server) status(b []byte, at time.Duration) status {
+func (s *server) status(b []byte, began time.Time) status {
+	now := time.Now()
 	lsn := func(i int) pglogrepl.LSN { return pglogrepl.LSN(binary.BigEndian.Uint64(b[i:])) }
 	if len(b) != 34 || b[0] != 'r' || lsn(1) != lsn(9) || lsn(1) != lsn(17) || b[33] > 1 {
 		s.tb.Errorf("status update %x", b)
 		return status{}
 	}
 	clock := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(binary.BigEndian.Uint64(b[25:])) * time.Microsecond)
-	if d := time.Since(clock).Abs(); d > time.Minute {
+	if clock.Before(began.Truncate(time.Microsecond)) || clock.After(now) {
 		s.tb.Errorf("status update from %s", clock)
 	}
-	return status{at: at, lsn: lsn(1), asked: b[33] == 1}
+	return status{at: now.Sub(began), lsn: lsn(1), asked: b[33] == 1}
 }
 
 // send streams bytes. It blocks until the client has read them.

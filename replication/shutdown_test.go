@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Postgres must be able to shut down at any time. A WAL sender delays the shutdown until its client has confirmed
@@ -17,7 +17,8 @@ import (
 func TestServerCanShutDown(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
-		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		// Without an end of the stream, the shutdown would take that long.
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: map[string]string{senderTimeout: "1h"}})
 		s := newSource(t, srv)
 
 		t.Run("everything confirmed", func(t *testing.T) {
@@ -41,23 +42,17 @@ func shutDown(t *testing.T, srv *pgserver.Server, r *reader) {
 	closed := make(chan error, 1)
 	go func() {
 		err := <-r.ended
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), wait.Patience())
 		defer cancel()
 		if err := r.stream.Close(ctx, pglogrepl.LSN(r.confirmed.Load())); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		closed <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
-	began := time.Now()
 	if err := srv.Shutdown(ctx); err != nil {
 		t.Fatalf("the server does not stop: %v", err)
-	}
-	took := time.Since(began)
-	t.Logf("stopped within %s", took.Round(time.Millisecond))
-	if took > 20*time.Second { // if nothing ends the stream, it is wal_sender_timeout, a minute
-		t.Errorf("the server took %s to stop", took)
 	}
 	if err := <-closed; !errors.Is(err, ErrServerStopping) {
 		t.Errorf("Run: %v", err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 func pgLSN(n int) pglogrepl.LSN { return pglogrepl.LSN(n) }
@@ -50,7 +52,7 @@ func TestServerStops(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSession(t).open(0).run()
 				defer s.drain()()
-				time.Sleep(10500 * ms)
+				bubble.Sleep(10500 * ms)
 				s.server.reports()
 				began := time.Now()
 				go s.server.stop(0x40)
@@ -61,7 +63,7 @@ func TestServerStops(t *testing.T) {
 				if !errors.Is(err, ErrServerStopping) || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("Run: %v, want %q", err, tc.says)
 				}
-				if d := time.Since(began); d != minStatusGap {
+				if d := bubble.Since(began); d != minStatusGap {
 					t.Errorf("after %s, want %s", d, minStatusGap)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -93,7 +95,7 @@ func TestServerThatAsksOftenDoesNotStop(t *testing.T) {
 				defer s.drain()()
 				for range 50 {
 					for _, message := range tc.send {
-						time.Sleep(tc.every)
+						bubble.Sleep(tc.every)
 						s.server.send(message)
 					}
 				}

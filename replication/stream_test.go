@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
@@ -133,7 +134,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		if !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Open: %v", err)
 		}
-		if d := time.Since(began); d != 3*time.Second {
+		if d := bubble.Since(began); d != 3*time.Second {
 			t.Errorf("after %s", d)
 		}
 
@@ -245,7 +246,7 @@ func TestCloseIsBounded(t *testing.T) {
 		if err := s.stream.Close(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close: %v", err)
 		}
-		if d := time.Since(began); d != 5*time.Second {
+		if d := bubble.Since(began); d != 5*time.Second {
 			t.Errorf("after %s", d)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
@@ -42,7 +43,7 @@ func (c *slowConn) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	for i := range p {
-		time.Sleep(300 * time.Millisecond)
+		bubble.Sleep(300 * time.Millisecond)
 		if _, err := c.Conn.Write(p[i : i+1]); err != nil {
 			return i, err
 		}
@@ -66,7 +67,7 @@ func TestMessageInPiecesOfATLSRecord(t *testing.T) {
 				t.Errorf("batch (-want +got):\n%s", diff)
 			}
 		}
-		if d := time.Since(began); d < 10*time.Second {
+		if d := bubble.Since(began); d < 10*time.Second {
 			t.Errorf("the record took %s only", d)
 		}
 	})
