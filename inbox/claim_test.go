@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A claimer claims in a new transaction, and commits it or rolls it back.
@@ -136,7 +137,7 @@ func TestConcurrentClaims(t *testing.T) {
 				defer close(done)
 				fresh, err = inbox.Claim(t.Context(), second, "mail", id)
 			}()
-			eventually(t, "the second claim waits", func() bool {
+			wait.For(t, "the second claim waits", func() bool {
 				return pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity
 					WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 			})

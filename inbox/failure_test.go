@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // The error of a handler decides whether and when the event is retried.
@@ -75,11 +76,11 @@ func TestAttemptsAreLogged(t *testing.T) {
 	run(t, p)
 	works, never := makeEvent(4, "k", "A"), makeEvent(5, "never", "A")
 	handle(t, p, works, never)
-	eventually(t, "one event is parked", func() bool { return p.Stat().Types["A"].Parked == 1 && p.Stat().Types["A"].Handled == 1 })
+	wait.For(t, "one event is parked", func() bool { return p.Stat().Types["A"].Parked == 1 && p.Stat().Types["A"].Handled == 1 })
 	common := func(e inbox.Event, attempt int) string {
 		return fmt.Sprintf("consumer=test type=A id=%s topic=orders partition=0 offset=%d attempt=%d", e.ID, e.Offset, attempt)
 	}
-	eventually(t, "all lines", func() bool {
+	wait.For(t, "all lines", func() bool {
 		return strings.Contains(log.String(), "event parked") && strings.Contains(log.String(), "event handled")
 	})
 	for _, want := range []string{

@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(withExamples{m})) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(pgtest.Wrap(withExamples{m})) }
 
 // database returns a database with the inbox tables and a table for effects.
 func database(tb testing.TB, srv *pgserver.Server, cfg migrations.Config) *pgtest.DB {
@@ -149,18 +149,6 @@ func handle(tb testing.TB, p *inbox.Processor, events ...inbox.Event) {
 		if err := p.Handle(tb.Context(), e); err != nil {
 			tb.Fatalf("Handle: %v", err)
 		}
-	}
-}
-
-// eventually waits until cond is true.
-func eventually(tb testing.TB, what string, cond func() bool) {
-	tb.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !cond() {
-		if time.Now().After(deadline) {
-			tb.Fatalf("not within a minute: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A record that is delivered three times, and to several processors at the same time, has one effect.
@@ -87,7 +88,7 @@ func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 			t.Errorf("%d events wait, want 3", n)
 		}
 		close(release)
-		eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
+		wait.For(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 		handle(t, p, bad, behind[1])
 		if diff := cmp.Diff(ids(bad, behind[0], behind[1]), effects(t, db, "k")); diff != "" {
 			t.Errorf("effects (-want +got):\n%s", diff)
@@ -129,7 +130,7 @@ func TestParkAndRetry(t *testing.T) {
 	list := func() []inbox.WaitingEvent {
 		return waitingEvents(t, shared)
 	}
-	eventually(t, "it is parked", func() bool { return !list()[0].ParkedAt.IsZero() })
+	wait.For(t, "it is parked", func() bool { return !list()[0].ParkedAt.IsZero() })
 	all := list()
 	if len(all) != 2 || all[0].ID != bad.ID || all[0].LastError != errBroken.Error() || all[0].Attempt != 4 || !all[0].DueAt.IsZero() ||
 		all[1].ID != behind.ID || !all[1].ParkedAt.IsZero() || !all[1].DueAt.IsZero() || all[1].Attempt != 1 {
@@ -142,7 +143,7 @@ func TestParkAndRetry(t *testing.T) {
 	if err := (inbox.Store{}).Retry(t.Context(), shared, "test", bad.ID); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
+	wait.For(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if diff := cmp.Diff(ids(bad, behind), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
 	}
@@ -168,7 +169,7 @@ func TestDiscard(t *testing.T) {
 	}
 	checkLanes(t, db)
 	run(t, p)
-	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
+	wait.For(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	handle(t, p, bad, waiting[1].Event)
 	if diff := cmp.Diff(ids(waiting[2].Event, last), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
@@ -195,9 +196,14 @@ func TestRedeliveryToABusyLane(t *testing.T) {
 func TestComingWhileTheFirstLeaves(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
-	// Storing a later event of the lane takes 3 s.
+	// Storing a later event of the lane takes until the test releases the lock.
+	const lock = 7
+	locker := db.Conn(t)
+	if _, err := locker.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, lock); err != nil {
+		t.Fatal(err)
+	}
 	db.Exec(t, `
-		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END';
+		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END';
 		CREATE TRIGGER slowly BEFORE INSERT ON inbox_events FOR EACH ROW WHEN (NEW.due_at IS NULL) EXECUTE FUNCTION slowly()`)
 	coming := make(chan struct{})
 	p := processor(t, pool(t, db), func(c *inbox.Config) {
@@ -221,12 +227,19 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 	run(t, p)
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), second) }()
-	eventually(t, "the second is being put behind the first", func() bool { return pgtest.Sleeps(t, db) })
+	wait.For(t, "the second is being put behind the first", func() bool {
+		return pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	})
 	close(coming)
+	<-time.After(200 * time.Millisecond) // the first leaves meanwhile, unless the machine is busy
+	if _, err := locker.Exec(t.Context(), `SELECT pg_advisory_unlock($1)`, lock); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
+	wait.For(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if diff := cmp.Diff(ids(first, second), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
 	}
@@ -279,7 +292,9 @@ func TestContainment(t *testing.T) {
 		for attempts := 1; attempts <= 2; attempts++ { // in Handle, and in Run
 			e := makeEvent(0, name, "A")
 			p := processor(t, shared, func(c *inbox.Config) {
-				c.Timeout = 200 * time.Millisecond
+				if strings.HasPrefix(name, "too slow") {
+					c.Timeout = 200 * time.Millisecond
+				}
 				c.RetryDelays = c.RetryDelays[:attempts-1]
 				c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 					if err := effect(ctx, tx, e); err != nil {
@@ -291,7 +306,7 @@ func TestContainment(t *testing.T) {
 			handle(t, p, e)
 			stop := run(t, p)
 			var found inbox.WaitingEvent
-			eventually(t, name+" is parked", func() bool {
+			wait.For(t, name+" is parked", func() bool {
 				found = waitingEvents(t, shared)[0]
 				return !found.ParkedAt.IsZero()
 			})
@@ -394,7 +409,7 @@ func TestRandomDeliveries(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
+	wait.For(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	for k := range keys {
 		var want []inbox.Event
 		for n := k; n < len(partition); n += keys {

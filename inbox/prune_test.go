@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Prune deletes the claims that are older than its age, anywhere in the table, while writers add others.
@@ -84,16 +85,21 @@ func TestPruneOfPartitions(t *testing.T) {
 		if _, err := inbox.Claim(t.Context(), tx, "c", uuid.Must(uuid.NewV7())); err != nil {
 			t.Fatal(err)
 		}
-		released := make(chan error)
+		var done inbox.Pruned
+		pruned := make(chan error, 1)
 		go func() {
-			time.Sleep(1500 * time.Millisecond)
-			released <- tx.Commit(t.Context())
+			var err error
+			done, err = inbox.Store{}.Prune(t.Context(), shared, 72*time.Hour)
+			pruned <- err
 		}()
-		done, err := inbox.Store{}.Prune(t.Context(), shared, 72*time.Hour)
-		if err != nil {
+		wait.For(t, "a lock that Prune waits for", func() bool {
+			return len(pruned) > 0 || pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+		})
+		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-released; err != nil {
+		if err := wait.Receive(t, "the end of Prune", pruned); err != nil {
 			t.Fatal(err)
 		}
 		want := inbox.Pruned{

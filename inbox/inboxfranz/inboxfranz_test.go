@@ -9,16 +9,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/inbox/inboxfranz"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/inboxtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
 
 func TestContract(t *testing.T) {
 	inboxtest.ContractOfKafka(t, run(kgo.HeartbeatInterval(100*time.Millisecond))) // a heartbeat reports a rebalance
@@ -82,13 +83,13 @@ func TestMemoryOfASlowPartition(t *testing.T) {
 	}()
 	for n := range int64(20) { // each needs a fetch, after the one that filled the queue
 		produce(fast, 1)
-		inboxtest.Await(t, "an event of the other partition", func() bool { return handledFast.Load() == n+1 })
+		wait.For(t, "an event of the other partition", func() bool { return handledFast.Load() == n+1 })
 	}
 	if n := polled.Load(); handledSlow.Load() != 1 || n*recordSize > 3<<20 {
 		t.Errorf("the slow partition has %d records of %d bytes in memory", n, recordSize)
 	}
 	close(release)
-	inboxtest.Await(t, "the events of the slow partition", func() bool { return handledSlow.Load() == records })
+	wait.For(t, "the events of the slow partition", func() bool { return handledSlow.Load() == records })
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)

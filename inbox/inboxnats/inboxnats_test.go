@@ -19,7 +19,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/inboxtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -148,22 +150,59 @@ func publishOnce(ctx context.Context, js jetstream.JetStream, m *nats.Msg) error
 	return err
 }
 
+// While a handler runs, the server is told that its message is in progress, and so are those that wait behind it.
+func TestInProgress(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	js := s.JetStream(t)
+	stream := s.Stream(t, jetstream.StreamConfig{})
+	told := make(chan string, 1<<16)
+	if _, err := s.Connect(t).Subscribe("$JS.ACK."+stream+".>", func(m *nats.Msg) {
+		if string(m.Data) == "+WPI" {
+			told <- m.Subject
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	p := inboxtest.Processor(t, func(ctx context.Context, _ pgx.Tx, _ inbox.Event) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	start(t, p, inboxnats.Config{JetStream: js, Stream: stream, Durable: "d", AckWait: time.Second, Concurrency: 1})
+	for range 2 { // one waits
+		publish(t, js, stream, inboxtest.Message{Key: "k", ID: uuid.NewString(), Type: "A", Payload: "{}"})
+	}
+	messages := make(map[string]bool)
+	for len(messages) < 2 {
+		subject := wait.Receive(t, "messages in progress", told)
+		messages[strings.Split(subject, ".")[5]] = true // the sequence number in the stream
+	}
+	close(release)
+	wait.For(t, "2 effects", func() bool { return p.Stat().Types["A"].Handled == 2 })
+}
+
 // An event whose handler takes longer than AckWait is not delivered again.
 func TestSlowHandler(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it takes longer than AckWait, which the machine must extend in time")
 	const ackWait = 2 * time.Second // a busy machine must extend it in time
 	s := natstest.Start(t)
 	js := s.JetStream(t)
 	stream := s.Stream(t, jetstream.StreamConfig{})
 	p := inboxtest.Processor(t, func(context.Context, pgx.Tx, inbox.Event) error {
-		time.Sleep(ackWait * 5 / 4)
+		<-time.After(ackWait * 5 / 4)
 		return nil
 	})
 	start(t, p, inboxnats.Config{JetStream: js, Stream: stream, Durable: "d", AckWait: ackWait, Concurrency: 1})
 	for range 2 { // one waits
 		publish(t, js, stream, inboxtest.Message{Key: "k", ID: uuid.NewString(), Type: "A", Payload: "{}"})
 	}
-	inboxtest.Await(t, "2 effects", func() bool { return p.Stat().Types["A"].Handled == 2 })
+	wait.For(t, "2 effects", func() bool { return p.Stat().Types["A"].Handled == 2 })
 	consumer, err := js.Consumer(natstest.Context(t), stream, "d")
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +226,7 @@ func TestStreamCreatedAgain(t *testing.T) {
 		for range 3 {
 			publish(t, js, "S", inboxtest.Message{Key: "k", ID: uuid.NewString(), Type: "A", Payload: "{}"})
 		}
-		inboxtest.Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3*(round+1) })
+		wait.For(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3*(round+1) })
 		if err := js.DeleteStream(natstest.Context(t), "S"); err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +271,7 @@ func TestSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 		err = inboxnats.Run(ctx, p, inboxnats.Config{JetStream: js, Stream: stream, Durable: "d", Subjects: []string{"a"}})
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -301,10 +340,10 @@ func TestRights(t *testing.T) {
 	}
 	p := inboxtest.Processor(t, func(context.Context, pgx.Tx, inbox.Event) error { return nil })
 	start(t, p, cfg)
-	inboxtest.Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
+	wait.For(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
 	add(1)
-	inboxtest.Await(t, "4 effects", func() bool { return p.Stat().Types["A"].Handled == 4 })
-	inboxtest.Await(t, "the acknowledgements", func() bool {
+	wait.For(t, "4 effects", func() bool { return p.Stat().Types["A"].Handled == 4 })
+	wait.For(t, "the acknowledgements", func() bool {
 		info, err := durable.Info(t.Context())
 		return err == nil && info.NumAckPending == 0
 	})
@@ -324,7 +363,7 @@ func TestCluster(t *testing.T) {
 		node := c.Nodes[killed%len(c.Nodes)]
 		killed++
 		node.Kill(tb)
-		time.Sleep(2 * time.Second) // for the others to elect leaders
+		<-time.After(2 * time.Second) // for the others to elect leaders
 		node.Restart(tb)
 	}
 	inboxtest.Restart(t, s)

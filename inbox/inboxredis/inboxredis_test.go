@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/inboxtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -180,9 +181,9 @@ func TestRights(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, "service") }()
-	inboxtest.Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
+	wait.For(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
 	publish(1)
-	inboxtest.Await(t, "4 effects", func() bool { return p.Stat().Types["A"].Handled == 4 })
+	wait.For(t, "4 effects", func() bool { return p.Stat().Types["A"].Handled == 4 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)

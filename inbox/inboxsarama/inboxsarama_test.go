@@ -7,29 +7,26 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/inbox/inboxsarama"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/inboxtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m)), goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	leak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m)))
 }
 
 func TestContract(t *testing.T) {
-	cfg := config()
-	cfg.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond // a heartbeat reports a rebalance
-	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
-	inboxtest.ContractOfKafka(t, run(cfg))
+	inboxtest.ContractOfKafka(t, run(impatient()))
 }
 
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	cfg := config()
+	cfg := impatient()
 	cfg.Metadata.Retry.Max = 0
 	inboxtest.OutageOfKafka(t, run(cfg), "inbox: consumer group unavailable, retrying", "inbox: partitions assigned")
 }
@@ -42,6 +39,16 @@ func BenchmarkLatency(b *testing.B) {
 func config() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	return cfg
+}
+
+// impatient returns a configuration whose retries come soon.
+func impatient() *sarama.Config {
+	cfg := config()
+	cfg.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond // a heartbeat reports a rebalance
+	cfg.Metadata.Retry.Backoff = 100 * time.Millisecond
+	cfg.Consumer.Retry.Backoff = 100 * time.Millisecond
+	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
 	return cfg
 }
 

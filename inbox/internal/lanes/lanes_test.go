@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/inbox/internal/lanes"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // Events of a key are handled in order and one at a time, and other keys continue meanwhile.
@@ -34,7 +35,7 @@ func TestOrder(t *testing.T) {
 			most = max(most, len(running))
 			got[key] = append(got[key], e.Offset)
 			mu.Unlock()
-			time.Sleep(rand.N(10 * time.Millisecond))
+			bubble.Sleep(rand.N(10 * time.Millisecond))
 			mu.Lock()
 			delete(running, key)
 			mu.Unlock()
@@ -119,7 +120,7 @@ func TestFullAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := lanes.New(t.Context(), 1, 1, func(ctx context.Context, _ inbox.Event) error {
 			<-ctx.Done()
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			return ctx.Err()
 		})
 		notDone := func() { t.Error("the event is done") }
@@ -133,7 +134,7 @@ func TestFullAndClose(t *testing.T) {
 		}
 		began := time.Now()
 		g.Close()
-		if took := time.Since(began); took != time.Second || g.Err() != nil {
+		if took := bubble.Since(began); took != time.Second || g.Err() != nil {
 			t.Errorf("Close took %s; Err = %v", took, g.Err())
 		}
 	})

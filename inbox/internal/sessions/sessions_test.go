@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox/internal/sessions"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 var (
@@ -28,7 +29,7 @@ func TestRepeat(t *testing.T) {
 		var starts []time.Duration
 		var logged []error
 		err := sessions.Repeat(t.Context(), func(context.Context) error {
-			starts = append(starts, time.Since(began))
+			starts = append(starts, bubble.Since(began))
 			return results[len(starts)-1]
 		}, func(_ context.Context, err error) { logged = append(logged, err) })
 		if !errors.Is(err, errDenied) || err.Error() != "open: the user may not read" {
@@ -61,7 +62,7 @@ func TestRepeatStops(t *testing.T) {
 						t.Errorf("logged %v", err)
 					}
 				})
-				if took := time.Since(began); err != nil || took != 1500*time.Millisecond {
+				if took := bubble.Since(began); err != nil || took != 1500*time.Millisecond {
 					t.Errorf("Repeat = %v after %s", err, took)
 				}
 			})
@@ -77,14 +78,14 @@ func TestRun(t *testing.T) {
 		began := time.Now()
 		err := sessions.Run(t.Context(),
 			func(context.Context) error { return nil },
-			func(context.Context) error { time.Sleep(time.Second); return errDenied },
+			func(context.Context) error { bubble.Sleep(time.Second); return errDenied },
 			func(ctx context.Context) error {
 				<-ctx.Done()
 				cause = context.Cause(ctx)
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 				return errLost
 			})
-		if took := time.Since(began); took != 2*time.Second || !errors.Is(err, errDenied) || !errors.Is(err, errLost) || !errors.Is(cause, errDenied) {
+		if took := bubble.Since(began); took != 2*time.Second || !errors.Is(err, errDenied) || !errors.Is(err, errLost) || !errors.Is(cause, errDenied) {
 			t.Errorf("Run = %v after %s, the others were stopped by %v", err, took, cause)
 		}
 	})
