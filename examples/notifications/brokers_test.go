@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const topic = "outbox.event.order"
@@ -85,9 +85,7 @@ func withBroker(t *testing.T, cfg config, ready func() bool, settings ...string)
 	}
 
 	stopService := s.start(t, nil)
-	for !ready() {
-		time.Sleep(100 * time.Millisecond)
-	}
+	wait.For(t, "the service to be ready", ready)
 	stopRelay := startRelay()
 	conn := shopDB.Conn(t)
 	var orders []uuid.UUID

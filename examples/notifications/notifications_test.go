@@ -21,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // childVariable is set in the process that the test kills in the middle of a handler.
@@ -136,11 +137,7 @@ func (s *shop) messages(t *testing.T, order uuid.UUID) []string {
 
 func (s *shop) await(t *testing.T, what, query string) {
 	t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); !pgtest.QueryRow[bool](t, s.db, query); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+	wait.For(t, what, func() bool { return pgtest.QueryRow[bool](t, s.db, query) })
 }
 
 const (
@@ -211,11 +208,7 @@ func TestDeliveredAgain(t *testing.T) {
 			}
 			return sum
 		}
-		for deadline := time.Now().Add(90 * time.Second); committed(s.cfg.group) < 4 || committed(s.cfg.group+"-twin") < 4; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the offsets are not committed in time")
-			}
-		}
+		wait.For(t, "the offsets to be committed", func() bool { return committed(s.cfg.group) >= 4 && committed(s.cfg.group+"-twin") >= 4 })
 		s.check(t, order, placed, paid)
 	})
 }

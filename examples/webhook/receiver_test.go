@@ -24,6 +24,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -106,13 +107,9 @@ func TestWithTheRelay(t *testing.T) {
 			start()
 		}
 	}
-	deadline := time.Now().Add(time.Minute)
-	for count := 0; count < 2*len(placed); {
-		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM notifications`).Scan(&count); err != nil || time.Now().After(deadline) {
-			t.Fatalf("%d notifications: %v", count, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	wait.For(t, "all notifications", func() bool {
+		return pgtest.QueryRow[int](t, own, `SELECT count(*)::int FROM notifications`) >= 2*len(placed)
+	})
 	for _, order := range placed {
 		rows, err := pool.Query(t.Context(), `SELECT message FROM notifications WHERE order_id = $1 ORDER BY id`, order)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A browser is a headless Chromium with one open page. The test controls it through a pair of pipes:
@@ -85,11 +86,7 @@ func startBrowser(t *testing.T) *browser {
 		}
 		in.Close()
 		out.Close()
-		for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); time.Sleep(time.Millisecond) {
-			if syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) != nil {
-				return // all of its processes have exited
-			}
-		}
+		wait.For(t, "all processes of Chromium to exit", func() bool { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) != nil })
 	})
 	var target struct{ TargetID, SessionID string }
 	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
@@ -119,7 +116,7 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	if _, err := b.in.Write(append(data, 0)); err != nil {
 		b.t.Fatalf("%s: %v", method, err)
 	}
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(wait.Patience())
 	for {
 		select {
 		case m, ok := <-b.messages:
@@ -176,13 +173,9 @@ func (b *browser) eval(expression string) any {
 // until waits until an expression in the page is true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for b.eval(`document.readyState === 'complete' && (`+expression+`)`) != true {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%s did not become true; the page says:\n%v", expression, b.eval(`document.body.innerText`))
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	wait.For(b.t, expression, func() bool {
+		return b.eval(`document.readyState === 'complete' && (`+expression+`)`) == true
+	}, func() any { return fmt.Sprintf("the page says:\n%v", b.eval(`document.body.innerText`)) })
 }
 
 // text returns the text of the first element that matches the selector.

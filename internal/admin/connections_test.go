@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // pipes is a listener without a network. The server cannot write until the client reads.
@@ -67,7 +69,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 				first := listener.dial(t, idle)
 				var others []peer
 				for range maxConnections - 1 { // later connections, all with an unread response
-					time.Sleep(time.Millisecond)
+					bubble.Sleep(time.Millisecond)
 					others = append(others, listener.dial(t, request))
 				}
 				for range 3 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // ask sends a request and returns the response with its body.
@@ -142,7 +143,7 @@ func TestProbes(t *testing.T) {
 				st := healthy()
 				test.alter(&st)
 				s.look(func() relay.Stat { return st })
-				time.Sleep(test.after)
+				bubble.Sleep(test.after)
 				_, unready := s.readiness(time.Now())
 				for _, probe := range []struct{ what, got, want string }{
 					{"readyz", unready, test.ready}, {"livez", s.stuck(time.Now()), test.live},

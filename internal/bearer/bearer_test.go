@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 const canary = "c4n4ry"
@@ -158,7 +159,7 @@ func TestReuse(t *testing.T) {
 			{2 * time.Second, outage, ""},    // too close to its expiry
 			{0, nil, "3"},
 		} {
-			time.Sleep(step.after)
+			bubble.Sleep(step.after)
 			trouble = step.trouble
 			got, err := get(t.Context())
 			if got != step.want || (err == nil) != (step.want != "") || !errors.Is(err, trouble) && got == "" {
@@ -180,7 +181,7 @@ func TestShortToken(t *testing.T) {
 			if got, err := get(t.Context()); got != want || err != nil {
 				t.Errorf("%q, %v, want %q", got, err, want)
 			}
-			time.Sleep(8 * time.Second)
+			bubble.Sleep(8 * time.Second)
 		}
 	})
 }
@@ -192,7 +193,7 @@ func TestReuseTogether(t *testing.T) {
 		asked := 0
 		get := bearer.Reuse(func(context.Context) (string, time.Time, error) {
 			asked++
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			return "x", time.Time{}, nil
 		})
 		var all sync.WaitGroup

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // rowsOf reads all rows of a Copy. It returns each row as "table: values".
@@ -49,22 +50,28 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 		s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
 
 		stop := make(chan struct{}, 1)
+		var written atomic.Int64
 		var writers sync.WaitGroup
 		for range 4 {
 			conn := db.Conn(t)
 			writers.Go(func() {
 				for len(stop) == 0 {
 					_, _ = conn.Exec(t.Context(), "INSERT INTO outbox (payload) VALUES ('a'), ('b'), ('c')")
+					written.Add(1)
 				}
 			})
 		}
-		time.Sleep(200 * time.Millisecond)
+		more := func() {
+			enough := written.Load() + 100
+			wait.For(t, "more rows", func() bool { return written.Load() >= enough })
+		}
+		more()
 		steps, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close(t.Context())
-		time.Sleep(200 * time.Millisecond)
+		more()
 		stop <- struct{}{}
 		writers.Wait()
 		if c.Point != steps[1].LSN || c.Point == 0 {
@@ -117,7 +124,7 @@ func TestSnapshotOfACopyAfterRollbacks(t *testing.T) {
 			created <- err
 		}()
 		for range 2 { // Postgres waits twice for the open transactions
-			pgtest.Eventually(t, "the creation waits for transaction "+xid, func() bool {
+			wait.For(t, "the creation waits for transaction "+xid, func() bool {
 				return pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND transactionid::text = $1)`, xid)
 			})
 			next, rollbackNext := begin()
@@ -171,7 +178,7 @@ func TestCopy(t *testing.T) {
 		if got := rowsOf(t, c); len(got) != 7 || c.Point <= s.inspect(t).Slot.ConfirmedFlushLSN {
 			t.Errorf("copied %q at %s, the slot is at %s", got, c.Point, s.inspect(t).Slot.ConfirmedFlushLSN)
 		}
-		pgtest.Eventually(t, "the temporary slot has gone", func() bool {
+		wait.For(t, "the temporary slot has gone", func() bool {
 			return pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM pg_replication_slots WHERE database = current_database()") == 1
 		})
 	})

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A refusal is a reason for which a server rejects something. attempt triggers it on a database with a publication,
@@ -202,7 +202,7 @@ func untranslatable(t *testing.T, s *source) (err error) {
 	db.Exec(t, "INSERT INTO outbox VALUES (1, chr(129))")
 	stream := other.start(t)
 	defer stream.Close(t.Context(), 0)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
 	batches := make(chan *replication.Batch)
 	go func() {
@@ -237,7 +237,7 @@ func TestSlotIsACopy(t *testing.T) {
 		}
 		standby := pgtest.Standby(t, srv, srv.Addr(), s.Name, map[string]string{"sync_replication_slots": "on"})
 		s.cfg.Conn.Port = uint16(standby.Port())
-		pgtest.Eventually(t, "the copy is there, and complete", func() bool {
+		wait.For(t, "the copy is there, and complete", func() bool {
 			s.Exec(t, "SELECT pg_log_standby_snapshot()") // the slot must be ahead of the standby's start
 			s.Exec(t, "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", s.cfg.Slot)
 			slot := s.inspect(t).Slot

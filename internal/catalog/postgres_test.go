@@ -5,17 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(pgtest.Wrap(m)) }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -85,7 +85,7 @@ func (s *source) openAndStart(t *testing.T) error {
 // readWhile reads pgoutput messages as long as more returns true, and returns the last one.
 func readWhile(t *testing.T, stream *replication.Stream, more func(data []byte) bool) (last []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
 	out, ended := make(chan *replication.Batch), make(chan error, 1)
 	go func() {

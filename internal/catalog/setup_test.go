@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestSetupAndDrop(t *testing.T) {
@@ -182,6 +185,24 @@ func TestSetupAcceptsWhatOthersMade(t *testing.T) {
 	})
 }
 
+// Setup waits for other transactions no longer than leaves a third of the time for naming them.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if got := patience(t.Context()); got != 20*time.Second {
+			t.Errorf("without a deadline: %s", got)
+		}
+		for left, want := range map[time.Duration]time.Duration{
+			time.Hour: 20 * time.Second, 9 * time.Second: 6 * time.Second, time.Millisecond: 100 * time.Millisecond, 0: 100 * time.Millisecond,
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			if got := patience(ctx); got != want {
+				t.Errorf("%s before the deadline: %s, want %s", left, got, want)
+			}
+			cancel()
+		}
+	})
+}
+
 // Creating a slot waits for every transaction that has already written.
 func TestSetupBlocked(t *testing.T) {
 	t.Parallel()
@@ -234,7 +255,7 @@ func TestSetupBlocked(t *testing.T) {
 				}
 				ended <- err
 			}()
-			pgtest.Eventually(t, "the creation of the slot waits", func() bool {
+			wait.For(t, "the creation of the slot waits", func() bool {
 				return pgtest.QueryRow[bool](t, db, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid')")
 			})
 			cancel()
@@ -247,6 +268,7 @@ func TestSetupBlocked(t *testing.T) {
 		})
 
 		t.Run("short of time", func(t *testing.T) {
+			need.FullRun(t, "it waits for six seconds, and then has three to find out for whom") // see TestPatience
 			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 			defer cancel()
 			hurried := cfg

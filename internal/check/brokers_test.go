@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
@@ -202,10 +203,34 @@ func TestRights(t *testing.T) {
 	})
 }
 
+// TestBothSidesHang: Postgres and Kafka accept connections and do not respond. The check reports both, and ends.
+func TestBothSidesHang(t *testing.T) {
+	t.Parallel()
+	r := whole(t, pgtest.Server(t), kafkatest.Fake(t, kfake.NumBrokers(1)).Cluster)
+	r.change = func(c *Config) { c.Timeout = 3 * time.Second }
+	r.set("source.dsn", fmt.Sprintf("postgres://cdc@%s/app?sslmode=disable", silent(t)))
+	r.set("sink.kafka.brokers", silent(t))
+	failed := make(map[string]bool)
+	for _, c := range Run(t.Context(), r.config(t)) {
+		if c.State == Failed && (strings.Contains(c.Found, "no response within 500ms") || strings.Contains(c.Found, "the time limit of 3s was over")) {
+			failed[c.Group] = true
+		} else if c.State == Met {
+			t.Errorf("%+v", c)
+		}
+	}
+	if !failed[Source] || !failed[Sink] {
+		t.Errorf("failed: %v", failed)
+	}
+	if found := AtStart(t.Context(), r.config(t)); len(found) > 0 {
+		t.Errorf("at the start: %+v", found)
+	}
+}
+
 // TestHangs: one side accepts connections and does not respond. The check reports that, still checks the other
-// side, and ends within its timeout.
+// side, and ends.
 func TestHangs(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for requests to time out")
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
 	for _, tt := range []struct {
 		name, key, value, hung string
@@ -217,14 +242,12 @@ func TestHangs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 			r := whole(t, srv, fake.Cluster)
-			r.change = func(c *Config) { c.Timeout = 6 * time.Second }
 			r.set(tt.key, fmt.Sprintf(tt.value, silent(t)))
-			began := time.Now()
 			others := 0
 			for _, c := range Run(t.Context(), r.config(t)) {
 				switch {
 				case c.Group == tt.hidden && c.State == Failed && strings.HasPrefix(c.Title(), tt.hung):
-					if !strings.Contains(c.Found, "no response within 1s") {
+					if !strings.Contains(c.Found, "no response within 10s") {
 						t.Errorf("%+v", c)
 					}
 				case c.Group == tt.hidden:
@@ -236,9 +259,6 @@ func TestHangs(t *testing.T) {
 			if others < 8 {
 				t.Errorf("%d conditions of the other side are reported", others)
 			}
-			if took := time.Since(began); took > 6*time.Second {
-				t.Errorf("it took %s", took)
-			}
 			if found := AtStart(t.Context(), r.config(t)); len(found) > 0 {
 				t.Errorf("at the start: %+v", found)
 			}
@@ -247,7 +267,6 @@ func TestHangs(t *testing.T) {
 	t.Run("a lock in the catalog", func(t *testing.T) {
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 		r := whole(t, srv, fake.Cluster)
-		r.change = func(c *Config) { c.Timeout = 6 * time.Second }
 		tx, err := r.db.Conn(t).Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +277,7 @@ func TestHangs(t *testing.T) {
 		met := make(map[string]bool)
 		for _, c := range Run(t.Context(), r.config(t)) {
 			met[c.Name] = c.State == Met
-			if c.State == Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no response within 1s") || !strings.Contains(c.Found, "read the publication")) {
+			if c.State == Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no response within 10s") || !strings.Contains(c.Found, "read the publication")) {
 				t.Errorf("%+v", c)
 			}
 		}

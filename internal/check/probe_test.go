@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // ofProbe returns the conditions that only a probe checks.
@@ -24,7 +25,7 @@ func ofProbe(conditions []Condition) []Condition {
 func wantNoProbeTopic(t *testing.T, k *kafkatest.Cluster) {
 	t.Helper()
 	admin := k.Admin(t)
-	pgtest.Eventually(t, "no topic of a probe is left", func() bool { // brokers learn of a deletion with a delay
+	wait.For(t, "no topic of a probe is left", func() bool { // brokers learn of a deletion with a delay
 		topics, err := admin.ListTopics(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // limited returns server settings for which the check has no warning.
@@ -170,12 +171,9 @@ func (r *rig) command(t *testing.T, command string) {
 func (r *rig) becomesMet(t *testing.T, title string) {
 	t.Helper()
 	var unmet Condition
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	wait.For(t, "the condition to be met after the fix", func() bool {
 		c, ok := r.look(t)[title]
-		if !ok {
-			return
-		}
 		unmet = c
-	}
-	t.Errorf("after the fix: %+v", unmet)
+		return !ok
+	}, func() any { return fmt.Sprintf("%+v", unmet) })
 }

@@ -123,7 +123,6 @@ func others() []other {
 		{"kafka-transactions.sh ", "Kafka's own tool"},
 		{"make ", tooling},
 		{"go ", tooling},
-		{".ci/run", tooling},
 		{"sha256sum ", release},
 	}
 }

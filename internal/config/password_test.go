@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
@@ -56,7 +57,7 @@ func TestPasswordCommand(t *testing.T) {
 			{"until the last one expires", 7*time.Minute + 51*time.Second, func() {}, "", 1, "tokens: No such file"},
 			{"tokens again", 0, func() { issue("three") }, "three", 1, ""},
 		} {
-			time.Sleep(step.after)
+			bubble.Sleep(step.after)
 			step.do()
 			replace(t, runs, nil)
 			err := dial(t, pg)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A login is what a server has received from a client.
@@ -54,7 +55,7 @@ func startServer(t *testing.T, password string, encryption *tls.Config) *server 
 			}
 			serving.Go(func() {
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = conn.SetDeadline(time.Now().Add(wait.Patience()))
 				_ = s.serve(conn)
 			})
 		}
@@ -154,7 +155,7 @@ func (s *server) source(t *testing.T, pairs ...string) *pgx.ConnConfig {
 // dial connects with a copy of the configuration, as the other packages do.
 func dial(t *testing.T, pg *pgx.ConnConfig) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
 	conn, err := pgconn.ConnectConfig(ctx, pg.Config.Copy())
 	if err != nil {

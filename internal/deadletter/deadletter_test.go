@@ -14,19 +14,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		// sarama's metrics library starts this goroutine at the first fetch, and it never ends.
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	leak.VerifyTestMain(m)
 }
 
 // A fixture is a topic of events and a dead-letter topic.
@@ -136,7 +135,8 @@ func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	for n := range 6 {
 		p.addDeadLetter(t, n, 10)
 		p.produce(t, &kgo.Record{Key: []byte("key 0"), Value: []byte("something else")}, nil)
-		time.Sleep(2 * time.Millisecond) // so that they have different times
+		written := time.Now().UnixMilli()
+		wait.For(t, "another time for the next one", func() bool { return time.Now().UnixMilli() > written })
 	}
 	b := p.open(t)
 	s := p.selectAll(t, b, Filter{})

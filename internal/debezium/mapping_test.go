@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -143,6 +144,9 @@ func aKey(r rule) string {
 	return strings.ReplaceAll(aliases.Replace(r.key), "..", ".")
 }
 
+// rules is the mapping table, which takes long to make.
+var rules = sync.OnceValue(mappingTable)
+
 // ruleOf returns the key of the rule that a finding is about.
 func ruleOf(key, changes string) string {
 	key, _, _ = strings.Cut(key, " (")
@@ -159,7 +163,7 @@ func ruleOf(key, changes string) string {
 	c := chainOf(all)
 	key = currentName(key, func(k string) bool { _, ok := all[k]; return ok })
 	entries = map[string]entry{key: {}}
-	for _, g := range mappingTable() {
+	for _, g := range rules() {
 		for _, r := range g.rules {
 			if len(c.keysOf(r.key, entries)) > 0 {
 				return r.key

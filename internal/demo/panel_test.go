@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
@@ -168,7 +169,7 @@ func TestStepsSayWhereTheyAreWithoutATerminal(t *testing.T) {
 		err := s.step("Postgres", func(report func(string)) (string, error) {
 			for i := range 12 {
 				report(strconv.Itoa(i))
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 			}
 			return "here", nil
 		})

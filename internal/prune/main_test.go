@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -176,11 +177,7 @@ func (r *rig) open(t *testing.T, sql string) pgx.Tx {
 // eventually waits until a query returns true.
 func (r *rig) eventually(t *testing.T, what, sql string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !pgtest.QueryRow[bool](t, r.DB, sql); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waiting for %s", what)
-		}
-	}
+	wait.For(t, what, func() bool { return pgtest.QueryRow[bool](t, r.DB, sql) })
 }
 
 // A running is a prune in the background.

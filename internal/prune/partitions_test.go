@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -92,7 +93,7 @@ func TestPartitionInUse(t *testing.T) {
 				t.Errorf("%+v\n%s", got, diff)
 			}
 		})
-		if longest > 2*time.Second { // the attempts to drop take longer
+		if need.Full() && longest > 2*time.Second { // the attempts to drop take longer
 			t.Errorf("a writer was blocked for %s", longest)
 		}
 		t.Logf("writers waited for up to %s", longest)
@@ -180,7 +181,7 @@ func (r *rig) writeMeanwhile(t *testing.T, f func()) (longest time.Duration) {
 			}
 			began := time.Now()
 			_, err = conn.Exec(t.Context(), fmt.Sprintf(insert, 0, 1))
-			longest = max(longest, time.Since(began))
+			longest = max(longest, time.Since(began)) //nolint:forbidigo // the test judges it only at night
 		}
 		done <- err
 	}()
@@ -258,6 +259,7 @@ func TestPartitionsOfAnotherTable(t *testing.T) {
 	for _, way := range []string{"nestloop", "indexscan", "bitmapscan", "mergejoin"} { // so that it reads all of pg_class
 		r.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET enable_%s = off`, r.Name, way))
 	}
+	r.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET jit = off`, r.Name)) // such plans look expensive enough to be compiled, which takes seconds
 	old := r.partition(t, 9, 1)
 	if got := r.prune(t); !slices.Equal(names(got.Dropped), []string{old}) {
 		t.Errorf("%+v", got)

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestRows(t *testing.T) {
@@ -140,15 +141,13 @@ func TestSlotChangesHands(t *testing.T) {
 func (r *rig) marked(t *testing.T) {
 	t.Helper()
 	asked := map[time.Time]bool{}
-	for deadline := time.Now().Add(30 * time.Second); len(asked) < 4; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no prune waits")
-		}
+	wait.For(t, "a prune that waits", func() bool {
 		for _, at := range pgtest.QueryRow[[]time.Time](t, r.DB, `SELECT COALESCE(array_agg(query_start), '{}') FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%confirmed_flush_lsn >= $2%' AND EXISTS (`+runningPrunes+`)`) {
 			asked[at] = true
 		}
-	}
+		return len(asked) >= 4
+	})
 }
 
 // If a transaction was open when prune took its snapshot, its rows stay, whatever their age. That also holds with

@@ -20,7 +20,8 @@ import (
 // The first attempt finds out why the server is unreachable. StartupTimeout interrupts a later attempt. The relay
 // returns the error of the first attempt, not the timeout.
 func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
-	_, err := contactServer(t, 2*time.Second, 0)
+	t.Parallel()
+	_, err := contactServer(t, 2*leastAttempt, 0, 0)
 	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
 		t.Errorf("%v, want the error of the first attempt", err)
 	}
@@ -28,15 +29,19 @@ func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 
 // One attempt on an unresponsive connection does not use up the time of all attempts.
 func TestFirstContactLeavesASilentConnection(t *testing.T) {
-	if attempts, _ := contactServer(t, leastAttempt+500*time.Millisecond, -1); attempts < 2 {
+	t.Parallel()
+	if attempts, _ := contactServer(t, 3*leastAttempt, -1, 2); attempts < 2 {
 		t.Errorf("%d attempts", attempts)
 	}
 }
 
 // contactServer starts a relay that connects to a server. The server closes the connection with the index closes,
-// and does not respond on the others. contactServer returns the number of connections and the relay's error.
-func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts int, err error) {
+// and does not respond on the others. It stops the relay after the given number of connections, unless that is 0.
+// contactServer returns the number of connections and the relay's error.
+func contactServer(t *testing.T, timeout time.Duration, closes, enough int) (attempts int, err error) {
 	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	server, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +53,9 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts in
 			conn, err := server.Accept()
 			if err != nil {
 				return
+			}
+			if attempts+1 == enough {
+				cancel()
 			}
 			if attempts == closes {
 				_ = conn.Close()
@@ -70,7 +78,7 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts in
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.Run(t.Context())
+	err = c.Run(ctx)
 	_ = server.Close()
 	<-ended
 	return attempts, err

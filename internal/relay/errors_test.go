@@ -23,6 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // sentinels are the errors that the stages distinguish, by file and name.
@@ -195,10 +196,10 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 					r := &retry{waits: &waitLog{log: slog.New(slog.NewTextHandler(&log, nil))}, limit: limit, strict: strict}
 					began := time.Now()
 					var err error
-					for err == nil && time.Since(began) < forever {
+					for err == nil && bubble.Since(began) < forever {
 						err = r.backOff(t.Context(), tc.err)
 					}
-					waited := time.Since(began)
+					waited := bubble.Since(began)
 					switch {
 					case want == forever && err != nil:
 						t.Errorf("given up after %s: %v", waited, err)
@@ -297,14 +298,14 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 func TestStandbySurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}, limit: 30 * time.Second, strict: true}
-		for began := time.Now(); time.Since(began) < time.Hour; {
+		for began := time.Now(); bubble.Since(began) < time.Hour; {
 			if err := r.backOff(t.Context(), replication.ErrSlotInUse); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for began := time.Now(); time.Since(began) < 5*time.Minute; {
+		for began := time.Now(); bubble.Since(began) < 5*time.Minute; {
 			if err := r.backOff(t.Context(), replication.ErrUnreachable); err != nil {
-				t.Fatalf("after %s without Postgres: %v", time.Since(began), err)
+				t.Fatalf("after %s without Postgres: %v", bubble.Since(began), err)
 			}
 		}
 		if err := r.backOff(t.Context(), replication.ErrSlotMissing); err == nil {

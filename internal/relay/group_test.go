@@ -21,7 +21,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A groupedRelay is a relay with exactly_once over a scripted source and an in-process broker.
@@ -114,13 +116,7 @@ func numbersFrom(from, to int) (ns []int) {
 // await waits until cond returns true.
 func (g *groupedRelay) await(what string, cond func() bool) {
 	g.Helper()
-	for range 3000 {
-		if cond() {
-			return
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	g.Fatalf("waiting for %s", what)
+	wait.For(g, what, cond)
 }
 
 // TestGroupHasItsPosition: the records and the position that covers them are committed together, and only a committed
@@ -171,6 +167,7 @@ func TestLargeTransactionIsSplit(t *testing.T) {
 	whole := transaction(100, 150, "k", numbersFrom(1, rows)...)
 	s, _ := g.start(200)
 	s.pump.groups.maxRows = groupRows
+	s.drainTimeout = time.Millisecond // a process that is killed does not read to the end of the transaction
 	src := &scriptedSource{script: joinScripts(whole[:groupRows+301]), lost: make(chan struct{})}
 	ended := make(chan error)
 	go func() { ended <- s.next(t.Context(), src) }()
@@ -264,7 +261,7 @@ func TestGroupOfABacklogSurvivesAPause(t *testing.T) {
 				if err := g.addRow(1); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(test.collected)
+				bubble.Sleep(test.collected)
 				if got := g.patience(false, 0); got != test.patience {
 					t.Errorf("the group waits %v for further rows, want %v", got, test.patience)
 				}

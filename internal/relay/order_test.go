@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // CheckOrder reports no problem.
@@ -65,12 +66,12 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 					ctx, stop := context.WithCancel(t.Context())
 					ended := make(chan error, 1)
 					go func() { ended <- s.run(ctx) }()
-					time.Sleep(time.Duration(n) * orderDelay)
+					bubble.Sleep(time.Duration(n) * orderDelay)
 					synctest.Wait()
 					began := time.Now()
 					stop()
-					if err := <-ended; err != nil || prod.records() != "a/1" || src.reported != n*100+110 || time.Since(began) != 0 {
-						t.Errorf("tenure %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.reported, time.Since(began), err)
+					if err := <-ended; err != nil || prod.records() != "a/1" || src.reported != n*100+110 || bubble.Since(began) != 0 {
+						t.Errorf("tenure %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.reported, bubble.Since(began), err)
 					}
 				}
 				if warned := strings.Count(log.String(), "the broker accepts records of an older relay"); checks != 1 || warned == 1 != tt.warns {

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A row is discarded only when no later relay reads it again: that relay would send it after the rows behind it, if
@@ -37,7 +38,7 @@ func TestDiscardWaitsForThePosition(t *testing.T) {
 		})
 		for _, want := range []bool{false, true} { // the first write is of the position at which the tenure starts
 			store.allow <- nil
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			synctest.Wait()
 			if over != want || waited != nil {
 				t.Errorf("over: %t, %v", over, waited)
@@ -121,8 +122,8 @@ func TestDiscardAfterAMoveToAnotherServer(t *testing.T) {
 				request: &parking.Request{ID: fmt.Sprint(tenure), Action: parking.Discard, Parking: parked.ID}, next: make(map[int32]int64),
 			}
 			began := time.Now()
-			if err := r.prepare(t.Context()); err != nil || time.Since(began) > 0 {
-				t.Errorf("tenure %d: %v after %s", tenure, err, time.Since(began))
+			if err := r.prepare(t.Context()); err != nil || bubble.Since(began) > 0 {
+				t.Errorf("tenure %d: %v after %s", tenure, err, bubble.Since(began))
 			}
 			if n := len(w.parked.set.List()[0].Discarded); n != tenure+1 {
 				t.Errorf("tenure %d: %d rows are discarded", tenure, n)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // updateMessage returns the update of a row with key a, id n and payload n. was is the old id, or 0 if the id is
@@ -101,7 +101,7 @@ func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
 			u.dropUpdate(t.Context(), rel)
 		}
 		u.dropUpdate(t.Context(), Relation(catalog.Table{Schema: "public", Name: "other"}))
-		time.Sleep(droppedLogInterval)
+		bubble.Sleep(droppedLogInterval)
 		u.dropUpdate(t.Context(), rel)
 		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {
 			if strings.Count(log.String(), want) != 1 {

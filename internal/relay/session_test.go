@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // When the relay stops in the middle of a transaction, it reads up to the commit, publishes nothing of the next
@@ -67,7 +68,7 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 				go func() { ended <- s.run(ctx) }()
 				synctest.Wait()
 				stop()
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 				prod.ack(1)
 				synctest.Wait()
 				want, took := pglogrepl.LSN(110), drainTimeout
@@ -85,7 +86,7 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 				if src.reported != want {
 					t.Errorf("reported %s, want %s", src.reported, want)
 				}
-				if d := time.Since(began); d != took {
+				if d := bubble.Since(began); d != took {
 					t.Errorf("took %v, want %v", d, took)
 				}
 			})
@@ -159,7 +160,7 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 			s := newTestSession(t, src, prod, 0)
 			ended := make(chan error, 1)
 			go func() { ended <- s.run(t.Context()) }()
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			prod.ack(acked)
 			err := <-ended
 			if !errors.Is(err, replication.ErrRow) || ExitCode(err) != ExitBadRecord {
@@ -312,10 +313,10 @@ func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
 			src := &scriptedSource{lost: make(chan struct{})}
 			s := startSession(t.Context(), src, slotIdentity{}, 1, new(flow), new(phase))
 			for range 3 {
-				time.Sleep(tickInterval + maxTickDelay)
+				bubble.Sleep(tickInterval + maxTickDelay)
 				s.nextReport()
 			}
-			time.Sleep(tickInterval + maxTickDelay + late)
+			bubble.Sleep(tickInterval + maxTickDelay + late)
 			s.nextReport()
 			synctest.Wait()
 			close(src.lost)
@@ -421,7 +422,7 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 			t.Fatal(err)
 		}
 		committed := time.Now()
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed, TraceID: [16]byte{0: 0x4b, 15: 0x36}})
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: time.Now().Add(time.Hour)}) // committed on a server whose clock is ahead

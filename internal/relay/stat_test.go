@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A reportingSource reports the confirmed position every second until the connection is lost. It stays open until
@@ -56,12 +57,12 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 		began := time.Now()
 		deliver(r.positions.tracker, 110) // before run, which otherwise may write the position at which the tenure starts
 		go func() { ran <- r.positions.run(ctx) }()
-		time.Sleep(40 * time.Second)
+		bubble.Sleep(40 * time.Second)
 		if st := r.Stat(); st.Confirmed != 0 || st.Behind.Sub(began) > time.Second || st.Behind.IsZero() {
 			t.Errorf("nothing is recorded for 40 s: confirmed %s, behind since %s", st.Confirmed, st.Behind.Sub(began))
 		}
 		store.allow <- nil
-		time.Sleep(3 * time.Second)
+		bubble.Sleep(3 * time.Second)
 		if st := r.Stat(); st.Confirmed != 110 || !st.Behind.IsZero() {
 			t.Errorf("it is recorded and reported: confirmed %s, behind since %s", st.Confirmed, st.Behind)
 		}
@@ -116,7 +117,7 @@ func TestLostSessionIsShownAtOnce(t *testing.T) {
 		s := startSession(t.Context(), src, slotIdentity{}, 1, &r.flow, &r.phase)
 		r.phase.setState(Streaming, nil)
 		s.positions.Store(w)
-		time.Sleep(5 * time.Second)
+		bubble.Sleep(5 * time.Second)
 		write(t, w)
 		close(src.lost)
 		synctest.Wait()

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
@@ -186,13 +187,13 @@ func TestTailClosesTheSlotIfNobodyReads(t *testing.T) {
 		go func() {
 			ended <- tail.Run(t.Context(), func(*Tailed) error { <-resume; return nil })
 		}()
-		time.Sleep(showTimeout - time.Millisecond)
+		bubble.Sleep(showTimeout - time.Millisecond)
 		if synctest.Wait(); src.gone.Load() {
 			t.Error("closed too early")
 		}
-		time.Sleep(time.Millisecond)
+		bubble.Sleep(time.Millisecond)
 		if synctest.Wait(); !src.gone.Load() {
-			t.Errorf("not closed after %s", time.Since(began))
+			t.Errorf("not closed after %s", bubble.Since(began))
 		}
 		close(resume)
 		if err := <-ended; !errors.Is(err, errNotShown) {

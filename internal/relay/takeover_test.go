@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A stalledSink has delivered nothing since the given time.
@@ -38,15 +39,15 @@ func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 		check(nil)
 		stalled.since = time.Now()
 		check(nil)
-		time.Sleep(releaseAfter)
+		bubble.Sleep(releaseAfter)
 		check(errNoStore)
 		store.silent = false
 		check(nil)
 
 		began := time.Now()
 		retry := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}}
-		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", errNoStore)); err != nil || time.Since(began) < releaseFor {
-			t.Errorf("the slot is free for %s, %v", time.Since(began), err)
+		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", errNoStore)); err != nil || bubble.Since(began) < releaseFor {
+			t.Errorf("the slot is free for %s, %v", bubble.Since(began), err)
 		}
 	})
 }
@@ -89,8 +90,8 @@ func TestSlotIsCheckedWhileTheStoreIsUsed(t *testing.T) {
 		}
 		taken := func(context.Context) error { return errSlotTaken }
 		began := time.Now()
-		if err := checkMeanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, errSlotTaken) || time.Since(began) != time.Second {
-			t.Errorf("%v after %s", err, time.Since(began))
+		if err := checkMeanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, errSlotTaken) || bubble.Since(began) != time.Second {
+			t.Errorf("%v after %s", err, bubble.Since(began))
 		}
 	})
 }

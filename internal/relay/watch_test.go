@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A scriptedObserver answers each look with the next step, and repeats the last one. It records the calls and their
@@ -61,7 +62,7 @@ func (o *scriptedObserver) Wait(ctx context.Context) error {
 }
 
 func (o *scriptedObserver) note(what string) {
-	o.asked = append(o.asked, time.Since(o.began).String()+" "+what)
+	o.asked = append(o.asked, bubble.Since(o.began).String()+" "+what)
 }
 
 // catalogOf returns the catalog of an outbox with the given columns.
@@ -153,8 +154,8 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 				if code := ExitCode(err); code != tc.exit {
 					t.Errorf("exit code %d for %v, want %d", code, err, tc.exit)
 				}
-				if want := 20 * time.Second; tc.exit != ExitOK && time.Since(w.observer.began) != want {
-					t.Errorf("took %s, want %s", time.Since(w.observer.began), want)
+				if want := 20 * time.Second; tc.exit != ExitOK && bubble.Since(w.observer.began) != want {
+					t.Errorf("took %s, want %s", bubble.Since(w.observer.began), want)
 				}
 				if last := w.observer.asked[len(w.observer.asked)-1]; !strings.HasSuffix(last, "close") {
 					t.Errorf("the last thing is %s", last)
@@ -262,13 +263,13 @@ func TestWatcherWritesSnapshots(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(ctx) }()
-		time.Sleep(3100 * time.Millisecond)
+		bubble.Sleep(3100 * time.Millisecond)
 		for range 20 { // until 5.1 s
 			w.rows.Add(1)
-			time.Sleep(100 * time.Millisecond)
+			bubble.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 		}
-		time.Sleep(5 * time.Second)
+		bubble.Sleep(5 * time.Second)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -361,7 +362,7 @@ func TestWatcherEndsSessionAtOnce(t *testing.T) {
 		if err := s.next(t.Context(), src); !errors.Is(err, replication.ErrServerStopping) {
 			t.Errorf("session ended with %v", err)
 		}
-		if took := time.Since(began); took > 0 || !src.closed || s.over {
+		if took := bubble.Since(began); took > 0 || !src.closed || s.over {
 			t.Errorf("after %s, the stream is closed: %t, the tenure is over: %t", took, src.closed, s.over)
 		}
 		if n := s.tracker.Outstanding(); n != 2 {

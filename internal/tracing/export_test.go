@@ -14,6 +14,8 @@ import (
 
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A scripted is a receiver that responds without a network, so that it works with fake time.
@@ -24,7 +26,7 @@ type scripted struct {
 }
 
 func (s *scripted) RoundTrip(req *http.Request) (*http.Response, error) {
-	s.requests = append(s.requests, time.Since(s.began))
+	s.requests = append(s.requests, bubble.Since(s.began))
 	w := httptest.NewRecorder()
 	if err := s.answer(len(s.requests), w); err != nil {
 		<-req.Context().Done() // never responds
@@ -44,7 +46,7 @@ func inVirtualTime(t *testing.T, s *scripted, d time.Duration, check func(*testi
 		end := runTracer(t, tracer)
 		startSpans(t, tracer, 1)
 		tracer.End(Delivery{Seqs: []uint64{1}})
-		time.Sleep(d)
+		bubble.Sleep(d)
 		synctest.Wait()
 		end()
 		check(t, tracer)
@@ -99,7 +101,7 @@ func TestReceiverHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
-		if left, took := tracer.Flush(ctx), time.Since(began); left != 1 || took != 3*time.Second {
+		if left, took := tracer.Flush(ctx), bubble.Since(began); left != 1 || took != 3*time.Second {
 			t.Errorf("%d spans are left after %v", left, took)
 		}
 	})
@@ -166,8 +168,8 @@ func TestBatches(t *testing.T) {
 		}
 		tracer.End(Delivery{Seqs: seqs})
 		synctest.Wait()
-		if got := tracer.Stat(); got != (Stat{Exported: 1 + batchSize}) || time.Since(began) != 0 {
-			t.Errorf("%+v after %v", got, time.Since(began))
+		if got := tracer.Stat(); got != (Stat{Exported: 1 + batchSize}) || bubble.Since(began) != 0 {
+			t.Errorf("%+v after %v", got, bubble.Since(began))
 		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // TestMain makes the test binary also the measured program.
@@ -119,11 +120,15 @@ func drain(t *testing.T, b *measure.Backlog, c measure.Contender) measure.DrainR
 }
 
 func TestDrainSideBySide(t *testing.T) {
+	rows := 5000
+	if need.Full() {
+		rows = 20_000
+	}
 	floor := recvlogical(t)
 	on, _ := place(t)
 	w := newBench(t, on.Servers, measure.Config{Topics: 2, Partitions: 3})
-	b := write(t, w, measure.Load{Rows: 20_000, PayloadBytes: 200, PerTransaction: 10, Keys: 100})
-	if perRow := b.WALBytes / 20_000; perRow < 200 || perRow > 2000 {
+	b := write(t, w, measure.Load{Rows: rows, PayloadBytes: 200, PerTransaction: 10, Keys: 100})
+	if perRow := b.WALBytes / int64(rows); perRow < 200 || perRow > 2000 {
 		t.Errorf("%d bytes of WAL for a row", perRow)
 	}
 	for range 2 { // the second time from the same position
@@ -131,12 +136,12 @@ func TestDrainSideBySide(t *testing.T) {
 		if r.Verdict == nil || !r.Verdict.Good() {
 			t.Errorf("the relay: %+v", r.Verdict)
 		}
-		if r.Rows != 20_000 || r.Batches < 6 || r.Batches > r.Rows || r.Streaming <= 0 || r.Elapsed <= r.Streaming || r.CPU <= 0 || r.PeakRSS < 5<<20 ||
+		if r.Rows != rows || r.Batches < 6 || r.Batches > r.Rows || r.Streaming <= 0 || r.Elapsed <= r.Streaming || r.CPU <= 0 || r.PeakRSS < 5<<20 ||
 			r.ConsumerCPU <= 0 {
 			t.Errorf("the relay: %+v", r)
 		}
 		r = drain(t, b, floor)
-		if r.Verdict != nil || r.Rows != 20_000 || r.Streaming <= 0 || r.Elapsed <= r.Streaming || r.CPU <= 0 || r.PeakRSS == 0 {
+		if r.Verdict != nil || r.Rows != rows || r.Streaming <= 0 || r.Elapsed <= r.Streaming || r.CPU <= 0 || r.PeakRSS == 0 {
 			t.Errorf("the floor: %+v", r)
 		}
 	}
@@ -219,10 +224,11 @@ func TestLatency(t *testing.T) {
 }
 
 func TestStartUpAndIdle(t *testing.T) {
+	need.FullRun(t, "it measures an idle relay for seconds")
 	on, _ := place(t)
 	w := newBench(t, on.Servers, measure.Config{})
 	took, err := w.StartUp(t.Context(), relay(t, on))
-	if err != nil || took <= 0 || took > 20*time.Second {
+	if err != nil || took <= 0 || took > wait.Patience() {
 		t.Errorf("start-up: %s, %v", took, err)
 	}
 	idle, err := w.Idle(t.Context(), relay(t, on), 50, time.Second)
@@ -256,7 +262,7 @@ func (f forger) Start(ctx context.Context, t measure.Target) (*measure.Process, 
 
 func TestVerdictOfWhatIsWrong(t *testing.T) {
 	on, db := place(t)
-	w := newBench(t, on.Servers, measure.Config{Partitions: 1, Patience: time.Second})
+	w := newBench(t, on.Servers, measure.Config{Partitions: 1, Patience: 3 * time.Second})
 	b := write(t, w, measure.Load{Rows: 10, PayloadBytes: 200, PerTransaction: 5, Keys: 2})
 	rows := pgtest.QueryRow[[]string](t, db, `SELECT array_agg(payload::text ORDER BY position) FROM `+w.Name()+`.outbox`)
 	r := drain(t, b, forger{on.brokers, "exec sleep 60", func(target measure.Target) []*kgo.Record {

@@ -2,11 +2,11 @@ package measure_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // objectsSQL counts the objects that a benchmark creates in the test's database.
@@ -48,13 +49,11 @@ func nothingIsLeft(t *testing.T, on servers, db *pgtest.DB) {
 // noObjects waits a little, since a temporary slot is dropped only when its session has ended.
 func noObjects(t *testing.T, db *pgtest.DB) {
 	t.Helper()
-	n := pgtest.QueryRow[int](t, db, objectsSQL)
-	for end := time.Now().Add(10 * time.Second); n != 0 && time.Now().Before(end); n = pgtest.QueryRow[int](t, db, objectsSQL) {
-		time.Sleep(5 * time.Millisecond)
-	}
-	if n != 0 {
-		t.Errorf("%d slots, publications and schemas are left", n)
-	}
+	var n int
+	wait.For(t, "no slots, publications and schemas to be left", func() bool {
+		n = pgtest.QueryRow[int](t, db, objectsSQL)
+		return n == 0
+	}, func() any { return fmt.Sprintf("%d are left", n) })
 }
 
 func TestCloseDropsEverything(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 func TestScheduleIsFixedInAdvance(t *testing.T) {
@@ -120,7 +122,7 @@ func TestScheduleEndsWithItsErrors(t *testing.T) {
 		if err := perform(t, s, func(int) time.Duration { return time.Second }); err == nil {
 			t.Error("a database with 20 writes a second is accepted")
 		}
-		if took := time.Since(begun); took > time.Minute {
+		if took := bubble.Since(begun); took > time.Minute {
 			t.Errorf("it took %s to give up", took)
 		}
 	})

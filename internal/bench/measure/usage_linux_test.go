@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestCPUTimeOfAProcessWithAnOddName(t *testing.T) {
@@ -32,12 +34,13 @@ func TestUsageGrowsWithWork(t *testing.T) {
 		t.Fatalf("%+v, %t", before, ok)
 	}
 	exactly := ThreadTime(os.Getpid())
-	for begun := time.Now(); time.Since(begun) < 100*time.Millisecond; { // use the CPU
-	}
-	after, _ := usage(os.Getpid())
-	if after.CPU <= before.CPU || ThreadTime(os.Getpid()) <= exactly {
-		t.Errorf("CPU %s, then %s; of threads %s, then %s", before.CPU, after.CPU, exactly, ThreadTime(os.Getpid()))
-	}
+	wait.For(t, "the used CPU time to grow", func() bool {
+		for range 1 << 20 { // use the CPU
+			runtime.Gosched()
+		}
+		after, _ := usage(os.Getpid())
+		return after.CPU > before.CPU && ThreadTime(os.Getpid()) > exactly
+	})
 	if _, ok := usage(1 << 30); ok {
 		t.Error("usage of a process that does not exist")
 	}
@@ -75,14 +78,10 @@ func TestUsageHasTheChildren(t *testing.T) {
 		}
 		return cpuTime(stat)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		u, ok := usage(cmd.Process.Pid)
-		if ok && u.CPU > alone() && u.PeakRSS >= u.RSS {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", u)
-		}
-		runtime.Gosched()
-	}
+	var u Usage
+	wait.For(t, "the CPU time of the child", func() bool {
+		var ok bool
+		u, ok = usage(cmd.Process.Pid)
+		return ok && u.CPU > alone() && u.PeakRSS >= u.RSS
+	}, func() any { return fmt.Sprintf("%+v", u) })
 }
