@@ -18,12 +18,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const corpus = "testdata"
 
 // smoke is the number of cases in a run that is not a full one.
-const smoke = 12
+const smoke = 6
 
 // For each recorded case, the test imports Debezium's configuration unchanged, runs the binary with the
 // result, and compares its records with the recording. With --exact it compares everything, otherwise
@@ -123,14 +124,14 @@ func (o *outcome) runImported(t *testing.T, c *recordedCase, db *pgtest.DB, clus
 	slot := rig.SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // another test may use the case's own slot name
 	o.run.began = time.Now()
 	process := rig.Start(t, append([]string{"run", "-c", config, "--slot", slot}, runFlags...)...)
-	rig.WaitFor(t, 30*time.Second, "the relay to stream or end", func() bool {
+	wait.For(t, "the relay to stream or end", func() bool {
 		return process.Ended() || strings.Contains(process.Stderr.String(), "msg=streaming")
 	})
 	if !process.Ended() {
 		rig.Must(t, c.rows.run(t.Context(), db.DSN))
 		o.awaitConfirmed(t, process, db, slot)
 	}
-	o.code = process.Exit(t, 30*time.Second)
+	o.code = process.Exit(t)
 	o.run.ended = time.Now()
 	o.output = process.Stderr.String()
 }
@@ -164,7 +165,7 @@ func importCase(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest
 // stops by itself.
 func (o *outcome) awaitConfirmed(t *testing.T, process *rig.Process, db *pgtest.DB, slot string) {
 	t.Helper()
-	rig.AwaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, process.Ended)
+	rig.AwaitConfirmedOr(t, db.Conn(t), slot, process.Ended)
 	process.Signal(t, syscall.SIGTERM)
 }
 

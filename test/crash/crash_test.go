@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -35,7 +36,7 @@ func endUnderLoad(t *testing.T, end func(*rig.Process, *testing.T), duplicates i
 			}
 			r.Progress(t)
 		})
-		r.Arrived(t, 30*time.Second)
+		r.Arrived(t)
 		process.Terminate(t)
 		r.Settle(t, duplicates)
 	})
@@ -47,6 +48,7 @@ var longLease = []string{"--set", "source.lease=1m"}
 // Postgres stops, crashes and is killed under load. The relay keeps running and resends nothing.
 func TestRestartPostgres(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it restarts a server many times")
 	r, srv := rig.NewOwn(t)
 	process := r.Run(t, longLease...)
 	rig.UnderLoad(t, r, func() {
@@ -67,7 +69,7 @@ func TestRestartPostgres(t *testing.T) {
 		}
 		r.Progress(t)
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -92,7 +94,7 @@ func TestRestartBroker(t *testing.T) {
 		}
 		r.Progress(t)
 	})
-	r.Arrived(t, 60*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -104,7 +106,7 @@ func TestBrokerDown(t *testing.T) {
 	r, srv, broker := rig.NewOwnBroker(t)
 	process := r.Run(t) // creates publication and slot
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 
 	rig.Must(t, broker.Shutdown(t.Context()))
@@ -113,7 +115,7 @@ func TestBrokerDown(t *testing.T) {
 	r.Load.Run(t.Context(), t, 20_000)
 	rig.Must(t, broker.Restart(t.Context()))
 	process.Logged(t, "streaming")
-	r.Arrived(t, 60*time.Second)
+	r.Arrived(t)
 
 	rig.Must(t, broker.Shutdown(t.Context()))
 	r.Load.Run(t.Context(), t, rig.Rows(t))
@@ -124,7 +126,7 @@ func TestBrokerDown(t *testing.T) {
 	}
 	rig.Must(t, srv.Restart(t.Context()))
 	rig.Must(t, broker.Restart(t.Context()))
-	r.Arrived(t, 2*time.Minute)
+	r.Arrived(t)
 	process.Flat(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
@@ -137,16 +139,16 @@ func TestTerminateWithBrokerDown(t *testing.T) {
 	r, _, broker := rig.NewOwnBroker(t)
 	process := r.Run(t, "--set", "drain_timeout=2s")
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	rig.Must(t, broker.Kill(t.Context()))
 	r.Load.Run(t.Context(), t, 5000)
 	process.Signal(t, syscall.SIGTERM)
-	if code := process.Exit(t, 10*time.Second); code != 0 {
+	if code := process.Exit(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	rig.Must(t, broker.Restart(t.Context()))
 	process = r.Run(t)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, rig.Unconfirmed)
 }

@@ -45,7 +45,7 @@ func TestExactlyOnceFaults(t *testing.T) {
 			}
 		}
 	})
-	r.Arrived(t, time.Minute)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 	if n := process.Times("Kafka has aborted the transaction"); n == 0 {
@@ -81,8 +81,8 @@ func TestExactlyOnceDeadLetters(t *testing.T) {
 		}
 		bad = stop()
 	})
-	r.Confirmed(t, time.Minute)
-	r.Arrived(t, time.Minute)
+	r.Confirmed(t)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 	letters := 0
@@ -138,6 +138,7 @@ func insertBad(t *testing.T, r *rig.Rig) (stop func() map[string]int) {
 // becomes visible.
 func TestExactlyOnceZombie(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for a take-over")
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "3s"}})
 	r := rig.NewExactlyOnce(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	first := r.Run(t, "--set", "source.lease=3s")
@@ -153,7 +154,7 @@ func TestExactlyOnceZombie(t *testing.T) {
 		}
 		r.Progress(t)
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	first.Terminate(t)
 	second.Terminate(t)
 	r.Settle(t, 0)

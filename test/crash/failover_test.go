@@ -12,9 +12,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A pair is a rig on a primary with a hot standby server. Relay and writers know both, and connect to the
@@ -74,7 +76,7 @@ func (p *pair) setUp(t *testing.T) {
 // synced waits until the standby's copy of the slot would survive a promotion.
 func (p *pair) synced(t *testing.T) {
 	t.Helper()
-	rig.WaitFor(t, 30*time.Second, "the standby to have the slot", func() bool {
+	wait.For(t, "the standby to have the slot", func() bool {
 		// Without traffic, Postgres writes this record rarely, and the synchronization waits for it.
 		p.DB.Exec(t, `SELECT pg_log_standby_snapshot()`)
 		p.onStandby(t).Exec(t, `SELECT pg_reload_conf()`) // wakes the slot synchronization worker
@@ -111,7 +113,7 @@ func (p *pair) standbyAway(t *testing.T, process *rig.Process) {
 	p.Load.Run(t.Context(), t, 50)
 	process.Logged(t, "Postgres waits for a standby in synchronized_standby_slots")
 	p.between.Accept()
-	p.Arrived(t, 30*time.Second)
+	p.Arrived(t)
 }
 
 // phantoms returns how many events were delivered that the database does not have.
@@ -140,6 +142,7 @@ const lostTail = "the promoted server lacks the end of the old WAL"
 // both servers have.
 func TestFailover(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it builds and promotes a standby server")
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
 		for name, tc := range map[string]struct {
 			primary map[string]string
@@ -156,13 +159,13 @@ func TestFailover(t *testing.T) {
 				p.setUp(t)
 				process := p.Run(t)
 				p.Load.Run(t.Context(), t, 500)
-				p.Arrived(t, 30*time.Second)
+				p.Arrived(t)
 				p.synced(t)
 				p.showsCopy(t)
 				if tc.primary != nil {
 					p.standbyAway(t, process)
 				}
-				p.Confirmed(t, 10*time.Second)
+				p.Confirmed(t)
 				p.replayed(t)
 				before := p.Load.Total()
 
@@ -171,11 +174,11 @@ func TestFailover(t *testing.T) {
 				late := p.Load.Total() - before
 				if tc.primary != nil {
 					late = 0
-					rig.WaitFor(t, 60*time.Second, "the walsender to wait for the standby", func() bool {
+					wait.For(t, "the walsender to wait for the standby", func() bool {
 						return pgtest.QueryRow[bool](t, p.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation')`)
 					})
 				} else {
-					p.Arrived(t, 30*time.Second)
+					p.Arrived(t)
 				}
 				if tc.restart {
 					process.Terminate(t)
@@ -191,9 +194,9 @@ func TestFailover(t *testing.T) {
 				}
 				process.Logged(t, "timeline=2 from=")
 				p.Load.Run(t.Context(), t, 500)
-				p.Arrived(t, 30*time.Second)
+				p.Arrived(t)
 				t.Logf("%v from the end of the primary to the last row of its successor, %d phantoms", time.Since(began).Round(time.Millisecond), late)
-				p.Confirmed(t, 10*time.Second)
+				p.Confirmed(t)
 				now := p.Recorded(t)
 				if now.Timeline != 2 || now.TimelineStart == 0 || tc.restart && (now.TimelineStart < record.EndLSN) != (late > 0) {
 					t.Errorf("recorded was %s of timeline %d, and is %+v", record.EndLSN, record.Timeline, now)
@@ -213,6 +216,7 @@ func TestFailover(t *testing.T) {
 // precede that slot, also if the standby server had all rows. So the relay does not continue by itself.
 func TestFailoverToAnotherSlot(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it builds and promotes a standby server")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		for name, tc := range map[string]struct {
@@ -229,17 +233,17 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				p := newPair(t, srv.Install(), nil, nil)
 				process := p.Run(t)
 				p.Load.Run(t.Context(), t, 500)
-				p.Arrived(t, 30*time.Second)
+				p.Arrived(t)
 				p.replayed(t) // the rows so far: the relay does not wait for the standby server
 				late := 0
 				if tc.late > 0 {
 					p.between.Partition()
 					before := p.Load.Total()
 					p.Load.Run(t.Context(), t, tc.late)
-					p.Arrived(t, 30*time.Second)
+					p.Arrived(t)
 					late = p.Load.Total() - before
 				}
-				p.Confirmed(t, 10*time.Second)
+				p.Confirmed(t)
 				if tc.late == 0 {
 					p.replayed(t)
 				}
@@ -268,7 +272,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				}
 				process = p.Run(t, "--accept-gap")
 				p.Load.Run(t.Context(), t, 500+5*tc.late)
-				p.Arrived(t, 30*time.Second)
+				p.Arrived(t)
 				process.Terminate(t)
 				p.GoesOn(t)
 				p.Settle(t, late)
@@ -284,7 +288,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 func (p *pair) replayed(t *testing.T) {
 	t.Helper()
 	end := pgtest.QueryRow[string](t, p.DB, `SELECT pg_current_wal_lsn()::text`)
-	rig.WaitFor(t, rig.Slack, "the standby to replay the log", func() bool {
+	wait.For(t, "the standby to replay the log", func() bool {
 		return pgtest.QueryRow[bool](t, p.onStandby(t), `SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn`, end)
 	})
 }
@@ -293,12 +297,13 @@ func (p *pair) replayed(t *testing.T) {
 // delivers every event that the promoted server has.
 func TestFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it builds and promotes a standby server")
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
 		p := newPair(t, install, waits, keepsSlots)
 		p.setUp(t)
 		process := p.Run(t)
 		p.Load.Run(t.Context(), t, 100)
-		p.Arrived(t, 30*time.Second)
+		p.Arrived(t)
 		p.synced(t)
 		rig.UnderLoad(t, p.Rig, func() {
 			p.Progress(t)
@@ -313,7 +318,7 @@ func TestFailoverUnderLoad(t *testing.T) {
 			t.Logf("%v from the promotion to the first new event", time.Since(began).Round(time.Millisecond))
 			p.Progress(t)
 		})
-		p.Arrived(t, 30*time.Second)
+		p.Arrived(t)
 		process.Terminate(t)
 		p.Settle(t, p.Load.Total())
 	})
@@ -323,12 +328,13 @@ func TestFailoverUnderLoad(t *testing.T) {
 // the relay stops instead of continuing after a gap.
 func TestFailoverWithoutSlot(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it builds and promotes a standby server")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		p := newPair(t, srv.Install(), nil, nil)
 		process := p.Run(t)
 		p.Load.Run(t.Context(), t, 500)
-		p.Arrived(t, 30*time.Second)
+		p.Arrived(t)
 		p.failOver(t)
 		process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
 		p.Refused(t, relay.ExitSlotLost, p.Slot) // and the next start does not create the slot
@@ -339,6 +345,7 @@ func TestFailoverWithoutSlot(t *testing.T) {
 // A server that was restored from a base backup has no slots, because base backups do not contain them.
 func TestRestoredBackup(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it restores a backup")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		old := pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir})
@@ -348,10 +355,10 @@ func TestRestoredBackup(t *testing.T) {
 		r := rig.NewOn(t, through, kafkatest.Broker(t))
 		process := r.Run(t)
 		r.Load.Run(t.Context(), t, 500)
-		r.Arrived(t, 30*time.Second)
+		r.Arrived(t)
 		restored := pgtest.Restored(t, old)
 		r.Load.Run(t.Context(), t, 500)
-		r.Arrived(t, 30*time.Second)
+		r.Arrived(t)
 
 		front.Redirect(restored.Addr())
 		process.Fails(t, relay.ExitSlotLost, r.Slot, "does not exist")

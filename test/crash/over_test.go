@@ -98,7 +98,7 @@ func (o *over) brokerDown(t *testing.T) {
 		t.Errorf("the memory of the relay is %d MB without the pages of the binary, the limit is %d MB", last.Anonymous, anonymousLimit)
 	}
 	rig.Must(t, o.process.Restart(t.Context()))
-	o.Arrived(t, 2*time.Minute)
+	o.Arrived(t)
 	o.ends(t, process)
 }
 
@@ -125,7 +125,7 @@ func (o *over) brokerRestarted(t *testing.T) {
 func (o *over) fault(t *testing.T, f func()) {
 	t.Helper()
 	before := o.Load.Total()
-	o.Confirmed(t, 30*time.Second)
+	o.Confirmed(t)
 	o.Progress(t)
 	f()
 	if !o.broker.Once {
@@ -136,7 +136,7 @@ func (o *over) fault(t *testing.T, f func()) {
 // ends stops the relay, and compares what the broker has with the committed events.
 func (o *over) ends(t *testing.T, process *rig.Process) {
 	t.Helper()
-	o.Arrived(t, time.Minute)
+	o.Arrived(t)
 	process.Terminate(t)
 	t.Logf("%d duplicates are allowed", o.allowed)
 	o.Settle(t, o.allowed)

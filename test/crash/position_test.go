@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -12,10 +13,11 @@ import (
 // relay detects that.
 func TestRestoredCopy(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it restores a copy of a server")
 	r, pg := rig.NewOwn(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 500)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	rig.Must(t, pg.Shutdown(t.Context()))
 	copied := pg.DataDir() + ".copy"
@@ -23,7 +25,7 @@ func TestRestoredCopy(t *testing.T) {
 	rig.Must(t, pg.Restart(t.Context()))
 	process = r.Run(t)
 	r.Load.Run(t.Context(), t, 5000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	last := r.Recorded(t)
 
@@ -38,6 +40,7 @@ func TestRestoredCopy(t *testing.T) {
 // limits the duplicates to those of the last second.
 func TestBothCrash(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it restarts a server")
 	r, pg := rig.NewOwn(t)
 	r.DB.Exec(t, `ALTER SYSTEM SET checkpoint_timeout = '1h'`)
 	r.DB.Exec(t, `SELECT pg_reload_conf()`)
@@ -52,7 +55,7 @@ func TestBothCrash(t *testing.T) {
 		process = r.Run(t)
 		r.Progress(t)
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, written/2)
 }

@@ -3,9 +3,9 @@ package crash
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -16,19 +16,20 @@ import (
 // Recover uses the newest earlier snapshot, and every row of the new primary arrives in order.
 func TestRecoverAfterFailover(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it builds and promotes a standby server")
 	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 		p := newPair(t, srv.Install(), nil, nil)
 		process := p.Run(t)
 		p.Load.Run(t.Context(), t, 500)
-		p.Arrived(t, 30*time.Second)
+		p.Arrived(t)
 		p.AwaitSnapshotOfAll(t)
 		shared := p.Recorded(t).Snapshots
-		p.Confirmed(t, 10*time.Second)
+		p.Confirmed(t)
 		p.replayed(t)
 		p.between.Partition()
 		before := p.Load.Total()
 		p.Load.Run(t.Context(), t, 1000)
-		p.Arrived(t, 30*time.Second)
+		p.Arrived(t)
 		late := p.Load.Total() - before
 		p.AwaitSnapshotOfAll(t) // it sees the tail
 		p.failOver(t)
@@ -43,7 +44,7 @@ func TestRecoverAfterFailover(t *testing.T) {
 		}
 		process = p.Run(t)
 		p.Load.Run(t.Context(), t, 500)
-		p.Confirmed(t, rig.Slack) // while it runs: the server also writes WAL of its own, 56 bytes now and then
+		p.Confirmed(t) // while it runs: the server also writes WAL of its own, 56 bytes now and then
 		process.Terminate(t)
 		if now := p.Recorded(t); now.Timeline != 2 || now.Refill != nil {
 			t.Errorf("recorded is %+v", now)
@@ -56,13 +57,14 @@ func TestRecoverAfterFailover(t *testing.T) {
 // primary. It names the server and changes nothing.
 func TestRecoverRefusesAnotherHistory(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it builds and promotes a standby server")
 	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 		p := newPair(t, srv.Install(), nil, nil)
 		p.replayed(t)
 		p.between.Partition()
 		process := p.Run(t)
 		p.Load.Run(t.Context(), t, 500)
-		p.Arrived(t, 30*time.Second)
+		p.Arrived(t)
 		p.AwaitSnapshot(t)
 		process.Terminate(t)
 		p.failOver(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // In a cluster of three brokers, leaders and coordinators of transactions move: an administrator moves them, and
@@ -56,7 +57,7 @@ func TestReplicatedCluster(t *testing.T) {
 		})
 	})
 	each(func(m *moved) {
-		m.Arrived(t, 30*time.Second+rig.Slack)
+		m.Arrived(t)
 		m.process.Terminate(t)
 	})
 	exactly.Settle(t, 0)
@@ -89,7 +90,7 @@ func (m *moved) restart() {
 func (m *moved) recover() {
 	m.Helper()
 	began, before := time.Now(), m.Load.Total()
-	rig.WaitFor(m.T, rig.Slack, "a commit", func() bool { return m.Load.Total() > before })
-	m.Arrived(m.T, 30*time.Second+rig.Slack)
+	wait.For(m.T, "a commit", func() bool { return m.Load.Total() > before })
+	m.Arrived(m.T)
 	m.Logf("recovered in %v", time.Since(began).Round(time.Millisecond))
 }

@@ -9,9 +9,11 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // standBy starts another relay, and waits until it logs that another process uses the slot.
@@ -27,6 +29,7 @@ func standBy(t *testing.T, r *rig.Rig) *rig.Process {
 // topic.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for the lease")
 	const (
 		lease   = 8 * time.Second // source.lease; wal_sender_timeout of the server is longer
 		backoff = 2 * time.Second // of the standby
@@ -59,7 +62,7 @@ func TestTakeover(t *testing.T) {
 			if took > tc.within {
 				t.Errorf("it took %v, want at most %v", took, tc.within)
 			}
-			r.Arrived(t, 30*time.Second)
+			r.Arrived(t)
 			if n := second.Times("standby: another process uses the slot"); n != 1 {
 				t.Errorf("the standby logs %d times that it waits:\n%s", n, second.Stderr)
 			}
@@ -68,7 +71,7 @@ func TestTakeover(t *testing.T) {
 				second.Terminate(t)
 				first.LoggedTimes(t, "msg=streaming", 2)
 				r.Load.Run(t.Context(), t, 500)
-				r.Arrived(t, 30*time.Second)
+				r.Arrived(t)
 				second = first
 			}
 			second.Terminate(t)
@@ -81,6 +84,7 @@ func TestTakeover(t *testing.T) {
 // When the relay continues, it sends none of its records, and becomes a standby.
 func TestPausedRelay(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for the lease")
 	broker := kafkatest.Start(t, kafkatest.Config{})
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), broker.Cluster)
@@ -88,19 +92,19 @@ func TestPausedRelay(t *testing.T) {
 	first := r.Run(t, "--set", fmt.Sprint("sink.kafka.window.records=", window))
 	second := standBy(t, r)
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 
 	rig.Must(t, broker.Pause())
 	r.Load.Run(t.Context(), t, 5*window)
 	full := regexp.MustCompile(fmt.Sprintf(`(?m)^outbox_cdc_in_flight_records(\{.*\})? %d$`, window))
-	rig.WaitFor(t, time.Minute, "the window to be full", func() bool {
+	wait.For(t, "the window to be full", func() bool {
 		_, metrics := first.Ask(t, "metrics")
 		return full.MatchString(metrics)
 	})
 	first.Signal(t, syscall.SIGSTOP)
 	rig.Must(t, broker.Resume())
 	second.Logged(t, "msg=streaming")
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	before := r.Ledger.Counts().Duplicates
 
 	first.Signal(t, syscall.SIGCONT)
@@ -114,11 +118,11 @@ func TestPausedRelay(t *testing.T) {
 	}
 	r.Ledger.Check(t, r.Load.Snapshot(), after)
 
-	r.Confirmed(t, 30*time.Second) // the next relay would resend what is not recorded yet
+	r.Confirmed(t) // the next relay would resend what is not recorded yet
 	second.Kill(t)
 	first.LoggedTimes(t, "msg=streaming", 2)
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	first.Terminate(t)
 	r.Settle(t, rig.Unconfirmed)
 }

@@ -3,7 +3,6 @@ package crash
 import (
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,8 +11,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A stopped is a rig with exactly_once and a position topic of its own.
@@ -38,6 +39,7 @@ func (s *stopped) args() []string {
 // transaction, so that a consumer of another topic does not wait for transaction_timeout.
 func TestTerminateInTransaction(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for a transaction")
 	fake := kafkatest.Fake(t)
 	s := newStopped(t, fake.Cluster)
 	admin := s.Kafka.Admin(t)
@@ -45,9 +47,9 @@ func TestTerminateInTransaction(t *testing.T) {
 	s.Deliver(t, 100)
 	rejects := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: s.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
 	s.Load.Run(t.Context(), t, 100)
-	rig.WaitFor(t, rig.Slack, "an open transaction", func() bool { return !kafkatest.ReadsToEnd(t, admin, s.positions) })
+	wait.For(t, "an open transaction", func() bool { return !kafkatest.ReadsToEnd(t, admin, s.positions) })
 	process.Signal(t, syscall.SIGTERM)
-	if code := process.Exit(t, 10*time.Second); code != 0 {
+	if code := process.Exit(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	if !kafkatest.ReadsToEnd(t, admin, s.positions) {
@@ -61,6 +63,7 @@ func TestTerminateInTransaction(t *testing.T) {
 // A relay that stops at a rejected record aborts the transaction, too.
 func TestRejectInTransaction(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for a transaction")
 	s := newStopped(t, kafkatest.Broker(t))
 	admin := s.Kafka.Admin(t)
 	limit := func(bytes string) {
@@ -74,10 +77,10 @@ func TestRejectInTransaction(t *testing.T) {
 	s.Deliver(t, 100)
 	limit("80")
 	s.Load.Run(t.Context(), t, 100)
-	if code := process.Exit(t, 10*time.Second); code != relay.ExitBadRecord {
+	if code := process.Exit(t); code != relay.ExitBadRecord {
 		t.Errorf("exit code %d", code)
 	}
-	rig.WaitFor(t, 60*time.Second, "the end of the transaction", func() bool { return kafkatest.ReadsToEnd(t, admin, s.positions) }) // the coordinator writes the markers after its response
+	wait.For(t, "the end of the transaction", func() bool { return kafkatest.ReadsToEnd(t, admin, s.positions) }) // the coordinator writes the markers after its response
 	limit("1000000")
 	s.GoesOn(t, s.args()...)
 	s.Settle(t, 0)
@@ -87,6 +90,7 @@ func TestRejectInTransaction(t *testing.T) {
 // more the abort of its transaction. The next relay loses and repeats nothing.
 func TestTerminateInTransactionWithBrokerDown(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for a transaction")
 	broker := kafkatest.Start(t, kafkatest.Config{})
 	s := newStopped(t, broker.Cluster)
 	process := s.Run(t, s.args()...)
@@ -94,7 +98,7 @@ func TestTerminateInTransactionWithBrokerDown(t *testing.T) {
 	rig.Must(t, broker.Kill(t.Context()))
 	s.Load.Run(t.Context(), t, 1000)
 	process.Signal(t, syscall.SIGTERM)
-	if code := process.Exit(t, 10*time.Second); code != 0 {
+	if code := process.Exit(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	rig.Must(t, broker.Restart(t.Context()))

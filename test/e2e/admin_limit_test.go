@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -14,6 +15,7 @@ import (
 // connections to Postgres and Kafka, answers probes, and needs no more memory than before.
 func TestIdleConnectionsToTheAdminPort(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for idle connections to be closed")
 	const idle, files = 4000, 128
 	r, _, toPostgres, toKafka := rig.NewCut(t)
 	process := rig.StartProgram(t, "/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" run -c "$1"`, files), rig.Binary(t), r.Config)

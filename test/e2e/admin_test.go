@@ -7,10 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // adminPaths are the paths that the admin server serves.
@@ -32,7 +32,7 @@ func TestAdminServer(t *testing.T) {
 		Lag    struct{ Bytes int }
 		Totals struct{ Rows, Records int }
 	}
-	rig.WaitFor(t, rig.Slack, "the records to be counted", func() bool {
+	wait.For(t, "the records to be counted", func() bool {
 		_, body := process.Ask(t, "status")
 		rig.Must(t, json.Unmarshal([]byte(body), &status))
 		return status.Totals.Records == delivered
@@ -58,7 +58,7 @@ func TestAdminServer(t *testing.T) {
 	r.Load.Run(t.Context(), t, 100)
 	unready(t, process, "Kafka has not acknowledged")
 	toKafka.Accept()
-	r.Arrived(t, 60*time.Second)
+	r.Arrived(t)
 	if code, _ := process.Ask(t, "livez"); code != http.StatusOK {
 		t.Errorf("not alive: %d", code)
 	}
@@ -69,7 +69,7 @@ func TestAdminServer(t *testing.T) {
 // unready waits until /readyz answers 503 with the reason why.
 func unready(t *testing.T, process *rig.Process, why string) {
 	t.Helper()
-	rig.WaitFor(t, 60*time.Second, "readyz to say "+why, func() bool {
+	wait.For(t, "readyz to say "+why, func() bool {
 		code, body := process.Ask(t, "readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, why)
 	})
@@ -90,5 +90,5 @@ func TestAdminPortTaken(t *testing.T) {
 		t.Errorf("an admin server that nobody wants:\n%s", none.Stderr)
 	}
 	first.Signal(t, syscall.SIGTERM)
-	first.Exit(t, 10*time.Second)
+	first.Exit(t)
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/audit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // runAudit runs `audit --json`, checks its exit code and returns its report.
@@ -49,6 +51,7 @@ func counts(t *testing.T, r *rig.Rig, report *audit.Report, want audit.Topic) {
 // An audit beside a running relay and its writers finds nothing, whichever rows are in flight.
 func TestAuditBesideRelay(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it audits under load")
 	r := rig.New(t)
 	process := r.Run(t)
 	r.Deliver(t, 500)
@@ -67,8 +70,8 @@ func TestAuditBesideRelay(t *testing.T) {
 	}
 	stopped.Store(true)
 	writing.Wait()
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
+	r.Arrived(t)
+	r.Confirmed(t)
 	n := r.Load.Total()
 	counts(t, r, runAudit(t, r, 0), audit.Topic{Rows: n, Records: n})
 	process.Terminate(t)
@@ -84,7 +87,7 @@ func TestAuditFindsDamage(t *testing.T) {
 	r := rig.New(t)
 	process := r.Run(t)
 	insertNumbers(t, r, 70)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	// The publication leaves this row out, so the relay never delivers it.
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'truncate')`)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('00000000-0000-0000-0000-000000000001', 'order', 'key 1', 'T')`)
@@ -144,9 +147,9 @@ func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 	r := rig.New(t)
 	process := r.Run(t)
 	insertNumbers(t, r, 50)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.AwaitSnapshotOfAll(t)
-	r.Confirmed(t, 30*time.Second) // the relay reads nothing more once it stops
+	r.Confirmed(t) // the relay reads nothing more once it stops
 	process.Terminate(t)
 	n := len(r.Kafka.ReadAll(t, r.Topic))
 	insertNumbers(t, r, 20)
@@ -174,7 +177,7 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 	process := r.Run(t)
 	insertNumbers(t, r, 10)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, headers) VALUES (gen_random_uuid(), 'order', 'key 1', 'T', '{"id": "mine"}')`)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	report := runAudit(t, r, 0)
 	process.Terminate(t)
 	sortTopics := cmpopts.SortSlices(func(a, b audit.Topic) bool { return a.Rows < b.Rows })
@@ -186,18 +189,20 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 
 // An audit of OUTBOX_TEST_ROWS rows needs little memory.
 func TestAuditInLittleMemory(t *testing.T) {
+	need.FullRun(t, "it measures memory")
 	r := rig.New(t)
 	process := r.Run(t)
 	n := rig.EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT gen_random_uuid(), 'order', 'key ' || n % 100000, 'T', jsonb_build_object('n', n, 'pad', repeat('x', 170)) FROM generate_series(1, $1) n`, n)
-	r.Confirmed(t, 5*time.Minute)
+	r.Confirmed(t)
 	measureAudit(t, r)
 	process.Terminate(t)
 }
 
 // An audit reads OUTBOX_TEST_TOPICS topics of 12 partitions in little time and memory.
 func TestAuditOfManyTopics(t *testing.T) {
+	need.FullRun(t, "it measures memory")
 	r := rig.New(t)
 	n := rig.EnvInt(t, "OUTBOX_TEST_TOPICS", 20)
 	topics := make([]string, n)
@@ -209,7 +214,7 @@ func TestAuditOfManyTopics(t *testing.T) {
 	process := r.Run(t)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT gen_random_uuid(), n % $1, 'key ' || n, 'T', jsonb_build_object('n', n) FROM generate_series(1, 100 * $1) n`, n)
-	r.Confirmed(t, 5*time.Minute)
+	r.Confirmed(t)
 	out := measureAudit(t, r)
 	process.Terminate(t)
 	if listed := strings.Count(out, r.Topic+"."); listed != n {
@@ -220,20 +225,19 @@ func TestAuditOfManyTopics(t *testing.T) {
 // measureAudit runs an audit that must find nothing, logs what it took, and checks its memory.
 func measureAudit(t *testing.T, r *rig.Rig) (out string) {
 	t.Helper()
-	began := time.Now()
 	audit := rig.Start(t, "audit", "-c", r.Config)
 	peak := 0
-	rig.WaitFor(t, 5*time.Minute, "the audit to end", func() bool {
+	wait.For(t, "the audit to end", func() bool {
 		if m, err := audit.Resident(); err == nil {
 			peak = max(peak, m.Peak)
 		}
 		return audit.Ended()
 	})
 	out = audit.Stderr.String()
-	if code := audit.Exit(t, time.Second); code != 0 || !strings.Contains(out, "confirmed by: slot") {
+	if code := audit.Exit(t); code != 0 || !strings.Contains(out, "confirmed by: slot") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	t.Logf("%.1f s, %d MB, %.1f s of CPU", time.Since(began).Seconds(), peak,
+	t.Logf("%d MB, %.1f s of CPU", peak,
 		(audit.Cmd.ProcessState.UserTime() + audit.Cmd.ProcessState.SystemTime()).Seconds())
 	if peak > auditResident {
 		t.Errorf("peak resident memory was %d MB, it may be %d MB", peak, auditResident)

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -19,6 +19,7 @@ import (
 // in order.
 func TestTooLargeBetweenOthers(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it inserts sixty rows one by one")
 	r := rig.New(t)
 	process := r.Run(t)
 	const rows, large = 20, 10
@@ -55,7 +56,7 @@ func TestTooLargeBetweenOthers(t *testing.T) {
 
 	alter(t, r, "max.message.bytes", "3000000")
 	process = r.Run(t)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	for _, key := range []string{"a", "b", "c"} {
 		got, _ := numbers(key)
@@ -132,7 +133,7 @@ func TestNullKeyAndPayload(t *testing.T) {
 		insertRow(t, r, r.Topic, "k", `""`):   `"k" "\"\""`,
 		insertRow(t, r, r.Topic, "k", "null"): `"k" "null"`,
 	}
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	records := r.Kafka.ReadAll(t, r.Topic)
 	for _, rec := range records {
@@ -176,7 +177,7 @@ func TestNullIsRefused(t *testing.T) {
 			dead := r.Kafka.Topic(t, 1, nil)
 			process = rig.Start(t, append(args, "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)...)
 			process.Logged(t, "streaming")
-			r.Confirmed(t, 30*time.Second)
+			r.Confirmed(t)
 			process.Terminate(t)
 			ids := func(records []*kgo.Record) (ids []string) {
 				for _, rec := range records {

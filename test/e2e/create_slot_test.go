@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -20,7 +19,7 @@ func TestCreateSlot(t *testing.T) {
 	process := rig.Start(t, with...)
 	process.Logged(t, "streaming")
 	r.Load.Run(t.Context(), t, 100)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 
 	r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Every mistake in the configuration stops the process at its start with its own exit code, and with a
@@ -68,7 +68,7 @@ func TestStartErrors(t *testing.T) {
 			s := setting{"dsn": db.DSN, "publication": "good", "slot": good, "brokers": cluster.Addrs[0]}
 			maps.Copy(s, tc.with)
 			process := rig.Start(t, "run", "-c", writeConfig(t, s))
-			if code := process.Exit(t, 20*time.Second); code != tc.code {
+			if code := process.Exit(t); code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
 			out := process.Stderr.String()
@@ -98,7 +98,7 @@ func TestSlotInUse(t *testing.T) {
 	first := r.Run(t)
 	t.Run("not waiting", func(t *testing.T) {
 		second := rig.Start(t, "run", "-c", r.Config, "--set", "source.wait_for_slot=false")
-		if code := second.Exit(t, 20*time.Second); code != 12 {
+		if code := second.Exit(t); code != 12 {
 			t.Errorf("exit code %d, want 12", code)
 		}
 		if out := second.Stderr.String(); !strings.Contains(out, r.Slot) {
@@ -110,12 +110,12 @@ func TestSlotInUse(t *testing.T) {
 	inRole(t, first, "active")
 	inRole(t, standby, "standby")
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	first.Terminate(t)
 	standby.Logged(t, "streaming")
 	inRole(t, standby, "active")
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	standby.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -123,7 +123,7 @@ func TestSlotInUse(t *testing.T) {
 // inRole waits until /readyz reports the role.
 func inRole(t *testing.T, process *rig.Process, role string) {
 	t.Helper()
-	rig.WaitFor(t, 30*time.Second, "readyz to report the role "+role, func() bool {
+	wait.For(t, "readyz to report the role "+role, func() bool {
 		code, body := process.Ask(t, "readyz")
 		return code == http.StatusOK && body == "ready: "+role+"\n"
 	})
@@ -137,7 +137,7 @@ func TestWALLevel(t *testing.T) {
 	process := rig.Start(t, "run", "-c", writeConfig(t, map[string]string{
 		"dsn": db.DSN, "publication": "p", "slot": "s", "brokers": kafkatest.Fake(t).Addrs[0],
 	}))
-	if code := process.Exit(t, 20*time.Second); code != 10 {
+	if code := process.Exit(t); code != 10 {
 		t.Errorf("exit code %d, want 10", code)
 	}
 	if out := process.Stderr.String(); !strings.Contains(out, "wal_level") {
@@ -167,13 +167,13 @@ func TestBadRow(t *testing.T) {
 					VALUES (gen_random_uuid(), $1, 'k', 'T', $2::jsonb) RETURNING id::text`, cmp.Or(topic, r.Topic), payload)
 			}
 			insert("", `{"n": 1}`)
-			r.Confirmed(t, 10*time.Second)
+			r.Confirmed(t)
 			before := rig.Ask[string](t, conn, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
 			id := insert(tc.topic, tc.payload)
 			after := rig.Ask[string](t, conn, `SELECT pg_current_wal_lsn()::text`)
 			insert("", `{"n": 2}`)
 
-			if code := process.Exit(t, 20*time.Second); code != 14 {
+			if code := process.Exit(t); code != 14 {
 				t.Errorf("exit code %d, want 14", code)
 			}
 			out := process.Stderr.String()
@@ -191,7 +191,7 @@ func TestBadRow(t *testing.T) {
 
 			r.DB.Exec(t, `SELECT pg_replication_slot_advance($1, $2)`, r.Slot, after)
 			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.topic=${route}", "--accept-gap")
-			rig.WaitFor(t, 60*time.Second, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.Topic)) == 2 })
+			wait.For(t, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.Topic)) == 2 })
 			process.Terminate(t)
 		})
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // writerOf returns a connection as a new role that may only insert into the outbox.
@@ -58,7 +60,7 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 	process := r.Run(t)
 	conn := writerOf(t, r)
 	insertAs(t, conn, r.Topic, "k", `{"n": 0}`, `{}`)
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 
 	key, value := forgedPosition(t, r)
 	forged := []string{
@@ -69,11 +71,11 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 	for n := range 20 {
 		insertAs(t, conn, r.Topic, "k", fmt.Sprintf(`{"n": %d}`, n+1), `{}`)
 	}
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	process = r.Run(t)
 	insertAs(t, conn, r.Topic, "k", `{"n": 21}`, `{}`)
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 
 	if got := len(fake.ReadAll(t, r.Topic)); got != 22 {
@@ -123,7 +125,7 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 	emit(relay.PositionTopic, letter)
 	emit(r.Topic, letter)
 	emit(r.Topic, `{}`)
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	if n := len(fake.ReadAll(t, r.Topic)); n != 1 {
 		t.Errorf("the topic has %d records, want the honest one", n)
@@ -174,6 +176,7 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 // first relay ignores the record with a warning, both while it runs and at its next start.
 func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "several relays")
 	r, fake := rig.NewFake(t)
 	dead := fake.Topic(t, 1, nil)
 	more := "on_bad_record: dead-letter\ndead_letter_topic: " + dead
@@ -184,11 +187,11 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	other.Logged(t, "streaming")
 	conn := writerOf(t, r)
 	insertAs(t, conn, r.Topic, "k", `{"n": 0}`, `{}`)
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 
 	key, value := forgedPosition(t, r)
 	insertAs(t, conn, relay.PositionTopic, key, value, `{}`)
-	rig.WaitFor(t, 60*time.Second, "the forged record", func() bool {
+	wait.For(t, "the forged record", func() bool {
 		for _, rec := range fake.ReadAll(t, relay.PositionTopic) {
 			if string(rec.Key) == key {
 				return true
@@ -198,13 +201,13 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	})
 	insertAs(t, conn, r.Topic, "k", `{"n": 1}`, `{}`)
 	process.Logged(t, "foreign record in the position store ignored")
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 	other.Terminate(t)
 	process.Terminate(t)
 	process = r.Run(t)
 	process.Logged(t, "foreign record in the position store ignored")
 	insertAs(t, conn, r.Topic, "k", `{"n": 2}`, `{}`)
-	r.Confirmed(t, 20*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	if n := len(fake.ReadAll(t, r.Topic)); n != 5 { // the other relay has sent two of the rows too
 		t.Errorf("%d records, want 5", n)

@@ -7,16 +7,17 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // arrivals returns how many records the topic has for each id.
@@ -48,6 +49,7 @@ func TestInitialCopy(t *testing.T) {
 	const before = 5000
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
 	var stop atomic.Bool
+	var written atomic.Int64
 	var writers sync.WaitGroup
 	for i := range 4 {
 		conn := w.db.Conn(t)
@@ -55,18 +57,21 @@ func TestInitialCopy(t *testing.T) {
 			for n := 1; !stop.Load(); n++ {
 				if _, err := conn.Exec(t.Context(), `INSERT INTO outbox VALUES ($1, $2, $3, 'T', '{}')`, (i+1)*1_000_000+n, w.topic, fmt.Sprint(i)); err != nil {
 					t.Error(err)
+					return
 				}
+				written.Add(1)
 			}
 		})
 	}
 	w.run(t)
 	w.logged(t, "initial copy finished")
-	time.Sleep(300 * time.Millisecond) // the writers write meanwhile
+	enough := written.Load() + 100
+	wait.For(t, "rows that are written after the copy", func() bool { return written.Load() >= enough })
 	stop.Store(true)
 	writers.Wait()
 	total := pgtest.QueryRow[int](t, w.db, `SELECT count(*)::int FROM outbox`)
 	w.kafka.ReadN(t, total, w.topic)
-	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
+	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot)
 	w.stop()
 	w.fails(t, relay.ExitOK)
 	w.run(t)
@@ -94,6 +99,7 @@ func TestInitialCopy(t *testing.T) {
 // deleted meanwhile. A finished copy is never repeated.
 func TestInitialCopyInterrupted(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it kills relays in a copy")
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := rig.NewOwn(t)
@@ -104,7 +110,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			first := rig.Start(t, append(args, "--set", "sink.kafka.window.records=20")...) // so that it takes long enough
 			r.Kafka.ReadN(t, 1000, r.Topic)
 			first.Signal(t, end)
-			first.Exit(t, 40*time.Second)
+			first.Exit(t)
 			if strings.Contains(first.Stderr.String(), "initial copy finished") {
 				t.Fatal("the copy was finished before it could be interrupted")
 			}
@@ -121,7 +127,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			r.Refused(t, relay.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
 			second := rig.Start(t, args...)
 			second.Logged(t, "initial copy finished")
-			r.Confirmed(t, 30*time.Second)
+			r.Confirmed(t)
 			second.Flat(t)
 			second.Terminate(t)
 			if p := r.Recorded(t); p.Copying {
@@ -169,6 +175,7 @@ func TestInitialCopyRefused(t *testing.T) {
 // connection, therefore stops and starts again.
 func TestInitialCopySenderTerminated(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits until a lost session is detected")
 	proxy := faultproxy.Start(t, "")
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster)
 	r.Collector.Stop()
@@ -189,7 +196,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	process.Logged(t, "initial copy finished")
 	const last = "ffffffff-0000-4000-8000-000000000000"
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, last)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	times := arrivals(t, r)
 	if len(times) != rows+1 || times[last] != 1 || r.Recorded(t).Copying {
@@ -203,6 +210,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 // Two relays start at once. The test kills the one that copies, and the other one copies every row.
 func TestInitialCopyTakenOver(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for the lease")
 	r, _ := rig.NewOwn(t)
 	r.Collector.Stop()
 	const rows = 300_000
@@ -210,7 +218,7 @@ func TestInitialCopyTakenOver(t *testing.T) {
 	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
 	first, second := rig.Start(t, args...), rig.Start(t, args...)
 	begun := func(p *rig.Process) bool { return p.Times("initial copy started") > 0 }
-	rig.WaitFor(t, 60*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
+	wait.For(t, "a copy to begin", func() bool { return begun(first) || begun(second) })
 	if begun(second) {
 		first, second = second, first
 	}
@@ -220,7 +228,7 @@ func TestInitialCopyTakenOver(t *testing.T) {
 	}
 	first.Kill(t)
 	second.Logged(t, "initial copy finished")
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	second.Terminate(t)
 	if times := arrivals(t, r); len(times) != rows || r.Recorded(t).Copying {
 		t.Errorf("%d rows have come of %d", len(times), rows)

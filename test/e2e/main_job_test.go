@@ -2,11 +2,11 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // TestMainJob runs the main job, with transactions of 1 to 50 rows, half of which roll back. A full run has the full size
@@ -16,17 +16,14 @@ func TestMainJob(t *testing.T) {
 	t.Parallel()
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
 		rows := rig.Rows(t)
-		if need.Full() && r.DB.Server.Install().Major < pgserver.Newest {
+		if !need.Full() {
+			rows /= 4
+		} else if r.DB.Server.Install().Major < pgserver.Newest {
 			rows /= 5
 		}
 		process := r.Run(t)
-		began := time.Now()
-		r.Load.Run(t.Context(), t, rows)
-		written := time.Since(began)
-		r.Arrived(t, time.Minute)
-		t.Logf("%d events written in %v, arrived %v later, resident memory %+v",
-			r.Load.Total(), written.Round(time.Millisecond), (time.Since(began) - written).Round(time.Millisecond), process.Memory(t))
-		r.Confirmed(t, 2*time.Second+rig.Slack)
+		r.Deliver(t, rows)
+		t.Logf("%d events, resident memory %+v", r.Load.Total(), process.Memory(t))
 		r.Settle(t, 0)
 		idleBesideBusy(t, r)
 		process.Terminate(t)
@@ -49,10 +46,10 @@ func idleBesideBusy(t *testing.T, r *rig.Rig) {
 		}
 		peak = max(peak, rig.Ask[int64](t, conn, held, r.Slot))
 	}
-	r.Confirmed(t, 2*time.Second+rig.Slack)
+	r.Confirmed(t)
 	// Postgres advances restart_lsn at the next running-transactions record, which a checkpoint writes.
 	var now int64
-	rig.WaitFor(t, 40*time.Second, "the held WAL to fall", func() bool {
+	wait.For(t, "the held WAL to fall", func() bool {
 		if _, err := conn.Exec(t.Context(), `CHECKPOINT`); err != nil {
 			t.Fatal(err)
 		}
@@ -62,20 +59,24 @@ func idleBesideBusy(t *testing.T, r *rig.Rig) {
 	t.Logf("busy neighbour: the slot held up to %.1f MB of WAL, then %.1f MB", float64(peak)/1e6, float64(now)/1e6)
 }
 
-// The relay needs no more memory for one giant transaction than for small ones.
+// One giant transaction arrives, and the relay needs no more memory for it than for small ones.
 func TestGiantTransaction(t *testing.T) {
 	t.Parallel()
-	rows := rig.Rows(t)
-	r, _ := rig.NewOwn(t)
+	var r *rig.Rig
+	rows := 5000
+	if need.Full() {
+		r, _ = rig.NewOwn(t) // no other slot can be created during the transaction
+		rows = rig.Rows(t)
+	} else {
+		r = rig.New(t)
+	}
 	process := r.Run(t)
-	began := time.Now()
 	r.Load.Giant(t.Context(), t, rows)
-	written := time.Since(began)
-	r.Arrived(t, 2*time.Minute)
-	t.Logf("one transaction of %d events written in %v, arrived %v after its commit", rows,
-		written.Round(time.Millisecond), (time.Since(began) - written).Round(time.Millisecond))
-	r.Confirmed(t, 2*time.Second+rig.Slack)
-	process.Flat(t)
+	r.Arrived(t)
+	r.Confirmed(t)
+	if need.Full() {
+		process.Flat(t)
+	}
 	process.Terminate(t)
 	r.Settle(t, 0)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -46,7 +47,7 @@ func TestMessages(t *testing.T) {
 		exec("BEGIN", w.emit(t, "false", "outbox", "3"), w.emit(t, "true", "outbox", "never"), w.emit(t, "false", "outboxes", "no"), "ROLLBACK")
 		exec(w.emit(t, "true", "outbox", "4"), w.emit(t, "false", "outbox", "5"))
 		w.kafka.ReadN(t, 5, w.topic)
-		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot, 20*time.Second)
+		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot)
 		w.stop()
 		w.fails(t, relay.ExitOK)
 
@@ -54,7 +55,7 @@ func TestMessages(t *testing.T) {
 		w.run(t)
 		exec(w.emit(t, "true", "outbox", "7"))
 		w.kafka.ReadN(t, 7, w.topic)
-		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot, 20*time.Second)
+		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot)
 		w.stop()
 		w.fails(t, relay.ExitOK)
 		if got, want := ids(w.kafka.ReadAll(t, w.topic)), strings.Fields("1 2 3 4 5 6 7"); !slices.Equal(got, want) {
@@ -75,7 +76,7 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	w.run(t)
 	w.db.Exec(t, w.emit(t, "false", "outbox", "1"))
 	w.kafka.ReadN(t, 1, w.topic)
-	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
+	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot)
 	undeliverable := pgtest.QueryRow[string](t, w.db, "SELECT pg_logical_emit_message::text FROM ("+strings.Replace(w.emit(t, "false", "outbox", "2"), w.topic, "no topic", 1)+") message")
 	w.db.Exec(t, w.emit(t, "true", "outbox", "3"))
 	w.fails(t, relay.ExitBadRecord, "the topic name contains")
@@ -97,6 +98,7 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 // prefixes ignores the marker, also the one of an earlier version. Prune waits for its own relay only.
 func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "internal/prune has the quick tests")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		broker := kafkatest.Broker(t)
 		table := watch(t, srv, broker, "CREATE TABLE outbox "+outboxColumns).run(t)
@@ -115,7 +117,7 @@ func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 		table.db.Exec(t, `SELECT pg_logical_emit_message(true, 'outbox-cdc prune', '')`)
 		table.db.Exec(t, all.emit(t, "true", "orders", "1"))
 		all.kafka.ReadN(t, 1, all.topic)
-		rig.AwaitConfirmed(t, table.db.Conn(t), all.cfg.Source.Slot, 20*time.Second)
+		rig.AwaitConfirmed(t, table.db.Conn(t), all.cfg.Source.Slot)
 		for _, w := range []*watched{all, table} {
 			w.stop()
 			w.fails(t, relay.ExitOK)

@@ -15,9 +15,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A shop is examples/orders with a relay. Its clients repeat a request until the service responds.
@@ -81,7 +83,7 @@ func (s *shop) send(t *testing.T, path, key string) (status int, order map[strin
 // order was new.
 func (s *shop) place(t *testing.T, key string) (id string, fresh bool) {
 	t.Helper()
-	rig.WaitFor(t, time.Minute, "an order to be placed", func() bool {
+	wait.For(t, "an order to be placed", func() bool {
 		status, order := s.send(t, "", key)
 		id, _ = order["id"].(string)
 		fresh = status == http.StatusCreated
@@ -108,7 +110,7 @@ func (s *shop) holdAt(t *testing.T, conn *pgx.Conn, commit bool) (held, release 
 	exec(`SELECT pg_advisory_lock(1)`)
 	held = func() {
 		t.Helper()
-		rig.WaitFor(t, 30*time.Second, "the service to be held", func() bool {
+		wait.For(t, "the service to be held", func() bool {
 			return rig.Ask[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 		})
 	}
@@ -127,7 +129,7 @@ func (s *shop) verify(t *testing.T, orders int, repeats bool) {
 	conn, err := pgx.Connect(t.Context(), s.db.DSN)
 	rig.Must(t, err)
 	defer conn.Close(t.Context())
-	rig.AwaitConfirmed(t, conn, rig.SlotPrefix+s.db.Name, time.Minute)
+	rig.AwaitConfirmed(t, conn, rig.SlotPrefix+s.db.Name)
 	rows, err := conn.Query(t.Context(), `SELECT id::text FROM orders`)
 	rig.Must(t, err)
 	committed, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -199,6 +201,7 @@ OrderPaid {"id": %[1]q, "cents": 4200, "status": "paid", "customer": "customer-0
 // causes each notification exactly once, with kfake and with the real broker.
 func TestOrdersAreNotified(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "several services and relays")
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Helper()
 		s := openShop(t, pgtest.Server(t), cluster)
@@ -209,7 +212,7 @@ func TestOrdersAreNotified(t *testing.T) {
 		}
 		process, consumer := s.relay(t), notify()
 		conn := s.db.Conn(t)
-		rig.WaitFor(t, time.Minute, "the consumer's table", func() bool {
+		wait.For(t, "the consumer's table", func() bool {
 			return rig.Ask[bool](t, conn, `SELECT to_regclass('notifications') IS NOT NULL`)
 		})
 		const orders = 30
@@ -227,7 +230,7 @@ func TestOrdersAreNotified(t *testing.T) {
 				consumer = notify()
 			}
 		}
-		rig.WaitFor(t, 2*time.Minute, "the last order's notifications", func() bool {
+		wait.For(t, "the last order's notifications", func() bool {
 			return rig.Ask[int](t, conn, `SELECT count(DISTINCT (order_id, message))::int FROM notifications`) >= 2*orders
 		})
 		process.Terminate(t)
@@ -247,6 +250,7 @@ func TestOrdersAreNotified(t *testing.T) {
 // Postgres crashes after the INSERT of the order and before the INSERT of its event.
 func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "several services and relays")
 	srv := pgtest.Start(t, pgserver.Config{})
 	s := openShop(t, srv, kafkatest.Broker(t))
 	process := s.relay(t)
@@ -259,7 +263,7 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 		status, _ := s.send(t, "", "ann")
 		answered <- status
 	}()
-	rig.WaitFor(t, 30*time.Second, "the service to be held", func() bool { return pgtest.Sleeps(t, s.db) })
+	wait.For(t, "the service to be held", func() bool { return pgtest.Sleeps(t, s.db) })
 	rig.Must(t, srv.Kill(t.Context()))
 	if status := <-answered; status != http.StatusServiceUnavailable {
 		t.Errorf("status %d, want 503", status)
@@ -278,6 +282,7 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 // client repeats its request after the service's next start.
 func TestOrdersServiceIsKilled(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "several services and relays")
 	for name, commit := range map[string]bool{"before the commit": false, "after the commit": true} {
 		t.Run(name, func(t *testing.T) {
 			s := openShop(t, pgtest.Server(t), kafkatest.Broker(t))
@@ -334,6 +339,7 @@ func TestOrdersBrokerIsDown(t *testing.T) {
 // ids.
 func TestOrdersRelayIsKilled(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "several services and relays")
 	s := openShop(t, pgtest.Server(t), kafkatest.Broker(t))
 	process := s.relay(t)
 	orders := 0

@@ -3,7 +3,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -20,7 +19,7 @@ func relaysOver(t *testing.T, b rig.Broker) {
 	for range 2 {
 		process := r.Run(t)
 		r.Load.Run(t.Context(), t, 1000)
-		r.Arrived(t, 30*time.Second)
+		r.Arrived(t)
 		process.Terminate(t)
 	}
 	r.Settle(t, 0)

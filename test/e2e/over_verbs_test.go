@@ -13,9 +13,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/audit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A readable is a broker that can be read back. The destination orders rejects a record of 4 kB.
@@ -64,9 +66,9 @@ func verbsOver(t *testing.T, b *readable) {
 	}
 	large, lost, last := insert("orders", payload), insert(b.badRoute, `{"n": 2}`), insert("orders", `{"n": 3}`)
 	process = r.Run(t)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	var s statusOutput
-	rig.WaitFor(t, 30*time.Second, "the relay to have counted the records", func() bool {
+	wait.For(t, "the relay to have counted the records", func() bool {
 		s = runStatus(t, r, "--admin", process.AdminAt(t))
 		return s.Relay.Status != nil && s.Relay.Status.Totals.Records >= 2
 	})
@@ -122,7 +124,9 @@ func verbsOver(t *testing.T, b *readable) {
 	if again := b.stored()[3]; again.id != last || again.replayed != "true" {
 		t.Errorf("replayed: %+v", again)
 	}
-	auditOfAStoppedRelay(t, r, insert)
+	if need.Full() { // it waits for a snapshot; otherwise TestAuditLeavesOutUnconfirmedRows tests the same over Kafka
+		auditOfAStoppedRelay(t, r, insert)
+	}
 }
 
 // auditOfAStoppedRelay: the position record says which rows a relay has delivered that no longer runs.
@@ -138,10 +142,11 @@ func auditOfAStoppedRelay(t *testing.T, r *rig.Rig, insert func(route, payload s
 		return report, unconfirmed
 	}
 	process := r.Run(t)
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) { // until a snapshot is recorded
+	for range 30 { // until a snapshot is recorded, which the relay does every second
 		insert("orders", `{"n": 4}`)
+		<-time.After(100 * time.Millisecond)
 	}
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	const behind = 3
 	for range behind {
@@ -174,6 +179,7 @@ func (b *readable) has(t *testing.T, want ...string) {
 
 func TestVerbsOverJetStream(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "every verb over another broker")
 	s := natstest.Start(t)
 	limited := jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}, MaxMsgSize: 2000}
 	s.Stream(t, limited)

@@ -3,13 +3,14 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // newParkedRig returns a parkRig whose relay has parked the key a, and the relay.
@@ -21,7 +22,7 @@ func newParkedRig(t *testing.T) (*parkRig, *kafkatest.FakeCluster, *kadm.Client,
 	r.insert(t, "a", 3, 10)
 	r.large(t, "a")
 	r.insert(t, "a", 3, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.dead, "a", countFrom(4, 7))
 	return r, fake, fake.Admin(t), process
 }
@@ -36,6 +37,7 @@ func deletePositions(t *testing.T, admin *kadm.Client) {
 // The operator sends the parked ones, and then has the relay continue.
 func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it starts a relay five times")
 	r, _, admin, process := newParkedRig(t)
 	process.Terminate(t)
 	deletePositions(t, admin)
@@ -48,7 +50,7 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	r.demandOutput(t, 0, "", "resend", "--all", "--again", "--since", "48h")
 	process = r.Run(t, "--accept-gap")
 	r.insert(t, "a", 1, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", countTo(10))
 	process.Terminate(t)
 	process = r.Run(t)
@@ -58,19 +60,20 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 // A relay that runs while the position topic is deleted stores its parked keys again, so that the next one has them.
 func TestParkedKeysAreRestored(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it restores a deleted topic")
 	r, fake, admin, process := newParkedRig(t)
 	deletePositions(t, admin)
 	fake.CreateTopic(t, relay.PositionTopic, 1, map[string]string{"cleanup.policy": "compact"})
 	r.insert(t, "b", 1, 10)
-	r.Confirmed(t, 30*time.Second)
-	rig.WaitFor(t, 30*time.Second, "the parked keys", func() bool {
+	r.Confirmed(t)
+	wait.For(t, "the parked keys", func() bool {
 		out, _ := rig.Command(t, "dead-letter", "list", "-c", r.Config)
 		return strings.Contains(out, "--key a")
 	})
 	process.Kill(t)
 	process = r.Run(t)
 	r.insert(t, "a", 1, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", countTo(3))
 	r.allowLarge(t)
 	r.demandOutput(t, 0, "the key is not parked any more", "release", "--key", "a")

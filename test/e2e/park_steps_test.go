@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -16,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A parkStep is a request to Kafka with which a relay that parks, releases or discards records makes a step.
@@ -112,6 +112,7 @@ func killAt(r *parkRig, fake *kfake.Cluster, process *rig.Process, stored bool, 
 // discarded row never arrives.
 func TestParkIsKilledAtEachStep(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it kills a relay at each step of a release")
 	for name := range parkSteps() {
 		for _, stored := range []bool{false, true} {
 			variant := map[bool]string{false: "lost", true: "stored"}[stored]
@@ -134,7 +135,7 @@ func killAtStep(t *testing.T, step parkStep, stored bool) {
 	process := r.Run(t)
 	r.insert(t, "a", 3, 10)
 	r.insert(t, "b", 3, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	write := func() {
 		r.large(t, "a")
 		r.insert(t, "a", 2, 10)
@@ -151,7 +152,7 @@ func killAtStep(t *testing.T, step parkStep, stored bool) {
 		close(done)
 	default:
 		write()
-		r.Confirmed(t, 30*time.Second)
+		r.Confirmed(t)
 		r.demandNumbers(t, r.dead, "a", countFrom(4, 8))
 		args := []string{"dead-letter", step.verb, "-c", r.Config, "--key", "a", "--wait", "30s"}
 		if step.verb == "discard" {
@@ -172,7 +173,7 @@ func killAtStep(t *testing.T, step parkStep, stored bool) {
 	await(t, done)
 	r.insert(t, "a", 1, 10)
 	r.insert(t, "b", 1, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	if step.verb == "" {
 		r.demandNumbers(t, r.Topic, "a", countTo(3))
 		r.demandNumbers(t, r.dead, "a", countFrom(4, 9))
@@ -181,7 +182,7 @@ func killAtStep(t *testing.T, step parkStep, stored bool) {
 	}
 	r.demandOutput(t, 2, "is not parked", "release", "--key", "a")
 	r.insert(t, "a", 1, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", append(want, 10))
 	r.demandNumbers(t, r.Topic, "b", countTo(6))
 	process.Terminate(t)
@@ -189,9 +190,5 @@ func killAtStep(t *testing.T, step parkStep, stored bool) {
 
 func await(t *testing.T, c <-chan struct{}) {
 	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(time.Minute):
-		t.Fatal("it did not happen within a minute")
-	}
+	wait.Receive(t, "the step", c)
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A parkRig is a relay with on_bad_record: park, and rows whose payload has their number within their key.
@@ -139,13 +141,13 @@ func TestParkAndRelease(t *testing.T) {
 		r.insert(t, "b", 2, 10)
 		r.insert(t, "c", 2, 10)
 	}
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	process.Kill(t)
 	process = r.Run(t)
 	r.insert(t, "a", 2, 10)
 	r.insert(t, "b", 2, 10)
 	r.insert(t, "c", 2, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", countTo(10))
 	r.demandNumbers(t, r.Topic, "b", countTo(22))
 	r.demandNumbers(t, r.Topic, "c", countTo(10))
@@ -158,7 +160,7 @@ func TestParkAndRelease(t *testing.T) {
 	r.demandOutput(t, 14, "MESSAGE_TOO_LARGE", "release", "--key", "a")
 	r.demandOutput(t, 14, "has a member with the name", "release", "--key", "c")
 	r.insert(t, "a", 1, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", countTo(10))
 
 	r.allowLarge(t)
@@ -166,22 +168,24 @@ func TestParkAndRelease(t *testing.T) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
+		pace := time.NewTicker(time.Millisecond)
+		defer pace.Stop()
 		for !stop.Load() {
 			r.insert(t, "a", 1, 10)
-			time.Sleep(time.Millisecond)
+			<-pace.C
 		}
 	}()
 	r.demandOutput(t, 0, "the key is not parked any more", "release", "--key", "a")
 	stop.Store(true)
 	<-written
 	r.insert(t, "a", 3, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", countTo(r.rows["a"]))
 
 	r.demandOutput(t, 2, "confirm with --yes", "discard", "--key", "c")
 	r.demandOutput(t, 0, "12 records sent", "discard", "--key", "c", "--yes")
 	r.insert(t, "c", 3, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "c", countTo(26, 11))
 	process.Terminate(t)
 	r.demandOutput(t, 0, "no dead letters; ", "list")
@@ -191,6 +195,7 @@ func TestParkAndRelease(t *testing.T) {
 // can be delivered is, and the first appearances of each key are in order.
 func TestParkSurvivesKills(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it kills relays")
 	r := newParkRig(t, kafkatest.Broker(t), "")
 	process := r.Run(t)
 	keys := []string{"a", "b", "c", "d", "e", "f"}
@@ -211,7 +216,7 @@ func TestParkSurvivesKills(t *testing.T) {
 			default:
 				r.insert(t, key, 1, 10)
 			}
-			time.Sleep(2 * time.Millisecond)
+			<-time.After(2 * time.Millisecond)
 		}
 	}()
 	requests := make(chan struct{})
@@ -228,7 +233,7 @@ func TestParkSurvivesKills(t *testing.T) {
 	}()
 	for range rig.Cycles(t) {
 		standby := rig.Start(t, "run", "-c", r.Config)
-		time.Sleep(time.Duration(300+rand.IntN(1500)) * time.Millisecond)
+		<-time.After(time.Duration(300+rand.IntN(1500)) * time.Millisecond)
 		process.Kill(t)
 		process = standby
 	}
@@ -237,7 +242,7 @@ func TestParkSurvivesKills(t *testing.T) {
 	<-written
 	<-requests
 	r.allowLarge(t)
-	r.Confirmed(t, 60*time.Second)
+	r.Confirmed(t)
 	for range 40 {
 		left := 0
 		for _, key := range keys {
@@ -251,7 +256,7 @@ func TestParkSurvivesKills(t *testing.T) {
 			break
 		}
 	}
-	r.Confirmed(t, 60*time.Second)
+	r.Confirmed(t)
 	for _, key := range keys {
 		got := firstAppearances(r.numbers(t, r.Topic, key))
 		if !slices.IsSorted(got) {
@@ -276,7 +281,7 @@ func TestParkLimits(t *testing.T) {
 	r.insert(t, "a", 1, 10)
 	r.poison(t, "a")
 	r.insert(t, "a", 1, 10)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	r.poison(t, "b")
 	process.Fails(t, 14, "max_parked_keys")
 	rig.Start(t, "run", "-c", r.Config, "--set", "on_bad_record=dead-letter").Fails(t, 15, "on_bad_record: park")
@@ -286,7 +291,7 @@ func TestParkLimits(t *testing.T) {
 	r.demandOutput(t, 0, "withdrawn", "release", "--key", "a", "--withdraw")
 	r.demandOutput(t, 1, "no relay has handled the request", "discard", "--key", "a", "--yes", "--wait", "1s")
 	process = r.Run(t, "--set", "max_parked_keys=2")
-	rig.WaitFor(t, 30*time.Second, "key a to be released", func() bool {
+	wait.For(t, "key a to be released", func() bool {
 		return slices.Equal(firstAppearances(r.numbers(t, r.Topic, "a")), []int{1, 3})
 	})
 	process.Terminate(t)

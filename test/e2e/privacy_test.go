@@ -15,12 +15,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // canary is part of every secret, and of every value of a row except its id.
@@ -40,6 +41,7 @@ type confidant struct {
 // a log line, an error, a goroutine dump or other output.
 func TestPrivacy(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it searches all output of long runs")
 	c := &confidant{
 		secured: startSecured(t, secretOf("pg")),
 		kafka: kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.SeedTopics(1, "orders"),
@@ -113,15 +115,15 @@ func (c *confidant) delivers(t *testing.T) {
 		c.row(t, "orders", `["`+canary+`"]`, 0),
 		c.row(t, "orders", nil, 3_000_000),
 	}
-	rig.AwaitConfirmed(t, c.db.Conn(t), "outbox_cdc", 20*time.Second)
+	rig.AwaitConfirmed(t, c.db.Conn(t), "outbox_cdc")
 	process.Logged(t, "dead letters sent")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
-	rig.WaitFor(t, 60*time.Second, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
+	wait.For(t, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
 	for _, path := range adminPaths {
 		_, c.output["GET /"+path] = process.Ask(t, path)
 	}
 	process.Signal(t, syscall.SIGQUIT)
-	process.Exit(t, 10*time.Second)
+	process.Exit(t)
 	out := process.Stderr.String()
 	if !strings.Contains(out, "goroutine ") || !slices.ContainsFunc(bad, func(id string) bool { return strings.Contains(out, id) }) {
 		t.Errorf("no dump, or no bad row is named:\n%s", rig.Tail(out, 20))
@@ -149,11 +151,11 @@ func (c *confidant) stops(t *testing.T) {
 		for _, format := range []string{"text", "json"} {
 			tc.spoil()
 			process := rig.Start(t, "run", "--accept-gap", "-c", c.config(t, nil), "--set", "log.format="+format)
-			if code := process.Exit(t, 20*time.Second); code != tc.code {
+			if code := process.Exit(t); code != tc.code {
 				t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, rig.Tail(process.Stderr.String(), 10))
 			}
 			c.output["stops at "+name+" in "+format] = process.Stderr.String()
-			rig.WaitFor(t, 60*time.Second, "the slot to be free", func() bool {
+			wait.For(t, "the slot to be free", func() bool {
 				return !rig.Ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)
 			})
 			c.db.Exec(t, "SELECT pg_replication_slot_advance('outbox_cdc', pg_current_wal_lsn())")

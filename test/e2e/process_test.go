@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
@@ -27,13 +28,13 @@ import (
 // goroutines.
 func resourcesAfterLoad(t *testing.T, r *rig.Rig, process *rig.Process) (files, goroutines int) {
 	t.Helper()
-	rig.UnderLoad(t, r, func() { time.Sleep(1500 * time.Millisecond) }) // by now the relay has opened everything
-	r.Confirmed(t, 30*time.Second)
+	rig.UnderLoad(t, r, func() { <-time.After(1500 * time.Millisecond) }) // by now the relay has opened everything
+	r.Confirmed(t)
 	process.Flat(t)
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process.Cmd.Process.Pid))
 	rig.Must(t, err)
 	process.Signal(t, syscall.SIGQUIT)
-	process.Exit(t, 10*time.Second)
+	process.Exit(t)
 	return len(open), strings.Count(process.Stderr.String(), "\ngoroutine ")
 }
 
@@ -41,6 +42,7 @@ func resourcesAfterLoad(t *testing.T, r *rig.Rig, process *rig.Process) (files, 
 // it reconnects, and leaves neither files nor goroutines behind.
 func TestNothingIsLeftOfReconnects(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it reconnects many times")
 	r, fake, toPostgres, toKafka := rig.NewCut(t)
 	r.Collector.Stop() // it would reconnect too
 	process := r.Run(t)
@@ -54,7 +56,7 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 				toPostgres.Cut()
 				process.LoggedTimes(t, "msg=streaming", sessions+1)
 			}
-			rig.WaitFor(t, 30*time.Second, "records to be stored", func() bool { return stored(r.Topic, fake) > events })
+			wait.For(t, "records to be stored", func() bool { return stored(r.Topic, fake) > events })
 		}
 	})
 	if n := process.Times("the role is a superuser"); n != 1 {
@@ -82,6 +84,7 @@ func limitFiles(t *testing.T, r *rig.Process, n int) {
 // when descriptors are available.
 func TestNoFileDescriptorLeft(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	r, _, toPostgres, toKafka := rig.NewCut(t)
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
@@ -94,7 +97,7 @@ func TestNoFileDescriptorLeft(t *testing.T) {
 		limitFiles(t, process, 1024)
 		r.Recover(t)
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -105,7 +108,7 @@ func TestTooFewFileDescriptors(t *testing.T) {
 	r := rig.New(t)
 	const few = `exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- prlimit --nofile=8 "$@"` // without files that the test has inherited
 	process := rig.StartProgram(t, "sh", "-c", few, "sh", rig.Binary(t), "run", "-c", r.Config, "--set", "startup_timeout=1s")
-	code := process.Exit(t, 20*time.Second)
+	code := process.Exit(t)
 	if out := process.Stderr.String(); code != relay.ExitSource && code != relay.ExitSink || !strings.Contains(out, "too many open files") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -135,7 +138,7 @@ func TestNeedsNoDisk(t *testing.T) {
 		}
 	}
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -213,6 +216,7 @@ func clockTamper(t *testing.T) walproxy.Tamper {
 // which a broker could reject. A timestamp in the past stays, because it is the commit's.
 func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it delivers thousands of rows through a proxy")
 	srv := pgtest.Server(t)
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	proxy := walproxy.Start(t, walproxy.Config{Target: srv.Addr(), Tamper: clockTamper(t)})
@@ -223,9 +227,9 @@ func TestServerClockJumps(t *testing.T) {
 	r.Settle(t, 0)
 
 	behind, now := 0, 0
-	records := r.Kafka.ReadAll(t, r.Topic)
+	records, read := r.Kafka.ReadAll(t, r.Topic), time.Now()
 	for _, rec := range records {
-		switch age := time.Since(rec.Timestamp); {
+		switch age := read.Sub(rec.Timestamp); {
 		case age > time.Minute:
 			behind++
 		case age >= 0:
@@ -251,7 +255,7 @@ func TestPositionIndependentExecutable(t *testing.T) {
 	process := rig.StartProgram(t, program, "run", "-c", r.Config)
 	process.Logged(t, "msg=streaming")
 	r.Load.Run(t.Context(), t, 100)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }

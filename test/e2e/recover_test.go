@@ -17,9 +17,11 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // runRecover runs the verb to its end and demands its exit code and what it prints.
@@ -123,8 +125,8 @@ func TestRecoverDroppedSlot(t *testing.T) {
 			process = r.Run(t)
 			r.Progress(t)
 		})
-		r.Arrived(t, 30*time.Second)
-		r.Confirmed(t, 30*time.Second)
+		r.Arrived(t)
+		r.Confirmed(t)
 		settleRefill(t, r, refillDuplicates(t, r, lost))
 		process.Terminate(t)
 	})
@@ -133,6 +135,7 @@ func TestRecoverDroppedSlot(t *testing.T) {
 // Somebody has created the slot again and skipped rows: recover refills them, too.
 func TestRecoverRecreatedSlot(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		deliverAndStop(t, r, 500)
 		lost := now(t, r)
@@ -153,6 +156,7 @@ func TestRecoverRecreatedSlot(t *testing.T) {
 // acknowledged and recorded are not sent again.
 func TestRecoverInterrupted(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it kills a refill at each step")
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
 			onNewest(t, func(t *testing.T, r *rig.Rig) {
@@ -162,9 +166,9 @@ func TestRecoverInterrupted(t *testing.T) {
 				r.Load.Giant(t.Context(), t, 200_000)
 				first := rig.Start(t, "recover", "-c", r.Config, "--set", "sink.kafka.window.records=20") // so that it takes long enough
 				first.Logged(t, "refill started")
-				rig.WaitFor(t, 60*time.Second, "acknowledged rows in the position record", func() bool { return r.Recorded(t).Open.Rows > 0 })
+				wait.For(t, "acknowledged rows in the position record", func() bool { return r.Recorded(t).Open.Rows > 0 })
 				first.Signal(t, end)
-				first.Exit(t, 30*time.Second)
+				first.Exit(t)
 				record := r.Recorded(t)
 				if record.Refill == nil || strings.Contains(first.Stderr.String(), "refill finished") {
 					t.Fatal("the refill was finished before it could be interrupted")
@@ -190,7 +194,7 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
-		rig.WaitFor(t, rig.Slack, "a snapshot in the position record", func() bool { return len(r.Recorded(t).Snapshots) > 0 })
+		wait.For(t, "a snapshot in the position record", func() bool { return len(r.Recorded(t).Snapshots) > 0 })
 		process.Terminate(t)
 		dropSlot(t, r)
 		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
@@ -215,6 +219,7 @@ func settleRecovered(t *testing.T, r *rig.Rig, lost time.Time, says string) {
 // Postgres invalidates the slot because it retains too much WAL, or because nobody has used it.
 func TestRecoverInvalidatedSlot(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it fills the WAL")
 	for name, tc := range map[string]struct{ setting, value, says string }{
 		"by size":     {"max_slot_wal_keep_size", "16MB", "is invalidated"},
 		"by idleness": {"idle_replication_slot_timeout", "1s", "idle_timeout"},
@@ -225,11 +230,11 @@ func TestRecoverInvalidatedSlot(t *testing.T) {
 				deliverAndStop(t, r, 500)
 				lost := now(t, r)
 				r.Load.Run(t.Context(), t, 500)
-				rig.WaitFor(t, 60*time.Second, "the slot to be invalidated", func() bool {
+				wait.For(t, "the slot to be invalidated", func() bool {
 					r.DB.Exec(t, `SELECT pg_switch_wal()`)
 					r.DB.Exec(t, `SELECT txid_current()`)
 					r.DB.Exec(t, `CHECKPOINT`)
-					time.Sleep(50 * time.Millisecond)
+					<-time.After(50 * time.Millisecond)
 					return pgtest.QueryRow[string](t, r.DB, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) == "lost"
 				})
 				settleRecovered(t, r, lost, tc.says)
@@ -242,6 +247,7 @@ func TestRecoverInvalidatedSlot(t *testing.T) {
 // open: recover waits for its end, and the keys keep their order.
 func TestRecoverRowsInFlight(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
@@ -273,6 +279,7 @@ func TestRecoverRowsInFlight(t *testing.T) {
 // The stream is lost during a refill, which starts over. Recover reports each record once.
 func TestRecoverSenderTerminated(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits until a lost session is detected")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
 	process := r.Run(t)
@@ -297,7 +304,7 @@ func TestRecoverSenderTerminated(t *testing.T) {
 // awaitBlockedCreation waits until the creation of a slot waits for an open transaction.
 func awaitBlockedCreation(t *testing.T, r *rig.Rig) {
 	t.Helper()
-	rig.WaitFor(t, rig.Slack, "the creation of the slot to wait for the transaction", func() bool {
+	wait.For(t, "the creation of the slot to wait for the transaction", func() bool {
 		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock')`)
 	})
 }
@@ -305,6 +312,7 @@ func awaitBlockedCreation(t *testing.T, r *rig.Rig) {
 // A partitioned table is read through its root: the rows of a key keep their order across partitions.
 func TestRecoverPartitionedTable(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		for _, args := range [][]string{{"migrate", "down"}, {"migrate", "up", "--partitioned"}} {
 			if out, code := rig.Command(t, append(args, "--dsn", r.DB.DSN)...); code != 0 {
@@ -330,6 +338,7 @@ func TestRecoverPartitionedTable(t *testing.T) {
 // Every table is refilled, each in its own order.
 func TestRecoverSeveralTables(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		r.Collector.Stop() // its ledger knows one table
 		if out, code := rig.Command(t, "migrate", "up", "--table", "second", "--dsn", r.DB.DSN); code != 0 {
@@ -345,7 +354,7 @@ func TestRecoverSeveralTables(t *testing.T) {
 		process := r.Run(t, tables...)
 		fill(1, 500)
 		r.AwaitSnapshot(t)
-		r.Confirmed(t, 30*time.Second)
+		r.Confirmed(t)
 		process.Terminate(t)
 		dropSlot(t, r)
 		fill(501, 1000)
@@ -356,7 +365,7 @@ func TestRecoverSeveralTables(t *testing.T) {
 		runRecover(t, r, relay.ExitOK, tables, "Refilled: ")
 		process = r.Run(t, tables...)
 		fill(1001, 1100)
-		r.Confirmed(t, 30*time.Second)
+		r.Confirmed(t)
 		process.Terminate(t)
 		seen := map[string]bool{}
 		var first []*kgo.Record
@@ -377,6 +386,7 @@ func TestRecoverSeveralTables(t *testing.T) {
 // that none is. Prune removes nothing while the slot is lost, and everything that was refilled later.
 func TestRecoverPrunedRows(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
 		r.Deliver(t, 500)
@@ -398,8 +408,8 @@ func TestRecoverPrunedRows(t *testing.T) {
 		}
 		runRecover(t, r, relay.ExitOK, []string{"--assume-unpruned"}, "Refilled: ")
 		process = r.Run(t)
-		r.Arrived(t, 30*time.Second)
-		r.Confirmed(t, 30*time.Second)
+		r.Arrived(t)
+		r.Confirmed(t)
 		settleRefill(t, r, 0)
 		if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != 0 || pgtest.QueryRow[int](t, r.DB, rows) != 0 {
 			t.Errorf("prune after the refill: exit code %d\n%s", code, out)
@@ -467,7 +477,7 @@ func TestRefillOnSlotLoss(t *testing.T) {
 		process := r.Run(t, refillOnLoss...)
 		duplicates := 0
 		rig.UnderLoad(t, r, func() {
-			for i := range 3 {
+			for i := range rig.Cycles(t) {
 				r.Progress(t)
 				r.AwaitSnapshot(t)
 				dropSlot(t, r)
@@ -494,8 +504,8 @@ func TestRefillOnSlotLoss(t *testing.T) {
 			r.Progress(t)
 			duplicates += refillDuplicates(t, r, lost)
 		})
-		r.Arrived(t, 30*time.Second)
-		r.Confirmed(t, 30*time.Second)
+		r.Arrived(t)
+		r.Confirmed(t)
 		settleRefill(t, r, duplicates)
 		process.Terminate(t)
 		r.GoesOn(t)
@@ -507,6 +517,7 @@ func TestRefillOnSlotLoss(t *testing.T) {
 // nothing, and two relays of which both notice the loss do not disturb each other.
 func TestRefillOnSlotLossInterrupted(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it kills a refill at each step")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		deliverAndStop(t, r, 500, refillOnLoss...)
 		dropSlot(t, r)
@@ -517,7 +528,7 @@ func TestRefillOnSlotLossInterrupted(t *testing.T) {
 			for _, again := range []bool{false, true, false} {
 				process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
 				process.Logged(t, "refill started")
-				time.Sleep(200 * time.Millisecond) // of refilling
+				<-time.After(200 * time.Millisecond) // of refilling
 				process.Kill(t)
 				if again {
 					dropSlot(t, r)
@@ -532,8 +543,8 @@ func TestRefillOnSlotLossInterrupted(t *testing.T) {
 			second.Terminate(t)
 			r.Progress(t)
 		})
-		r.Arrived(t, 30*time.Second)
-		r.Confirmed(t, 30*time.Second)
+		r.Arrived(t)
+		r.Confirmed(t)
 		settleRefill(t, r, 4*rig.Unconfirmed) // of three kills and one loss
 		process.Terminate(t)
 	})
@@ -554,8 +565,8 @@ func TestRefillOnSlotLossStopped(t *testing.T) {
 			return put(1)
 		})
 		process = r.Run(t, refillOnLoss...)
-		r.Arrived(t, 30*time.Second)
-		r.Confirmed(t, 30*time.Second)
+		r.Arrived(t)
+		r.Confirmed(t)
 		settleRefill(t, r, 500)
 		process.Terminate(t)
 	})
@@ -585,6 +596,7 @@ func TestRefillOnSlotLossRefused(t *testing.T) {
 // refuses: the same transaction ids may mean other transactions there.
 func TestRecoverRestoredDump(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a pg_dump")
 	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
 		programs := pgserver.Config{BinDir: shared.Install().BinDir}
@@ -625,6 +637,7 @@ func TestRecoverRestoredDump(t *testing.T) {
 // After pg_upgrade the system identifier is another one, and transaction ids go on.
 func TestRecoverUpgradedServer(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		deliverAndStop(t, r, 500)
 		lost := now(t, r)

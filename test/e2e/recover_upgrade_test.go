@@ -72,6 +72,7 @@ func (u *upgrading) upgrade(t *testing.T) (switchOver func()) {
 // to the newest one.
 func TestRecoverAfterPgUpgrade(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a pg_upgrade")
 	u := newUpgrading(t, pgserver.Oldest)
 	r := u.Rig
 	deliverAndStop(t, r, 500)
@@ -95,6 +96,7 @@ func TestRecoverAfterPgUpgrade(t *testing.T) {
 // A database that pg_dump has dumped and psql has restored on another server is refilled if the operator says so.
 func TestRecoverAfterPgDump(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a pg_dump")
 	installs := pgtest.Complete(t)
 	tools := installs[len(installs)-1]
 	old := pgtest.Start(t, pgserver.Config{BinDir: installs[0].BinDir})
@@ -129,6 +131,7 @@ func program(t *testing.T, i pgserver.Install, name string, args ...string) {
 // with pg_upgrade, the slot may be migrated between two servers of the newest version.
 func TestUpgradeWithoutAGap(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a pg_upgrade")
 	for name, oldest := range map[string]int{"from the oldest version": pgserver.Oldest, "with the slot": migratesSlots} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,8 +146,8 @@ func testUpgrade(t *testing.T, u *upgrading) {
 	process := r.Run(t)
 	r.Deliver(t, 500)
 	if u.from.Major >= migratesSlots {
-		time.Sleep(2 * time.Second) // the relay writes a snapshot into the WAL up to a second after the last row
-		r.Confirmed(t, 30*time.Second)
+		<-time.After(2 * time.Second) // the relay writes a snapshot into the WAL up to a second after the last row
+		r.Confirmed(t)
 		switchOver := u.upgrade(t)
 		process.Terminate(t)
 		switchOver()

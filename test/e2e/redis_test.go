@@ -56,12 +56,14 @@ func (r *redisReader) collect(t *testing.T, take func(rig.Received)) rig.CatchUp
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+		poll := time.NewTicker(5 * time.Millisecond)
+		defer poll.Stop()
 		for ctx.Err() == nil {
 			if _, err := r.page(ctx, take); err != nil && ctx.Err() == nil {
 				t.Error(err)
 				return
 			}
-			time.Sleep(5 * time.Millisecond)
+			<-poll.C
 		}
 	}()
 	t.Cleanup(func() {

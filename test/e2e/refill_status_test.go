@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // While a relay refills, /status, the command status and the metrics show how far it is, and the relay is ready.
@@ -24,10 +26,11 @@ func TestStatusOfARefill(t *testing.T) {
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
 	deliverAndStop(t, r, 500, refillOnLoss...)
 	dropSlot(t, r)
-	const rows = 100_000 // more than the window
+	const rows, window = 5000, 500
 	r.Load.Giant(t.Context(), t, rows)
 	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
-	process := r.Run(t, refillOnLoss...)
+	began := time.Now()
+	process := r.Run(t, append([]string{"--set", fmt.Sprint("sink.kafka.window.records=", window)}, refillOnLoss...)...)
 	type progress struct {
 		Since       time.Time
 		Rows, Total int
@@ -39,11 +42,11 @@ func TestStatusOfARefill(t *testing.T) {
 		return status.Refill
 	}
 	var p *progress
-	rig.WaitFor(t, 60*time.Second, "rows of the refill in /status", func() bool {
+	wait.For(t, "rows of the refill in /status", func() bool {
 		p = refill()
 		return p != nil && p.Rows > 0
 	})
-	if p.Rows >= p.Total || p.Total < rows || p.Total > rows+500 || time.Since(p.Since) > time.Minute {
+	if p.Rows >= p.Total || p.Total < rows || p.Total > rows+500 || p.Since.Before(began) || p.Since.After(time.Now()) {
 		t.Errorf("the refill is %+v", p)
 	}
 	if code, body := process.Ask(t, "readyz"); code != http.StatusOK {
@@ -56,7 +59,7 @@ func TestStatusOfARefill(t *testing.T) {
 		t.Errorf("status shows no progress:\n%s", out)
 	}
 	fault.Remove()
-	rig.WaitFor(t, 30*time.Second, "the end of the refill in /status", func() bool { return refill() == nil })
-	r.Arrived(t, 30*time.Second)
+	wait.For(t, "the end of the refill in /status", func() bool { return refill() == nil })
+	r.Arrived(t)
 	process.Terminate(t)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A reloaded is a relay whose secrets stand in its configuration file, so that it does not see
@@ -89,7 +89,7 @@ func (r *reloaded) arrives(t *testing.T) {
 func (r *reloaded) awaits(t *testing.T) {
 	t.Helper()
 	r.next++
-	rig.WaitFor(t, 25*time.Second, "a record", func() bool {
+	wait.For(t, "a record", func() bool {
 		ends, err := r.admin.ListEndOffsets(t.Context(), "orders")
 		rig.Must(t, err)
 		end, _ := ends.Lookup("orders", 0)

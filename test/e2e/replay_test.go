@@ -10,11 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
@@ -22,6 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // replayRig is an outbox with n rows of 7 keys that were delivered, with the relay ended.
@@ -30,7 +32,7 @@ func replayRig(t *testing.T, n int) *rig.Rig {
 	r := rig.New(t)
 	process := r.Run(t)
 	insertNumbers(t, r, n)
-	r.Confirmed(t, 60*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	shuffle(t, r)
 	return r
@@ -133,7 +135,7 @@ func TestReplay(t *testing.T) {
 		if diff := cmp.Diff(content(was), content(rec)); diff != "" {
 			t.Fatalf("(-first +again):\n%s", diff)
 		}
-		if d := was.Timestamp.Sub(rec.Timestamp); d < 0 || d > 10*time.Second { // of the insert, before the commit
+		if d := was.Timestamp.Sub(rec.Timestamp); d < 0 || d > wait.Patience() { // of the insert, before the commit
 			t.Errorf("timestamp %v, was %v", rec.Timestamp, was.Timestamp)
 		}
 		if rec.Headers[len(rec.Headers)-1].Key != "replayed" {
@@ -235,13 +237,14 @@ func TestReplayRefuses(t *testing.T) {
 // completes it, each key in order.
 func TestReplayGoesOn(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it interrupts replays")
 	r := rig.New(t)
 	insertNumbers(t, r, 3000)
 	shuffle(t, r)
 	p := rig.Start(t, "replay", "-c", r.Config, "--where", "true", "--rate", "150")
 	p.Logged(t, "msg=progress") // after 10 s
 	p.Signal(t, syscall.SIGINT)
-	if code := p.Exit(t, 30*time.Second); code != 1 {
+	if code := p.Exit(t); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
 	after := lastOf(t, p.Stderr.String())
@@ -275,13 +278,15 @@ func TestReplayInOutage(t *testing.T) {
 	r.Collector.Stop()
 	insertNumbers(t, r, 3000)
 	p := rig.Start(t, "replay", "-c", r.Config, "--where", "true", "--rate", "300", "--set", "drain_timeout=1s")
-	rig.WaitFor(t, 30*time.Second, "some rows", func() bool { return stored(r.Topic, fake) > 300 })
+	wait.For(t, "some rows", func() bool { return stored(r.Topic, fake) > 300 })
+	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
+	wait.For(t, "rows that are sent and not acknowledged", func() bool { return fault.Hits() > 0 })
 	proxy.Refuse()
-	time.Sleep(time.Second) // some hundred rows are sent meanwhile
 	p.Signal(t, syscall.SIGINT)
-	if code := p.Exit(t, 30*time.Second); code != 1 {
+	if code := p.Exit(t); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
+	fault.Remove()
 	proxy.Accept()
 	runReplay(t, r, 0, "rows resent", "--where", "true", "--after", lastOf(t, p.Stderr.String()))
 	arrived := map[int]bool{}
@@ -297,6 +302,7 @@ func TestReplayInOutage(t *testing.T) {
 // However many rows it are, they are sent in the same memory.
 func TestReplayInLittleMemory(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it measures memory")
 	const most = 64 // MB
 	n := 120_000    // their payloads alone have 50 MB
 	if need.Full() {
@@ -308,14 +314,14 @@ func TestReplayInLittleMemory(t *testing.T) {
 		SELECT gen_random_uuid(), 'order', n::text, 'T', jsonb_build_object('x', repeat('x', 400)) FROM generate_series(1, $1) n`, n)
 	p := rig.Start(t, "replay", "-c", r.Config, "--where", "true")
 	var peak int
-	rig.WaitFor(t, 2*time.Minute, "the end", func() bool {
+	wait.For(t, "the end", func() bool {
 		if m, err := p.Resident(); err == nil {
 			peak = max(peak, m.Peak)
 		}
 		return p.Ended()
 	})
 	t.Logf("%d MB at most: %s", peak, rig.Tail(p.Stderr.String(), 1))
-	if code := p.Exit(t, time.Second); code != 0 || peak == 0 || peak > most {
+	if code := p.Exit(t); code != 0 || peak == 0 || peak > most {
 		t.Errorf("exit code %d, %d MB, %d are allowed", code, peak, most)
 	}
 }

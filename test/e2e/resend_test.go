@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A letterLine is a line of dead-letter list --json.
@@ -86,7 +87,7 @@ func deadLetters(t *testing.T) (m *deadLetterRig, row, large string) {
 	}
 	row = insert("no such topic!", `{"n": 1}`)
 	large = insert(m.Topic, largePayload)
-	m.Confirmed(t, 60*time.Second)
+	m.Confirmed(t)
 	process.Terminate(t)
 	return m, row, large
 }
@@ -164,7 +165,7 @@ func TestDeadLetterResend(t *testing.T) {
 	rig.Must(t, err)
 	corrected := []string{"resend", "--all", "--set", "outbox.topic=" + m.Topic}
 	m.route(t, m.Topic)
-	rig.WaitFor(t, 30*time.Second, "the limit to be raised", func() bool {
+	wait.For(t, "the limit to be raised", func() bool {
 		m.demandOutput(t, 0, "2 would be resent, 0 rejected", append(corrected, "--dry-run")...)
 		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", letters[1].Partition, letters[1].Offset))
 		return code == 0 && strings.Contains(out, "1 resent, 0 rejected")

@@ -13,9 +13,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // If the relay is killed in a very large transaction, the next start continues at the position record
@@ -23,6 +25,7 @@ import (
 // the end of drain_timeout, or of the transaction if that comes first.
 func TestEndInGiantTransaction(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a transaction of many rows")
 	rows := rig.Rows(t)
 	r, _ := rig.NewOwn(t)
 	const window = 500
@@ -38,7 +41,7 @@ func TestEndInGiantTransaction(t *testing.T) {
 	var repeated int
 
 	received(t, r, rows/10)
-	rig.WaitFor(t, 60*time.Second, "the open transaction in the position record", func() bool {
+	wait.For(t, "the open transaction in the position record", func() bool {
 		p := rig.Recorded(t, r.Kafka, r.Slot)
 		return p != nil && p.Open.Rows > 0
 	})
@@ -49,21 +52,16 @@ func TestEndInGiantTransaction(t *testing.T) {
 	process = run("100ms")
 	received(t, r, rows/5)
 	process.Signal(t, syscall.SIGTERM)
-	began := time.Now()
 	process.Fails(t, relay.ExitOK, "before every record was acknowledged")
-	t.Logf("with a drain_timeout of 100ms it took %v to end", time.Since(began).Round(time.Millisecond))
-	if took := time.Since(began); took > 20*time.Second { // the default of drain_timeout is 25 s
-		t.Errorf("it took %v", took)
-	}
 	repeated += behindRecord(t, r, rows) + window
 
 	r.Config = direct
 	process = run("25s")
 	received(t, r, rows/10)
 	process.Terminate(t)
-	r.Arrived(t, 0)
+	r.Arrived(t)
 	process = r.Run(t)
-	r.Confirmed(t, 30*time.Second)
+	r.Confirmed(t)
 	process.Terminate(t)
 	r.Settle(t, repeated)
 }
@@ -72,7 +70,7 @@ func TestEndInGiantTransaction(t *testing.T) {
 func received(t *testing.T, r *rig.Rig, n int) {
 	t.Helper()
 	goal := r.Collector.Count() + int64(n)
-	rig.WaitFor(t, time.Minute, fmt.Sprintf("%d records", n), func() bool { return r.Collector.Count() >= goal })
+	wait.For(t, fmt.Sprintf("%d records", n), func() bool { return r.Collector.Count() >= goal })
 }
 
 // behindRecord waits until no more events arrive, and returns how many events of the transaction have
@@ -90,6 +88,7 @@ func behindRecord(t *testing.T, r *rig.Rig, rows int) int {
 // A few events among very much of other tables, in one transaction, cost no memory.
 func TestEventsAmongOtherTables(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it measures memory")
 	r, _ := rig.NewOwn(t)
 	r.DB.Exec(t, `CREATE TABLE neighbour (n int, pad text)`)
 	process := r.Run(t)
@@ -104,8 +103,8 @@ func TestEventsAmongOtherTables(t *testing.T) {
 		}
 		return nil
 	})
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
+	r.Arrived(t)
+	r.Confirmed(t)
 	process.Flat(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
@@ -116,6 +115,7 @@ func TestEventsAmongOtherTables(t *testing.T) {
 // own prefix.
 func TestLogicalMessagesOfOthers(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it writes a backlog of messages")
 	r, _ := rig.NewOwn(t) // other tests that create a slot would wait for the transaction
 	process := r.Run(t)
 	const emit = `SELECT pg_logical_emit_message($1, $2, repeat('x', $3))`
@@ -147,6 +147,7 @@ var advanceStatement = regexp.MustCompile(`SELECT pg_replication_slot_advance\('
 // and nothing else.
 func TestRowThatCannotBeStreamed(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a row of 1 GB")
 	type unstreamed struct{ payload, value, policy, says string }
 	rows := map[string]unstreamed{
 		"too large for the relay, stop":        {"jsonb", `to_jsonb(repeat('x', 100 << 20))`, "stop", "exceeds the limit of"},

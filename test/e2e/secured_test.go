@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A secured is a Postgres as docs/security.md has it: TLS, passwords, and a role that may do
@@ -80,7 +81,7 @@ func (s *secured) reload(t *testing.T) {
 	loaded := func() string { return pgtest.QueryRow[string](t, s.db, "SELECT pg_conf_load_time()::text") }
 	before := loaded()
 	s.db.Exec(t, "SELECT pg_reload_conf()")
-	rig.WaitFor(t, 60*time.Second, "the server to read its files", func() bool { return loaded() != before })
+	wait.For(t, "the server to read its files", func() bool { return loaded() != before })
 }
 
 // dsn is cdc's, verified.

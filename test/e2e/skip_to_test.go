@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -45,6 +45,7 @@ func (w *watched) ends(t *testing.T) []pglogrepl.LSN {
 // Exactly the transactions that end at the position or before are not sent, and are told.
 func TestSkipTo(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it starts a relay twelve times")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		const transactions = 6
 		for _, tc := range []struct {
@@ -79,7 +80,7 @@ func TestSkipTo(t *testing.T) {
 				t.Errorf("to %s: ids %q, want %q", w.cfg.SkipTo, got, want)
 			}
 			w.logged(t, fmt.Sprintf("skip_to=%s transactions=%d", w.cfg.SkipTo, tc.skipped))
-			rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
+			rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot)
 			w.stop()
 			w.fails(t, relay.ExitOK)
 
@@ -104,7 +105,7 @@ func TestSkipToRefused(t *testing.T) {
 		}
 	}
 	process := r.Run(t)
-	r.Arrived(t, 20*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const cdcPassword = "secret-word"
@@ -60,7 +62,7 @@ func (g *gate) change(t *testing.T, f func()) {
 	admin := &pgtest.DB{DSN: g.DSN("postgres")}
 	before := pgtest.QueryRow[time.Time](t, admin, `SELECT pg_conf_load_time()`)
 	admin.Exec(t, `SELECT pg_reload_conf()`)
-	rig.WaitFor(t, 60*time.Second, "pg_hba.conf to be read", func() bool {
+	wait.For(t, "pg_hba.conf to be read", func() bool {
 		return pgtest.QueryRow[time.Time](t, admin, `SELECT pg_conf_load_time()`).After(before)
 	})
 }
@@ -102,14 +104,12 @@ func TestLeastPrivilege(t *testing.T) {
 	g := newGuest(t, newGate(t, nil), "")
 	process := g.Run(t)
 	rig.UnderLoad(t, g.Rig, func() {
-		for range 3 { // a snapshot in the log each second
-			g.Progress(t)
-			time.Sleep(time.Second)
-		}
+		g.Progress(t)
+		g.AwaitSnapshot(t)
 		g.throwOut(t)
 		g.Progress(t)
 	})
-	g.Arrived(t, 30*time.Second)
+	g.Arrived(t)
 	process.Terminate(t)
 	g.Settle(t, 0)
 	if p := g.Recorded(t); len(p.Snapshots) == 0 {
@@ -127,6 +127,7 @@ func TestLeastPrivilege(t *testing.T) {
 // the relay goes on. Otherwise it ends with what the server says and what to do.
 func TestAccessLost(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	server := newGate(t, nil)
 	type change func(t *testing.T, g *guest)
 	statement := func(sql string) change {
@@ -171,7 +172,7 @@ func TestAccessLost(t *testing.T) {
 			g := newGuest(t, server, "startup_timeout: 8s")
 			process := g.Run(t)
 			g.Load.Run(t.Context(), t, 200)
-			g.Arrived(t, 30*time.Second)
+			g.Arrived(t)
 
 			tc.lose(t, g)
 			g.throwOut(t)
@@ -179,12 +180,12 @@ func TestAccessLost(t *testing.T) {
 			g.Load.Run(t.Context(), t, 200)
 			tc.mend(t, g)
 			process.LoggedTimes(t, "msg=streaming", 2)
-			g.Arrived(t, 30*time.Second)
+			g.Arrived(t)
 			g.Settle(t, 0)
 
 			tc.lose(t, g)
 			g.throwOut(t)
-			if code := process.Exit(t, 20*time.Second); code != 10 {
+			if code := process.Exit(t); code != 10 {
 				t.Errorf("exit code %d, want 10", code)
 			}
 			out := process.Stderr.String()
@@ -204,6 +205,7 @@ func TestAccessLost(t *testing.T) {
 // longer than startup_timeout, and continues with the new password.
 func TestPasswordCommandFails(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	dir := t.TempDir()
 	token, runs := filepath.Join(dir, "token"), filepath.Join(dir, "runs")
 	const patience = 5 * time.Second
@@ -221,22 +223,22 @@ func TestPasswordCommandFails(t *testing.T) {
 	issue(cdcPassword)
 	process := g.Run(t)
 	g.Load.Run(t.Context(), t, 200)
-	g.Arrived(t, 30*time.Second)
+	g.Arrived(t)
 
 	g.DB.Exec(t, `ALTER ROLE `+g.role+` PASSWORD 'another-word'`)
 	rig.Must(t, os.Remove(token))
 	rig.Must(t, os.Remove(runs))
 	g.throwOut(t)
 	process.Logged(t, "No such file")
-	began := time.Now()
-	rig.WaitFor(t, 30*time.Second, "failures for longer than startup_timeout", func() bool {
+	<-time.After(patience)
+	wait.For(t, "failures for longer than startup_timeout", func() bool {
 		tries, _ := os.ReadFile(runs)
-		return strings.Count(string(tries), "run") > 4 && time.Since(began) > patience
+		return strings.Count(string(tries), "run") > 4
 	})
 	issue("another-word")
 	process.LoggedTimes(t, "msg=streaming", 2)
 	g.Load.Run(t.Context(), t, 200)
-	g.Arrived(t, 30*time.Second)
+	g.Arrived(t)
 	process.Terminate(t)
 	g.Settle(t, 0)
 	if out := process.Stderr.String(); strings.Contains(out, cdcPassword) || strings.Contains(out, "another-word") {
@@ -265,6 +267,7 @@ func TestNoLineInHBA(t *testing.T) {
 // and goes on when there is room.
 func TestServerFull(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	for name, tc := range map[string]struct {
 		settings map[string]string
 		replica  bool // it is walsenders that there are too many of
@@ -289,7 +292,7 @@ func TestServerFull(t *testing.T) {
 			leave()
 			process.Logged(t, "msg=streaming")
 			g.Load.Run(t.Context(), t, 200)
-			g.Arrived(t, 30*time.Second)
+			g.Arrived(t)
 
 			process.Signal(t, syscall.SIGSTOP)
 			g.throwOut(t)
@@ -300,7 +303,7 @@ func TestServerFull(t *testing.T) {
 			g.Load.Run(t.Context(), t, 200)
 			leave()
 			process.LoggedTimes(t, "msg=streaming", 2)
-			g.Arrived(t, 30*time.Second)
+			g.Arrived(t)
 			process.Terminate(t)
 			g.Settle(t, 0)
 			if n := process.Times("53300"); n < 2 || n > 4 {
@@ -320,7 +323,7 @@ func crowd(t *testing.T, dsn string, replication bool) (leave func()) {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	}
 	var all []*pgx.Conn
-	rig.WaitFor(t, 60*time.Second, "the server to be full", func() bool {
+	wait.For(t, "the server to be full", func() bool {
 		conn, err := pgx.ConnectConfig(context.Background(), cfg)
 		if err == nil {
 			all = append(all, conn)

@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
@@ -28,6 +29,7 @@ import (
 // has not read to its end comes again once: nothing is repeated.
 func TestCutAnywhere(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it cuts connections at random places")
 	seed := rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))
 	t.Logf("OUTBOX_TEST_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(uint64(seed), 0))
@@ -48,7 +50,7 @@ func TestCutAnywhere(t *testing.T) {
 		}
 		r.Progress(t)
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 	t.Logf("%d sessions", process.Times("msg=streaming"))
@@ -59,6 +61,7 @@ func TestCutAnywhere(t *testing.T) {
 // are no duplicates.
 func TestSessionsShorterThanATransaction(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for many sessions")
 	const (
 		rows    = 20_000
 		further = 1 << 20 // how many bytes more than the previous one a session reads
@@ -69,7 +72,7 @@ func TestSessionsShorterThanATransaction(t *testing.T) {
 	cut := link.CutAfter(stream.Downstream, further)
 	r.Load.Giant(t.Context(), t, rows)
 	cuts := 0
-	rig.WaitFor(t, 2*time.Minute, "the transaction to arrive", func() bool {
+	wait.For(t, "the transaction to arrive", func() bool {
 		select {
 		case <-cut:
 			cuts++
@@ -91,6 +94,7 @@ func TestSessionsShorterThanATransaction(t *testing.T) {
 // the relay is back as soon as it has given up its last attempt.
 func TestSilentSource(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits until connections count as dead")
 	const (
 		silence = 10 * time.Second // the least that counts as silence
 		attempt = 5 * time.Second  // to connect, or to begin a session
@@ -100,7 +104,7 @@ func TestSilentSource(t *testing.T) {
 		t.Helper()
 		process.Logged(t, "waiting for the source")
 		before := link.Accepted()
-		rig.WaitFor(t, time.Minute, "attempts to connect", func() bool { return link.Accepted() >= before+2 })
+		wait.For(t, "attempts to connect", func() bool { return link.Accepted() >= before+2 })
 	}
 	for name, tc := range map[string]struct {
 		fault  func(t *testing.T, link *faultproxy.Proxy, process *rig.Process, server string) // returns when all is right again
@@ -129,15 +133,12 @@ func TestSilentSource(t *testing.T) {
 			rig.UnderLoad(t, r, func() {
 				r.Progress(t)
 				tc.fault(t, link, process, r.DB.Server.Addr())
-				began := time.Now()
-				r.Progress(t)
-				took = time.Since(began)
+				took = r.Recover(t)
 			})
-			t.Logf("back after %v", took.Round(time.Millisecond))
 			if took > tc.within {
 				t.Errorf("it took %v, it may take %v", took, tc.within)
 			}
-			r.Arrived(t, 30*time.Second)
+			r.Arrived(t)
 			process.Terminate(t)
 			r.Settle(t, 0)
 			if name == "the network swallows everything" { // otherwise the catalog shows who has the slot
@@ -148,25 +149,20 @@ func TestSilentSource(t *testing.T) {
 }
 
 // A firewall forgets a connection and resets it on the relay's side only, so that the server still holds
-// the slot for it. The relay terminates that WAL sender and streams again, long before the server would
-// have noticed.
+// the slot for it. The relay terminates that WAL sender and streams again, before the server notices.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t) // source.lease is 8 s
+	r := rig.New(t)
 	firewall := newForgetful(t, r.DB.Server.Addr())
 	dsn := strings.Replace(r.DB.DSN, r.DB.Server.Addr(), firewall.addr, 1)
 	r.Config = rig.WriteConfig(t, dsn, r.Kafka.Addrs[0], r.Slot, r.Topic, "")
-	process := r.Run(t, "--set", "source.wait_for_slot=false")
+	process := r.Run(t, "--set", "source.wait_for_slot=false", "--set", "source.lease=1h") // the server does not notice by itself
 	rig.UnderLoad(t, r, func() {
 		r.Progress(t)
 		firewall.forget()
-		began := time.Now()
 		r.Progress(t)
-		if took := time.Since(began); took > rig.Slack {
-			t.Errorf("it took %v", took)
-		}
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Logged(t, "the WAL sender of the lost connection still held the slot")
 	process.Terminate(t)
 	r.Settle(t, 0)
@@ -249,6 +245,7 @@ func mute(t *testing.T) (addr string) {
 // nothing piles up in its memory.
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a slow link")
 	const timeout = 4 * time.Second // half of it without data, on a busy machine, would end the session
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": fmt.Sprint(timeout.Milliseconds())}})
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
@@ -260,8 +257,8 @@ func TestSlowLink(t *testing.T) {
 	process := r.Run(t)
 	began := time.Now()
 	r.Load.Run(t.Context(), t, rig.EnvInt(t, "OUTBOX_TEST_SLOW_ROWS", 15_000))
-	r.Arrived(t, 2*time.Minute)
-	took := time.Since(began)
+	r.Arrived(t)
+	took := time.Since(began) //nolint:forbidigo // at night only
 	t.Logf("%d events in %v", r.Load.Total(), took.Round(time.Millisecond))
 	if took < timeout {
 		t.Error("the link was not slow")
@@ -278,6 +275,7 @@ func TestSlowLink(t *testing.T) {
 // moment after it is back: nothing is lost, nothing repeated.
 func TestTerminateBackends(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it terminates many sessions")
 	r := rig.New(t)
 	process := r.Run(t)
 	sessions := rig.EnvInt(t, "OUTBOX_TEST_TERMINATIONS", 10)
@@ -286,13 +284,13 @@ func TestTerminateBackends(t *testing.T) {
 		conn := r.Connect(t)
 		for i := range sessions {
 			process.LoggedTimes(t, "msg=streaming", i+1)
-			time.Sleep(200 * time.Millisecond)
+			<-time.After(200 * time.Millisecond)
 			ended += rig.Ask[int](t, conn, `SELECT count(CASE WHEN pg_terminate_backend(pid) THEN 1 END)
 				FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
 		}
 		r.Progress(t)
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 	t.Logf("%d connections ended, %d sessions", ended, process.Times("msg=streaming"))
@@ -309,14 +307,12 @@ func TestWalsenderKilled(t *testing.T) {
 		for range rig.Cycles(t) {
 			r.Progress(t)
 			conn := r.Connect(t)
-			began := time.Now()
 			rig.Must(t, syscall.Kill(rig.Ask[int](t, conn, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, r.Slot), syscall.SIGKILL))
-			rig.WaitFor(t, 60*time.Second, "the server to crash", func() bool { return conn.Ping(context.Background()) != nil })
-			r.Progress(t)
-			t.Logf("back after %v", time.Since(began).Round(time.Millisecond))
+			wait.For(t, "the server to crash", func() bool { return conn.Ping(context.Background()) != nil })
+			r.Recover(t)
 		}
 	})
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A transaction that stays open holds back nobody else's events, also not across a
@@ -18,6 +20,7 @@ import (
 // with the statement that ends it.
 func TestTransactionLeftOpen(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for warnings and for released WAL")
 	srv := pgtest.Start(t, pgserver.Config{}) // a slot is not made while the transaction of another test is open
 	for name, tc := range map[string]struct {
 		pending string
@@ -46,7 +49,7 @@ func TestTransactionLeftOpen(t *testing.T) {
 			}
 
 			w.db.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot)
-			rig.WaitFor(t, 60*time.Second, "a second session", func() bool { return strings.Count(w.log.String(), "msg=streaming") == 2 })
+			wait.For(t, "a second session", func() bool { return strings.Count(w.log.String(), "msg=streaming") == 2 })
 			w.delivers(t, "outbox")
 			w.exec(t, `CHECKPOINT`)
 			if from := w.restart(t); from >= open {
@@ -57,7 +60,7 @@ func TestTransactionLeftOpen(t *testing.T) {
 			w.rows++
 			w.kafka.ReadN(t, w.rows, w.topic)
 			w.logged(t, "it has ended")
-			rig.WaitFor(t, 60*time.Second, "the WAL to be released", func() bool {
+			wait.For(t, "the WAL to be released", func() bool {
 				w.exec(t, `CHECKPOINT`)
 				return w.restart(t) > open
 			})
@@ -80,6 +83,7 @@ func (w *watched) restart(t *testing.T) string {
 // test makes it write one every second. OUTBOX_TEST_NEIGHBOUR_SECONDS=90 is the long form.
 func TestBusyNeighbour(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it writes WAL of others for seconds")
 	const segment = 16 << 20
 	seconds := rig.EnvInt(t, "OUTBOX_TEST_NEIGHBOUR_SECONDS", 8)
 	between := 15 * time.Second
@@ -90,7 +94,7 @@ func TestBusyNeighbour(t *testing.T) {
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 100)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 
 	neighbour := pgtest.DatabaseOn(t, srv).Conn(t)
 	_, err := neighbour.Exec(t.Context(), `CREATE TABLE busy (n int, pad text)`)
@@ -105,7 +109,7 @@ func TestBusyNeighbour(t *testing.T) {
 		<-looks.C
 		_, err := neighbour.Exec(t.Context(), `INSERT INTO busy SELECT n, repeat('x', 1000) FROM generate_series(1, 1200) n`)
 		rig.Must(t, err)
-		record := between == time.Second && time.Since(recorded) >= between
+		record := between == time.Second && time.Since(recorded) >= between //nolint:forbidigo // at night only
 		if record {
 			recorded = time.Now()
 			_, err := neighbour.Exec(t.Context(), `CHECKPOINT`)

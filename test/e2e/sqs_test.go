@@ -17,7 +17,7 @@ import (
 
 // TestRelayOverSQS: the service refuses requests and single messages at random, and loses responses.
 func TestRelayOverSQS(t *testing.T) {
-	need.FullRun(t, "it takes seconds, and TestRelayOverJetStream is there")
+	need.FullRun(t, "it takes seconds, and TestRelayOverJetStream runs always")
 	t.Parallel()
 	t.Run("queue", func(t *testing.T) {
 		t.Parallel()

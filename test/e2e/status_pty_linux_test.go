@@ -8,12 +8,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A terminal is what the binary runs on, seen from the other side: https://man7.org/linux/man-pages/man7/pty.7.html
@@ -98,7 +98,7 @@ func (p *pty) shown() []string {
 func (p *pty) shows(t *testing.T, want ...string) []string {
 	t.Helper()
 	var lines []string
-	rig.WaitFor(t, 60*time.Second, "the terminal to show "+strings.Join(want, ", "), func() bool {
+	wait.For(t, "the terminal to show "+strings.Join(want, ", "), func() bool {
 		lines = p.shown()
 		text := strings.Join(lines, "\n")
 		for _, w := range want {
@@ -126,7 +126,7 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 			t.Errorf("%d lines of 40, the first is %q", len(lines), lines[0])
 		}
 		p.resize(t, 50, 20)
-		rig.WaitFor(t, 30*time.Second, "it to fit", func() bool { lines = p.shown(); return len(lines) == 20 })
+		wait.For(t, "it to fit", func() bool { lines = p.shown(); return len(lines) == 20 })
 		for _, line := range lines {
 			if utf8.RuneCountInString(line) > 49 {
 				t.Errorf("a line is too wide: %q", line)
@@ -136,7 +136,7 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 		r.Load.Run(t.Context(), t, 100)
 		p.shows(t, r.Topic)
 		p.press(t, "x"+key)
-		if code := p.Exit(t, 30*time.Second); code != 0 {
+		if code := p.Exit(t); code != 0 {
 			t.Errorf("%q: exit code %d", key, code)
 		}
 		<-p.read
@@ -155,7 +155,7 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 	process.Terminate(t)
 	p.shows(t, "✘ No relay is running", "docs/runbook.md#exit-codes")
 	p.Signal(t, syscall.SIGTERM)
-	if code := p.Exit(t, 30*time.Second); code != 0 {
+	if code := p.Exit(t); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}
 }

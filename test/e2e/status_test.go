@@ -6,9 +6,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A statusOutput is what `status --json` prints.
@@ -61,7 +62,7 @@ func TestStatus(t *testing.T) {
 	r.Deliver(t, 500)
 
 	var s statusOutput
-	rig.WaitFor(t, 30*time.Second, "the relay to have counted the records", func() bool {
+	wait.For(t, "the relay to have counted the records", func() bool {
 		s = runStatus(t, r, "--admin", admin)
 		return s.Relay.Status != nil && s.Relay.Status.Totals.Records >= 500
 	})
@@ -95,7 +96,7 @@ func TestStatus(t *testing.T) {
 
 	standby := rig.Start(t, "run", "-c", r.Config)
 	standby.Logged(t, "standby: another process uses the slot")
-	rig.WaitFor(t, 30*time.Second, "the other one to stand by", func() bool {
+	wait.For(t, "the other one to stand by", func() bool {
 		s = runStatus(t, r, "--admin", standby.AdminAt(t))
 		return s.Title == "Standby"
 	})
@@ -120,7 +121,7 @@ func TestStatusWatchedThroughAPipe(t *testing.T) {
 		watch := rig.Start(t, "status", "-c", r.Config, "--admin", admin, "--watch", test.arg)
 		watch.LoggedTimes(t, test.each, 2)
 		watch.Signal(t, syscall.SIGINT)
-		if code := watch.Exit(t, 30*time.Second); code != 0 {
+		if code := watch.Exit(t); code != 0 {
 			t.Errorf("%s: exit code %d", test.arg, code)
 		}
 		if out := watch.Stderr.String(); strings.Contains(out, "\x1b") {
@@ -132,6 +133,7 @@ func TestStatusWatchedThroughAPipe(t *testing.T) {
 // A health check says in one line what the relay says, and its exit code is 0 or 1, whatever is wrong.
 func TestHealthcheck(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it runs the command many times")
 	r, _, toPostgres, _ := rig.NewCut(t)
 	process := r.Run(t)
 	listen := "OUTBOX_CDC_ADMIN_LISTEN=" + process.AdminAt(t)
@@ -147,12 +149,12 @@ func TestHealthcheck(t *testing.T) {
 	if out, code := health(listen); out != "alive" || code != 0 {
 		t.Errorf("%q, exit code %d", out, code)
 	}
-	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool {
+	wait.For(t, "the relay to be ready", func() bool {
 		out, code := health(listen, "--ready")
 		return out == "ready: active" && code == 0
 	})
 	toPostgres.Refuse()
-	rig.WaitFor(t, 60*time.Second, "it not to be ready, and to say why", func() bool {
+	wait.For(t, "it not to be ready, and to say why", func() bool {
 		out, code := health(listen, "--ready", "-c", r.Config)
 		return strings.HasPrefix(out, "waiting: ") && code == 1
 	})

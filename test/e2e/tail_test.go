@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // tailBegins is what tail says when everything that is committed from then on will be shown.
@@ -73,8 +74,8 @@ func TestTailShowsWhatIsProduced(t *testing.T) {
 		tail := rig.Start(t, "tail", "-c", r.Config, "--json")
 		tail.Logged(t, tailBegins)
 		r.Load.Run(t.Context(), t, 1000)
-		r.Arrived(t, 30*time.Second)
-		rig.WaitFor(t, 30*time.Second, "all rows to be shown", func() bool { return strings.Count(tail.Stderr.String(), "\n{") >= r.Load.Total() })
+		r.Arrived(t)
+		wait.For(t, "all rows to be shown", func() bool { return strings.Count(tail.Stderr.String(), "\n{") >= r.Load.Total() })
 		tail.Terminate(t)
 		process.Terminate(t)
 		r.Settle(t, 0)
@@ -105,7 +106,7 @@ func TestTailShowsWhatIsProduced(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-produced +shown):\n%s", diff)
 		}
-		rig.WaitFor(t, 30*time.Second, "its slot to be gone", func() bool { return tailSlots(t, r) == 0 })
+		wait.For(t, "its slot to be gone", func() bool { return tailSlots(t, r) == 0 })
 	})
 }
 
@@ -131,7 +132,8 @@ func TestTailStops(t *testing.T) {
 		}
 		began := time.Now()
 		out, code = rig.Command(t, "tail", "-c", r.Config, "--for", "500ms")
-		if took := time.Since(began); code != 0 || !strings.Contains(out, tailBegins) || took < 500*time.Millisecond {
+		took := time.Since(began) //nolint:forbidigo // a busy machine makes it only longer
+		if code != 0 || !strings.Contains(out, tailBegins) || took < 500*time.Millisecond {
 			t.Errorf("exit code %d after %s\n%s", code, took, out)
 		}
 		if out, code := rig.Command(t, "tail", "-c", r.Config, "--until-end"); code != 2 || !strings.Contains(out, "--until-end needs --from slot") {
@@ -160,19 +162,19 @@ func TestTailFromTheSlot(t *testing.T) {
 			t.Errorf("the slot was at %s and is at %s", before, after)
 		}
 		process := r.Run(t) // and while a relay streams from it
-		r.Arrived(t, 30*time.Second)
-		r.Confirmed(t, 30*time.Second)
+		r.Arrived(t)
+		r.Confirmed(t)
 		tail := rig.Start(t, "tail", "-c", r.Config, "--from", "slot", "--limit", "1")
 		tail.Logged(t, tailBegins)
 		r.Load.Run(t.Context(), t, 100)
 		tail.Logged(t, "  topic   "+r.Topic)
-		if code := tail.Exit(t, 30*time.Second); code != 0 {
+		if code := tail.Exit(t); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
-		r.Arrived(t, 30*time.Second)
+		r.Arrived(t)
 		process.Terminate(t)
 		r.Settle(t, 0)
-		rig.WaitFor(t, 30*time.Second, "its slots to be gone", func() bool { return tailSlots(t, r) == 0 })
+		wait.For(t, "its slots to be gone", func() bool { return tailSlots(t, r) == 0 })
 	})
 }
 
@@ -201,7 +203,7 @@ outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: 
 		UPDATE outbox SET type = 'U' WHERE aggregateid = 'k' AND aggregatetype = 'good';
 		INSERT INTO outbox (id, aggregatetype, aggregateid, type, raw) VALUES ('018f5b3a-0000-7000-8000-000000000004', 'good', 'k', 'T', '')`)
 	for _, p := range []*rig.Process{stop, aside, text} {
-		if code := p.Exit(t, 30*time.Second); code != 0 {
+		if code := p.Exit(t); code != 0 {
 			t.Errorf("exit code %d\n%s", code, p.Stderr)
 		}
 	}
@@ -262,12 +264,12 @@ func TestTailWithoutASlot(t *testing.T) {
 	rig.Must(t, err)
 	waiting := rig.Start(t, args...)
 	slots := func() int { return pgtest.QueryRow[int](t, db, `SELECT count(*)::int FROM pg_replication_slots`) }
-	rig.WaitFor(t, 30*time.Second, "it to wait for the transaction", func() bool { return slots() == 1 })
+	wait.For(t, "it to wait for the transaction", func() bool { return slots() == 1 })
 	waiting.Signal(t, syscall.SIGINT)
-	if code := waiting.Exit(t, 30*time.Second); code != 0 {
+	if code := waiting.Exit(t); code != 0 {
 		t.Errorf("exit code %d of Ctrl-C\n%s", code, waiting.Stderr)
 	}
-	rig.WaitFor(t, 30*time.Second, "the slot to be gone", func() bool { return slots() == 0 })
+	wait.For(t, "the slot to be gone", func() bool { return slots() == 0 })
 	rig.Must(t, tx.Rollback(t.Context()))
 }
 
@@ -286,5 +288,5 @@ func TestTailIntoAClosedPipe(t *testing.T) {
 	if len(parseTailed(t, out.String())) != 1 {
 		t.Errorf("printed: %s", out.String())
 	}
-	rig.WaitFor(t, 30*time.Second, "the slot to be gone", func() bool { return tailSlots(t, r) == 0 })
+	wait.For(t, "the slot to be gone", func() bool { return tailSlots(t, r) == 0 })
 }

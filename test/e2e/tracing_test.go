@@ -18,9 +18,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const (
@@ -54,7 +56,7 @@ func insertTraced(t *testing.T, r *rig.Rig, rows ...[2]string) {
 func readRecords(t *testing.T, r *rig.Rig, n int) []*kgo.Record {
 	t.Helper()
 	var records []*kgo.Record
-	rig.WaitFor(t, 60*time.Second, "records", func() bool {
+	wait.For(t, "records", func() bool {
 		records = r.Kafka.ReadAll(t, r.Topic)
 		return len(records) >= n
 	})
@@ -140,7 +142,7 @@ func TestTracing(t *testing.T) {
 			t.Errorf("record %d: traceparent is %s, and the span is %s", i, got, s.SpanID)
 		}
 		// The record's time is the commit's, to the millisecond.
-		if s.Start.UnixMilli() != rec.Timestamp.UnixMilli() || s.EventAt.Before(s.Start) || s.End.Before(s.EventAt) || s.Start.Before(before.Add(-time.Second)) || time.Since(s.End) < 0 {
+		if s.Start.UnixMilli() != rec.Timestamp.UnixMilli() || s.EventAt.Before(s.Start) || s.End.Before(s.EventAt) || s.Start.Before(before.Add(-time.Second)) || s.End.After(time.Now()) {
 			t.Errorf("record %d: from %s by %s to %s, committed at %s", i, s.Start, s.EventAt, s.End, rec.Timestamp)
 		}
 		leader := leaderOf(t, r, rec.Partition)
@@ -199,7 +201,7 @@ func exemplars(t *testing.T, r *rig.Rig, process *rig.Process) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("exemplars (-want +got):\n%s", diff)
 	}
-	rig.WaitFor(t, 30*time.Second, "the spans to be counted", func() bool {
+	wait.For(t, "the spans to be counted", func() bool {
 		_, metrics := process.Ask(t, "metrics")
 		return strings.Contains(metrics, "\noutbox_cdc_spans_total{name=\""+r.Slot+"\"} 2\n")
 	})
@@ -222,6 +224,7 @@ func insertMany(t *testing.T, r *rig.Rig, n int) {
 // ever names a span that nobody has.
 func TestTracingReceiverDown(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	r := rig.New(t)
 	gone, err := serverproc.ReservePort()
 	rig.Must(t, err)
@@ -241,7 +244,7 @@ func TestTracingReceiverDown(t *testing.T) {
 		}
 		named[parts[1]+parts[2]] = true
 	}
-	rig.WaitFor(t, 30*time.Second, "dropped spans to be counted", func() bool {
+	wait.For(t, "dropped spans to be counted", func() bool {
 		_, metrics := process.Ask(t, "metrics")
 		return kept > 0 && strings.Contains(metrics, fmt.Sprintf("\noutbox_cdc_spans_dropped_total{name=%q} %d\n", r.Slot, kept))
 	})
@@ -284,12 +287,8 @@ func TestTracingReceiverHangs(t *testing.T) {
 	process.Logged(t, "streaming")
 	insertMany(t, r, 200)
 	readRecords(t, r, 200)
-	r.Confirmed(t, 30*time.Second)
-	began := time.Now()
+	r.Confirmed(t)
 	process.Terminate(t)
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("the stop took %v", took)
-	}
 	if out := process.Stderr.String(); !strings.Contains(out, "spans were not exported before the end") || !strings.Contains(out, "spans=200") {
 		t.Errorf("not told:\n%s", rig.Tail(out, 5))
 	}

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -14,7 +13,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A relayStatus is the part of /status that shows problems.
@@ -62,6 +63,7 @@ func metric(t *testing.T, process *rig.Process, name string) float64 {
 // and status, metrics and log say that it waits for Kafka.
 func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits until a stall counts as one")
 	r, _, _, toKafka := rig.NewCut(t)
 	process := r.Run(t)
 	r.Deliver(t, 100)
@@ -72,9 +74,9 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	before := pid()
 	toKafka.Refuse()
 	rig.Ask[bool](t, conn, "SELECT pg_terminate_backend($1)", before)
-	rig.WaitFor(t, 60*time.Second, "the slot to be held again", func() bool { now := pid(); return now != 0 && now != before })
+	wait.For(t, "the slot to be held again", func() bool { now := pid(); return now != 0 && now != before })
 	unready(t, process, "waiting: the position store does not respond")
-	rig.WaitFor(t, 30*time.Second, "the stall to be counted", func() bool { return metric(t, process, "outbox_cdc_sink_stalled_seconds") > 12 })
+	wait.For(t, "the stall to be counted", func() bool { return metric(t, process, "outbox_cdc_sink_stalled_seconds") > 12 })
 	s := askStatus(t, process)
 	if s.State != string(relay.Waiting) || s.Verdict.Title != "Waiting for Kafka" || len(s.Failures) == 0 || s.Failures[0].ExitCode != relay.ExitSink ||
 		!strings.Contains(s.Sink.LastError, "refused") || !strings.Contains(s.Sink.StallReason, "refused") {
@@ -107,7 +109,7 @@ func TestStatusNamesTheCause(t *testing.T) {
 	}
 	status := func(title string) (s statusOutput) {
 		t.Helper()
-		rig.WaitFor(t, 30*time.Second, "status to say "+title, func() bool {
+		wait.For(t, "status to say "+title, func() bool {
 			s = runStatus(t, r, "--admin", process.AdminAt(t))
 			return s.Title == title
 		})
@@ -138,6 +140,7 @@ func TestStatusNamesTheCause(t *testing.T) {
 // That is a stall of Kafka, and nothing shows the position as confirmed.
 func TestPositionTopicTakesNoWrites(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits until a stall counts as one")
 	r, fake, _, _ := rig.NewCut(t)
 	process := r.Run(t)
 	r.Deliver(t, 100)
@@ -146,7 +149,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	})
 	before := askStatus(t, process)
 	r.Load.Run(t.Context(), t, 1000)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	unready(t, process, "Kafka has not acknowledged for")
 	conn := r.Connect(t)
 	slot := rig.Ask[string](t, conn, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
@@ -162,7 +165,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 		t.Errorf("status: %+v", told)
 	}
 	fault.Remove()
-	r.Confirmed(t, 60*time.Second)
+	r.Confirmed(t)
 	process.Ready(t)
 	process.Terminate(t)
 	r.Settle(t, 0)

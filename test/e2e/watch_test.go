@@ -16,9 +16,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const outboxColumns = `(id int PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text NOT NULL, type text, payload jsonb)`
@@ -100,7 +102,7 @@ func (w *watched) start(t *testing.T) {
 
 func (w *watched) logged(t *testing.T, text string) {
 	t.Helper()
-	rig.WaitFor(t, 3*time.Minute, "the log to say "+text, func() bool { // a slot waits for every transaction of a server that others use
+	wait.For(t, "the log to say "+text, func() bool { // a slot waits for every transaction of a server that others use
 		return strings.Contains(w.log.String(), text)
 	})
 }
@@ -125,18 +127,14 @@ func (w *watched) delivers(t *testing.T, table string) {
 // says.
 func (w *watched) fails(t *testing.T, code int, says ...string) {
 	t.Helper()
-	select {
-	case err := <-w.ended:
-		if got := relay.ExitCode(err); got != code {
-			t.Errorf("exit code %d for %v, want %d", got, err, code)
+	err := wait.Receive(t, "the relay to end", w.ended)
+	if got := relay.ExitCode(err); got != code {
+		t.Errorf("exit code %d for %v, want %d", got, err, code)
+	}
+	for _, want := range says {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not said: %v", want, err)
 		}
-		for _, want := range says {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q is not said: %v", want, err)
-			}
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the relay goes on")
 	}
 }
 
@@ -253,23 +251,24 @@ func TestSlotDropped(t *testing.T) {
 // ends the relay although the sink is down.
 func TestSlotLostBySize(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it fills the WAL")
 	eachServer(t, map[string]string{"max_slot_wal_keep_size": "64MB"}, func(t *testing.T, srv *pgserver.Server) {
 		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		w.delivers(t, "outbox")
 		w.exec(t, `INSERT INTO outbox VALUES (100, 'no-such-topic', 'k', 'T', '{}')`) // never acknowledged
-		time.Sleep(10 * time.Second)                                                  // a rate is measured over so long at least
+		<-time.After(10 * time.Second)                                                // a rate is measured over so long at least
 		fill := func() { w.exec(t, `SELECT pg_switch_wal(); SELECT txid_current()`) }
 		for _, state := range []string{"more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 64 MB), in about ", "Postgres may invalidate the slot at the next checkpoint"} {
-			rig.WaitFor(t, 60*time.Second, "the warning: "+state, func() bool {
+			wait.For(t, "the warning: "+state, func() bool {
 				fill()
-				time.Sleep(5 * w.cfg.WatchInterval)
+				<-time.After(5 * w.cfg.WatchInterval)
 				return strings.Contains(w.log.String(), state)
 			})
 		}
 		if !strings.Contains(w.log.String(), "check that the broker accepts records") {
 			t.Error("the reason is not told")
 		}
-		rig.WaitFor(t, 60*time.Second, "the slot to be lost", func() bool {
+		wait.For(t, "the slot to be lost", func() bool {
 			fill()
 			w.exec(t, `CHECKPOINT`)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
@@ -288,9 +287,8 @@ func TestSlotLostByIdleness(t *testing.T) {
 		w.delivers(t, "outbox")
 		w.stop()
 		w.fails(t, relay.ExitOK)
-		rig.WaitFor(t, 60*time.Second, "the slot to be lost", func() bool {
+		wait.For(t, "the slot to be lost", func() bool {
 			w.exec(t, `CHECKPOINT`)
-			time.Sleep(100 * time.Millisecond)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
 		})
 		w.start(t)
@@ -320,7 +318,7 @@ func TestSnapshotIsRecorded(t *testing.T) {
 	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 500)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	r.AwaitSnapshotOfAll(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
@@ -330,6 +328,7 @@ func TestSnapshotIsRecorded(t *testing.T) {
 // record has only snapshots that it has taken itself, and it starts again.
 func TestForgedSnapshots(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for a snapshot and delivers after each forgery")
 	r := rig.New(t)
 	process := r.Run(t)
 	nobody := "nobody_" + r.DB.Name
@@ -364,9 +363,9 @@ func TestWatchOfTheBinary(t *testing.T) {
 	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 100)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` DROP TABLE outbox`)
-	if code := process.Exit(t, 20*time.Second); code != relay.ExitNoDelivery {
+	if code := process.Exit(t); code != relay.ExitNoDelivery {
 		t.Errorf("exit code %d, want %d", code, relay.ExitNoDelivery)
 	}
 	for _, want := range []string{rig.Publication, "ADD TABLE", "exit 13 (", "slot " + r.Slot + " at 0/"} {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -102,13 +104,16 @@ func hasAnchor(t *testing.T, page, fragment string) bool {
 	return false
 }
 
-// TestDocumentedSQL runs the statements of the pages that TestOperations does not follow, each on a database
-// with an outbox. A table that a page shows must be the one that migrate creates. (TestDocumentedRole runs
+// TestDocumentedSQL runs the statements of the pages that TestOperations does not follow, each in a
+// transaction on a database with an outbox. A table that a page shows must be the one that migrate creates. (TestDocumentedRole runs
 // those of docs/security.md.)
 func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")
 	rig.Must(t, err)
+	db := pgtest.Database(t)
+	rig.Migrate(t, db.DSN)
+	conn := db.Conn(t)
 	statements := 0
 	for _, page := range append(pages, "../../README.md") {
 		if slices.Contains(append(followed, "security.md"), filepath.Base(page)) {
@@ -118,7 +123,7 @@ func TestDocumentedSQL(t *testing.T) {
 			for _, b := range s.blocks {
 				if b.lang == "sql" {
 					statements++
-					tryStatements(t, page, b.text)
+					tryStatements(t, conn, page, b.text)
 				}
 			}
 		}
@@ -129,13 +134,10 @@ func TestDocumentedSQL(t *testing.T) {
 }
 
 // tryStatements runs a block and rolls it back.
-func tryStatements(t *testing.T, page, text string) {
+func tryStatements(t *testing.T, conn *pgx.Conn, page, text string) {
 	t.Helper()
 	const table = `SELECT string_agg(concat_ws(' ', column_name, data_type, is_nullable, is_identity, column_default), ', ' ORDER BY ordinal_position)
 		FROM information_schema.columns WHERE table_name = 'outbox'`
-	db := pgtest.Database(t)
-	rig.Migrate(t, db.DSN)
-	conn := db.Conn(t)
 	made := rig.Ask[string](t, conn, table)
 	_, err := conn.Exec(t.Context(), `BEGIN`)
 	rig.Must(t, err)

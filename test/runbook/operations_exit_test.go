@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
@@ -89,7 +90,7 @@ func stopWithoutKafka(t *testing.T, o *operation, srv *pgserver.Server) {
 	id := o.write(t)
 	rig.Must(t, fault.Wait(t.Context(), 1))
 	r.Signal(t, syscall.SIGTERM)
-	if code := r.Exit(t, 20*time.Second); code != 0 {
+	if code := r.Exit(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	last := rig.Tail(r.Stderr.String(), 1)
@@ -117,7 +118,7 @@ func unexpected(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.configure(t)
 	r := o.stream(t)
 	id := o.write(t)
-	code := r.Exit(t, 20*time.Second)
+	code := r.Exit(t)
 	out := r.Stderr.String()
 	if last := rig.Tail(out, 1); code != 1 || !strings.HasPrefix(last, "exit 1 (unexpected): slot "+o.slot+" at ") || !strings.Contains(out, `unknown type '!'`) {
 		t.Errorf("exit code %d, want 1:\n%s", code, out)
@@ -139,7 +140,7 @@ func wrongConfiguration(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.more = "log: {lvl: debug}\n"
 	o.configure(t)
 	r := o.run(t, runLine)
-	if code := r.Exit(t, 20*time.Second); code != 2 {
+	if code := r.Exit(t); code != 2 {
 		t.Errorf("exit code %d, want 2", code)
 	}
 	if last := rig.Tail(r.Stderr.String(), 1); !strings.HasPrefix(last, "exit 2 (configuration or usage); next: fix the above") {
@@ -172,11 +173,11 @@ func noHBALine(t *testing.T, o *operation, _ *pgserver.Server) {
 	}
 	write("host replication cdc 127.0.0.1/32 scram-sha-256\n")
 	o.exec(t, `SELECT pg_reload_conf()`)
-	rig.WaitFor(t, 60*time.Second, "the line to be gone", func() bool { return !o.admitted() })
+	wait.For(t, "the line to be gone", func() bool { return !o.admitted() })
 	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not apply`)
 	write(o.named(o.nextBlock(t, "conf")))
 	o.sql(t)
-	rig.WaitFor(t, 60*time.Second, "the line to be there", o.admitted)
+	wait.For(t, "the line to be there", o.admitted)
 	o.stream(t)
 	o.delivers(t)
 }
@@ -330,7 +331,7 @@ func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
 		t.Errorf("the holder: %v", rows)
 	}
 	o.sql(t)
-	rig.WaitFor(t, 60*time.Second, "the slot to be free", func() bool {
+	wait.For(t, "the slot to be free", func() bool {
 		return o.exec(t, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)[0]["active"] == "f"
 	})
 	r := o.run(t, impatient)

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // jobRecipes follow the sections about routine work.
@@ -63,7 +63,7 @@ func (o *operation) once(t *testing.T) {
 func moveSource(t *testing.T, o *operation, _ *pgserver.Server) {
 	r := o.on(t, startSource(t, nil)).stream(t) // nothing else writes to this server
 	o.delivers(t)
-	rig.WaitFor(t, 60*time.Second, "everything to be delivered", func() bool {
+	wait.For(t, "everything to be delivered", func() bool {
 		o.next = 0
 		return o.sql(t)[0]["delivered"] == "t"
 	})
@@ -218,7 +218,7 @@ func endLongTransaction(t *testing.T, o *operation, _ *pgserver.Server) {
 
 func limitRetainedWAL(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, startSource(t, nil)).sql(t)
-	rig.WaitFor(t, 60*time.Second, "the limit to be in force", func() bool {
+	wait.For(t, "the limit to be in force", func() bool {
 		return o.exec(t, `SHOW max_slot_wal_keep_size`)[0]["max_slot_wal_keep_size"] == "50GB"
 	})
 	o.stream(t)

@@ -3,17 +3,16 @@ package runbook
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func checkStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	r.Ready(t)
-	rig.WaitFor(t, 60*time.Second, "the status to have the record", func() bool { // the relay updates it once a second
+	wait.For(t, "the status to have the record", func() bool { // the relay updates it once a second
 		_, status := r.Ask(t, "status")
 		return strings.Contains(status, topic)
 	})

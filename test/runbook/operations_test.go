@@ -25,6 +25,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // TestOperations follows each section of the followed pages, with servers in the state that the section
@@ -361,7 +362,7 @@ func (o *operation) insert(t *testing.T, aggregatetype string) string {
 
 func (o *operation) arrived(t *testing.T, id string) {
 	t.Helper()
-	rig.WaitFor(t, 60*time.Second, "the record of "+id, func() bool { return o.events.has(id) })
+	wait.For(t, "the record of "+id, func() bool { return o.events.has(id) })
 }
 
 // fails starts the relay, and requires its exit code and output.
@@ -376,7 +377,7 @@ var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka
 // the object and the next step. It returns stderr.
 func (o *operation) ends(t *testing.T, r *rig.Process, code int, says ...string) string {
 	t.Helper()
-	got := r.Exit(t, 30*time.Second)
+	got := r.Exit(t)
 	out := r.Stderr.String()
 	last := rig.Tail(out, 1)
 	m := lastLine.FindStringSubmatch(last)

@@ -8,16 +8,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 // onProduce has f called with every produce request before kfake handles it.
-func onProduce(fake *kfake.Cluster, f func(*kmsg.ProduceRequest) (kmsg.Response, bool)) {
-	fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		fake.KeepControl()
+func onProduce(fake *kafkatest.FakeCluster, f func(*kmsg.ProduceRequest) (kmsg.Response, bool)) {
+	fake.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Control.KeepControl()
 		res, handled := f(req.(*kmsg.ProduceRequest))
 		return res, nil, handled
 	})
@@ -48,7 +48,7 @@ func rewrite(req *kmsg.ProduceRequest, f func(batch []byte)) {
 // stampBatches gives each batch the time at which kfake gets it, as a broker does by the
 // topic's message.timestamp.type. (kfake itself goes by a bit of the batch, and forgets the
 // checksum.) Records that were made at different times keep their distances.
-func stampBatches(fake *kfake.Cluster) {
+func stampBatches(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		now := time.Now().UnixMilli()
 		rewrite(req, func(b []byte) {
@@ -61,7 +61,7 @@ func stampBatches(fake *kfake.Cluster) {
 }
 
 // positionOutside stores the position record of a transaction outside of it.
-func positionOutside(fake *kfake.Cluster) {
+func positionOutside(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		rewrite(positionsOf(req), func(b []byte) {
 			binary.BigEndian.PutUint16(b[batchCovered:], 0)
@@ -81,7 +81,7 @@ func positionsOf(req *kmsg.ProduceRequest) *kmsg.ProduceRequest {
 }
 
 // positionUnstored stores the position record of a transaction under another name.
-func positionUnstored(fake *kfake.Cluster) {
+func positionUnstored(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		if req.TransactionID == nil {
 			return nil, false
@@ -96,7 +96,7 @@ func positionUnstored(fake *kfake.Cluster) {
 }
 
 // late delays one produce request in thirty, so that it may arrive after those of a newer relay.
-func late(fake *kfake.Cluster) {
+func late(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(*kmsg.ProduceRequest) (kmsg.Response, bool) {
 		if rand.IntN(30) == 0 {
 			fake.SleepControl(func() { time.Sleep(time.Second) })
@@ -107,7 +107,7 @@ func late(fake *kfake.Cluster) {
 
 // ownProducers gives each epoch of a producer its own id, as if a relay requested a new one for each
 // claim, so that the broker cannot tell which one is newer. Some requests are delayed.
-func ownProducers(fake *kfake.Cluster) {
+func ownProducers(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		rewrite(req, func(b []byte) {
 			id, epoch := binary.BigEndian.Uint64(b[batchProducer:]), binary.BigEndian.Uint16(b[batchEpoch:])

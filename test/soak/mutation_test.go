@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
@@ -25,7 +26,7 @@ import (
 // the relay and its servers, what the relay says or hears is changed.
 type mutation struct {
 	tamper  func(w *wireState) walproxy.Tamper
-	fake    func(*kfake.Cluster)
+	fake    func(*kafkatest.FakeCluster)
 	before  func(context.Context, *pgx.Conn) error // called before the relay is restarted
 	major   int                                    // of Postgres; 0: the default
 	missing bool                                   // one topic is missing: see soakConfig
@@ -143,6 +144,7 @@ func mutations() map[string]mutation {
 // The oracle finds each mutation, and nothing where there is none. OUTBOX_TEST_MUTATION_CYCLES
 // is how long it may take.
 func TestOracleFindsMutations(t *testing.T) {
+	need.FullRun(t, "it runs a soak test for each mutation")
 	for name, m := range mutations() {
 		t.Run(name, func(t *testing.T) {
 			if !slices.Contains([]string{"none", "confirms what it has received"}, name) {
@@ -171,7 +173,7 @@ func strikesOfNone() int {
 }
 
 func (m mutation) config() soakConfig {
-	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, refill: m.refill, sender: m.sender, exactly: m.exactly, park: m.park}
+	cfg := soakConfig{fake: func(*kafkatest.FakeCluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, refill: m.refill, sender: m.sender, exactly: m.exactly, park: m.park}
 	if m.fake != nil {
 		cfg.fake = m.fake
 	}
@@ -202,8 +204,8 @@ func (m mutation) judge(t *testing.T, s *soak) {
 }
 
 // stall makes one partition wait for its replicas half of the time, while others go on.
-func stall(fake *kfake.Cluster) {
-	fake.Fault(kfake.Fault{
+func stall(fake *kafkatest.FakeCluster) {
+	fake.Control.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1,
 		When: func(kmsg.Request) bool { return rand.IntN(2) > 0 },
 	})
@@ -211,7 +213,7 @@ func stall(fake *kfake.Cluster) {
 
 // unstored makes the broker acknowledge one request in fifty without storing it: to a relay
 // that does not look at the answer, a failure looks like that.
-func unstored(fake *kfake.Cluster) {
+func unstored(fake *kafkatest.FakeCluster) {
 	offset := int64(1 << 40)
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		if rand.IntN(50) > 0 {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -42,9 +41,10 @@ const (
 // other faults: nothing is lost but what was discarded, and the events of each key are in order.
 // OUTBOX_TEST_PARKS is the number of strikes.
 func TestSoakPark(t *testing.T) {
+	need.FullRun(t, "faults drawn at random")
 	cfg, weights := soakConfig{park: true, sender: 3 * SenderTimeout}, DefaultWeights() // longer, for a busy machine
 	if !need.Full() {
-		cfg.fake, weights = func(*kfake.Cluster) {}, WithoutBroker(DefaultWeights())
+		cfg.fake, weights = func(*kafkatest.FakeCluster) {}, WithoutBroker(DefaultWeights())
 	}
 	s := newSoak(t, cfg)
 	s.run(t, rig.EnvInt(t, "OUTBOX_TEST_PARKS", 8), weights)
@@ -260,7 +260,7 @@ func (s *soak) releaseAll(t *testing.T) {
 	}
 	admin := s.kafka.Admin(t)
 	rig.Must(t, s.limitTopic(t.Context(), admin, parkRaised))
-	rig.AwaitConfirmedOr(t, s.db.Conn(t), soakSlot, releaseAllIn, s.anyEnded)
+	rig.AwaitConfirmedOr(t, s.db.Conn(t), soakSlot, s.anyEnded)
 	for i := 0; i < soakAggregates; i += poisonEvery {
 		for end := time.Now().Add(releaseAllIn); ; {
 			out, code := s.operator(t.Context(), "release", aggregateName(i), "20s")
@@ -309,7 +309,7 @@ func parkMutations() map[string]mutation {
 }
 
 // forgetful stores the parked keys as those of another topic, so that the next relay has none of them.
-func forgetful(fake *kfake.Cluster) {
+func forgetful(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		rewrite(positionsOf(req), func(b []byte) {
 			const topic = `"topic":"`
@@ -328,7 +328,7 @@ func forgetful(fake *kfake.Cluster) {
 }
 
 // misplacing gives one in two dead letters that follow a bad one a later place than those behind it.
-func misplacing(fake *kfake.Cluster) {
+func misplacing(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		rewrite(req, func(b []byte) {
 			const follows, place = "the key is parked: it waits", "dead_letter_parked"

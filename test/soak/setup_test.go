@@ -105,7 +105,7 @@ type soakConfig struct {
 	twins      int                                 // see [Writers]; 0: soakTwins
 	sender     time.Duration                       // wal_sender_timeout; 0: SenderTimeout, with kfake less
 	tamper     walproxy.Tamper
-	fake       func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
+	fake       func(*kafkatest.FakeCluster)           // with kfake instead of a broker, which it may control
 	before     func(context.Context, *pgx.Conn) error // done before the relay is started again
 	stored     func(Event)                            // told of each record
 }
@@ -214,8 +214,8 @@ func (s *soak) startKafka(t *testing.T) *kafkatest.Cluster {
 		return broker.Cluster
 	}
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.relays[0].toBroker.Listen))
-	stampBatches(fake.Control)
-	s.cfg.fake(fake.Control)
+	stampBatches(fake)
+	s.cfg.fake(fake)
 	return fake.Cluster
 }
 

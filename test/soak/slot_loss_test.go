@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
@@ -21,6 +22,7 @@ import (
 // all other faults: nothing is lost, the order is kept, and the duplicates are rows of the last seconds before
 // the loss. OUTBOX_TEST_SLOT_LOSSES is the number of strikes.
 func TestSoakSlotLoss(t *testing.T) {
+	need.FullRun(t, "faults drawn at random")
 	soakSlotLosses(t, 1, DefaultWeights(), WithoutBroker(DefaultWeights()))
 }
 
@@ -37,7 +39,7 @@ func soakSlotLosses(t *testing.T, relays int, weights, short map[Attack]int) {
 		cfg.sender = 3 * SenderTimeout // on a busy machine a shorter one interrupts refills, and no other relay takes over
 	}
 	if !need.Full() {
-		cfg.fake, weights = func(*kfake.Cluster) {}, short
+		cfg.fake, weights = func(*kafkatest.FakeCluster) {}, short
 	}
 	s := newSoak(t, cfg)
 	s.run(t, rig.EnvInt(t, "OUTBOX_TEST_SLOT_LOSSES", 6), WithSlotLosses(weights))
@@ -84,7 +86,7 @@ func refilling(from, to string) func(*wireState) walproxy.Tamper {
 // awaitSnapshot waits for the first snapshot, without which a slot cannot be lost and refilled.
 func (s *soak) awaitSnapshot(t *testing.T) {
 	t.Helper()
-	rig.WaitFor(t, rig.Slack, "a snapshot in the position record", func() bool {
+	wait.For(t, "a snapshot in the position record", func() bool {
 		p := rig.Recorded(t, s.kafka, soakSlot)
 		return p != nil && len(p.Snapshots) > 0
 	})

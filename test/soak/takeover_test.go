@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A loss removes the relay that holds the slot until the standby has taken over.
@@ -95,7 +96,7 @@ func (s *soak) takeOver(t *testing.T, l loss) time.Duration {
 	producers := s.checker.Progress().Producers
 	began := time.Now()
 	rig.Must(t, l.lose(t.Context(), s, active))
-	rig.WaitFor(t, l.within+2*rig.Slack, "a record of the standby after "+l.name, func() bool {
+	wait.For(t, "a record of the standby after "+l.name, func() bool {
 		return s.checker.Progress().Producers > producers
 	})
 	took := time.Since(began)
@@ -109,7 +110,7 @@ func (s *soak) takeOver(t *testing.T, l loss) time.Duration {
 // holder waits until one relay has the slot and the other waits for it, and returns the one that has it.
 func (s *soak) holder(t *testing.T) (active *instance) {
 	t.Helper()
-	rig.WaitFor(t, rig.Slack, "one relay to have the slot and the other to wait", func() bool {
+	wait.For(t, "one relay to have the slot and the other to wait", func() bool {
 		has := s.active(t.Context())
 		if has < 0 {
 			return false

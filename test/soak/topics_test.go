@@ -63,9 +63,10 @@ func lostSources() map[Attack]int {
 // again immediately, although the rows of that topic are not confirmed. When the topic is created, it
 // receives its rows. There are no duplicates.
 func TestSoakMissingTopic(t *testing.T) {
+	need.FullRun(t, "faults drawn at random")
 	cfg := soakConfig{missing: true, heldWithin: heldWithin}
 	if !need.Full() {
-		cfg.fake = func(*kfake.Cluster) {}
+		cfg.fake = func(*kafkatest.FakeCluster) {}
 	}
 	s := newSoak(t, cfg)
 	s.run(t, rig.EnvInt(t, "OUTBOX_TEST_SOURCE_LOSSES", 8), lostSources())
@@ -74,8 +75,8 @@ func TestSoakMissingTopic(t *testing.T) {
 }
 
 // waitsForOthers delays one topic while another one is missing.
-func waitsForOthers(fake *kfake.Cluster) {
-	fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topicPrefix + "a", Err: kerr.UnknownTopicOrPartition, Count: -1})
+func waitsForOthers(fake *kafkatest.FakeCluster) {
+	fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topicPrefix + "a", Err: kerr.UnknownTopicOrPartition, Count: -1})
 }
 
 // A slot counts as held if it is never free for longer than the limit while its server is up.

@@ -22,7 +22,7 @@ func TestAuditBesideDebezium(t *testing.T) {
 	config := filepath.Join(d.dir, "outbox-cdc.yaml")
 	succeed(t, "import", "debezium", d.config, "--worker", d.worker, "-o", config)
 	r.Load.Run(t.Context(), t, 500)
-	r.Arrived(t, time.Minute)
+	r.Arrived(t)
 	delivered := time.Now().UTC().Format(time.RFC3339Nano)
 	rig.UnderLoad(t, r, func() {
 		r.Progress(t)
@@ -36,7 +36,7 @@ func TestAuditBesideDebezium(t *testing.T) {
 		d.streams(t, false)
 		d.runBehind(t, config, d.file(t, "offsets.json", d.call(t, http.MethodGet, "/offsets")))
 	})
-	r.Arrived(t, time.Minute)
+	r.Arrived(t)
 	r.Settle(t, r.Load.MaxRows)
 	t.Log(succeed(t, "audit", "-c", config, "--allow", "duplicate"))
 

@@ -22,6 +22,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A debeziumWorker is a real Debezium in its own Connect worker. It reads the outbox of a rig.
@@ -105,7 +106,7 @@ func (d *debeziumWorker) start(t *testing.T) {
 func (d *debeziumWorker) streams(t *testing.T, want bool) {
 	t.Helper()
 	conn := d.rig.Connect(t)
-	rig.WaitFor(t, 2*time.Minute, fmt.Sprintf("the slot's state to be active=%t", want), func() bool {
+	wait.For(t, fmt.Sprintf("the slot's state to be active=%t", want), func() bool {
 		return rig.Ask[bool](t, conn, `SELECT count(*) > 0 FROM pg_replication_slots WHERE slot_name = $1 AND active`, d.rig.Slot) == want
 	})
 }
@@ -188,7 +189,7 @@ func TestTakeOver(t *testing.T) {
 		d.streams(t, true)
 		r.Progress(t)
 	})
-	r.Arrived(t, time.Minute)
+	r.Arrived(t)
 	d.Signal(t, syscall.SIGTERM)
 	<-d.Done
 	r.Settle(t, r.Load.MaxRows)
@@ -203,7 +204,7 @@ func TestTakeOverFromKilled(t *testing.T) {
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
 		r.Progress(t)
-		rig.WaitFor(t, time.Minute, "the worker to store offsets", func() bool {
+		wait.For(t, "the worker to store offsets", func() bool {
 			_, err := os.Stat(d.offsets)
 			return err == nil
 		})
@@ -218,7 +219,7 @@ func TestTakeOverFromKilled(t *testing.T) {
 		d.start(t)
 		r.Progress(t)
 	})
-	r.Arrived(t, time.Minute)
+	r.Arrived(t)
 	d.Signal(t, syscall.SIGTERM)
 	<-d.Done
 	r.Settle(t, rig.Unconfirmed)
@@ -254,7 +255,7 @@ func TestTakeOverFromAnotherPlugin(t *testing.T) {
 		succeed(t, "import", "debezium", d.config, "--worker", d.worker, "--new-slot", r.Slot+"_cdc", "-o", config)
 		made := regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+`).FindString(succeed(t, "setup", "-c", config))
 		conn := r.Connect(t)
-		rig.WaitFor(t, time.Minute, "Debezium to be past "+made, func() bool {
+		wait.For(t, "Debezium to be past "+made, func() bool {
 			sent := regexp.MustCompile(`"lsn_commit":(\d+)`).FindStringSubmatch(d.call(t, http.MethodGet, "/offsets"))
 			return sent != nil && rig.Ask[bool](t, conn, `SELECT $1::text::numeric >= $2::pg_lsn - '0/0'`, sent[1], made)
 		})
@@ -266,7 +267,7 @@ func TestTakeOverFromAnotherPlugin(t *testing.T) {
 		r.Progress(t)
 		r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
 	})
-	r.Arrived(t, time.Minute)
+	r.Arrived(t)
 	r.Settle(t, r.Load.MaxRows)
 }
 

@@ -42,7 +42,7 @@
 // Two tests check the checks. TestMutations injects bugs between the relay and its servers, and
 // TestPlants into the source code of the relay.
 //
-//	go test ./test/twin                                60 seeds
+//	go test ./test/twin                                24 seeds, always the same
 //	OUTBOX_TEST_SEEDS=5000 go test ./test/twin         more seeds
 //	OUTBOX_TEST_SEED=17 go test ./test/twin -v         one seed, with its history
 //	OUTBOX_TEST_FULL=1 go test -run Plants ./test/twin the planted bugs

@@ -13,10 +13,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// defaultSeeds is the number of seeds if OUTBOX_TEST_SEEDS is not set.
-const defaultSeeds = 60
+// defaultSeeds and fullSeeds are the numbers of seeds of an ordinary and of a full run if OUTBOX_TEST_SEEDS is not set.
+const (
+	defaultSeeds = 24
+	fullSeeds    = 60
+)
 
 // patience is the time in which the relay must deliver everything after all faults have ended. The
 // longest single wait is a server's wal_sender_timeout.
@@ -34,7 +39,8 @@ const maxShown = 3
 // an interrupted operation.
 const pgxCloses = 20 * time.Second
 
-// The relay keeps its guarantees for each seed. The test logs the seed of each violation. If
+// The relay keeps its guarantees for each seed; a full run, and one with OUTBOX_TEST_SEEDS, draws
+// the seeds. The test logs the seed of each violation. If
 // OUTBOX_TEST_SEED is set, it runs this seed only and logs its history.
 func TestTwin(t *testing.T) {
 	if seed := environ(t, "OUTBOX_TEST_SEED", 0); seed != 0 {
@@ -47,8 +53,11 @@ func TestTwin(t *testing.T) {
 		rows, duplicates, runs, updates int
 		failed                          bool
 	}
-	first := rand.Uint64N(1 << 40)
-	seeds := environ(t, "OUTBOX_TEST_SEEDS", defaultSeeds)
+	first, seeds := uint64(1), uint64(defaultSeeds) // always the same ones, so that an unlucky draw holds up no change
+	if need.Full() || os.Getenv("OUTBOX_TEST_SEEDS") != "" {
+		first, seeds = rand.Uint64N(1<<40), fullSeeds
+	}
+	seeds = environ(t, "OUTBOX_TEST_SEEDS", seeds)
 	t.Run("seeds", func(t *testing.T) {
 		const parts = 8
 		for part := range uint64(parts) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const burst = 25
@@ -21,7 +22,7 @@ func Latency(b *testing.B, subject Subject) {
 	r.produce(b, keys(burst)...)
 	handled := uint64(burst)
 	done := func() bool { return p.Stat().Types["A"].Handled == handled }
-	Await(b, "the first events", done)
+	wait.For(b, "the first events", done)
 	before := p.Stat().Types["A"].Age
 	for b.Loop() {
 		for _, key := range keys(burst) {
@@ -29,7 +30,7 @@ func Latency(b *testing.B, subject Subject) {
 			time.Sleep(rand.N(2 * time.Millisecond))
 		}
 		handled += burst
-		Await(b, "a burst", done)
+		wait.For(b, "a burst", done)
 		time.Sleep(20 * time.Millisecond)
 	}
 	age := p.Stat().Types["A"].Age

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Outage tests an adapter during a broker outage. The adapter logs Lines.Lost once when the broker becomes unavailable.
@@ -19,15 +20,15 @@ func Outage(t *testing.T, subject Subject) {
 	p := r.processor(t, 0, nil)
 	r.startAt(t, proxy.Addr(), p)
 	want := r.produce(t, "k")
-	Await(t, "an effect", func() bool { return p.Stat().Types["A"].Handled == 1 })
+	wait.For(t, "an effect", func() bool { return p.Stat().Types["A"].Handled == 1 })
 	before := len(r.log.String())
 	proxy.Refuse()
 	proxy.Cut()
-	Await(t, lost, func() bool { return strings.Contains(r.log.String()[before:], lost) })
+	wait.For(t, lost, func() bool { return strings.Contains(r.log.String()[before:], lost) })
 	proxy.Accept()
-	Await(t, back, func() bool { return strings.Contains(r.log.String()[before:], back) })
+	wait.For(t, back, func() bool { return strings.Contains(r.log.String()[before:], back) })
 	want["k"] = append(want["k"], r.produce(t, "k")["k"]...)
-	Await(t, "2 effects", func() bool { return p.Stat().Types["A"].Handled == 2 })
+	wait.For(t, "2 effects", func() bool { return p.Stat().Types["A"].Handled == 2 })
 	check(t, want, r.effects(t))
 	if n := strings.Count(r.log.String()[before:], lost); n != 1 {
 		t.Errorf("%q is logged %d times", lost, n)
@@ -51,13 +52,13 @@ func Restart(t *testing.T, subject Subject) {
 	r.start(t, r.processor(t, 0, slow))
 	effects := func() int { return pgtest.QueryRow[int](t, r.db, `SELECT count(*) FROM effects`) }
 	for n := range 2 {
-		Await(t, "the next effects", func() bool { return effects() > 10+20*n })
+		wait.For(t, "the next effects", func() bool { return effects() > 10+20*n })
 		r.Restart(t)
 	}
 	for key, ids := range r.produce(t, keys(50)...) {
 		want[key] = append(want[key], ids...)
 	}
-	Await(t, "250 effects", func() bool { return effects() >= 250 })
+	wait.For(t, "250 effects", func() bool { return effects() >= 250 })
 	check(t, want, r.effects(t))
 	r.checkAcknowledged(t, 250)
 }

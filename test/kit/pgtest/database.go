@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A DB is a database that one test uses.
@@ -92,7 +93,7 @@ func (db *DB) ReplicationConn(tb testing.TB) *pgconn.PgConn {
 	cfg := db.Config(tb)
 	cfg.RuntimeParams["replication"] = "database"
 	conn, err := pgconn.ConnectConfig(tb.Context(), cfg)
-	for end := time.Now().Add(15 * time.Second); isFull(err) && time.Now().Before(end); {
+	for end := time.Now().Add(wait.Patience()); isFull(err) && time.Now().Before(end); {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-tb.Context().Done():

@@ -1,10 +1,10 @@
 // Package pgtest provides real Postgres servers and databases to tests.
 //
 // A package that uses it has this TestMain, which stops the shared servers
-// after the tests. [Wrap] combines it with goleak and package kafkatest:
+// after the tests. [Wrap] combines it with package leak and package kafkatest:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
-//	func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
+//	func TestMain(m *testing.M) { leak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
 //
 // and then, in a test:
 //

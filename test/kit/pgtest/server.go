@@ -17,7 +17,7 @@ import (
 
 const (
 	fetchTimeout = 3 * time.Minute
-	startTimeout = time.Minute
+	startTimeout = 2 * time.Minute
 	stopTimeout  = 10 * time.Second
 )
 
@@ -185,17 +185,6 @@ func stop(srv *pgserver.Server) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errors.New("timeout"))
 	defer cancel()
 	return srv.Stop(ctx)
-}
-
-// Eventually waits, for up to 15 s, until condition returns true. It fails the test otherwise.
-func Eventually(tb testing.TB, what string, condition func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !condition(); {
-		if time.Now().After(deadline) {
-			tb.Fatalf("not within 15 s: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // A Runner runs tests: a *testing.M or a wrapped one.

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // AdminURL finds the address of the admin server in the relay's log.
@@ -28,7 +30,7 @@ func (r *Process) Ask(t *testing.T, path string) (status int, body string) {
 // Ready waits until /readyz responds with 200.
 func (r *Process) Ready(t *testing.T) {
 	t.Helper()
-	WaitFor(t, logTimeout, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
+	wait.For(t, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
 }
 
 // AdminAt returns the host:port of the relay's admin server.

@@ -2,13 +2,14 @@ package rig
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Header returns the value of a record's header, or the empty string if there is none.
@@ -21,28 +22,21 @@ func Header(rec *kgo.Record, name string) string {
 	return ""
 }
 
-// Arrived waits until every committed event is in the topic. The relay has the time within to write the
-// records. Arrived then reads the topic to its end, however long that takes.
-func (r *Rig) Arrived(t *testing.T, within time.Duration) {
+// Arrived waits until every committed event is in the topic.
+func (r *Rig) Arrived(t *testing.T) {
 	t.Helper()
 	committed := r.Load.Snapshot()
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if r.Ledger.complete(committed) {
-			return
-		}
-	}
-	r.catchUp(t)
-	if !r.Ledger.complete(committed) {
+	wait.For(t, "every committed event", func() bool { return r.Ledger.complete(committed) }, func() any {
 		counts := r.Ledger.Counts()
 		r.Ledger.Check(t, committed, counts.Duplicates)
-		t.Fatalf("%d records after %v, %d events were committed", counts.Records, within, r.Load.Total())
-	}
+		return fmt.Sprintf("%d records of %d events", counts.Records, r.Load.Total())
+	})
 }
 
 // catchUp waits until the collector has read all records that are in the topic at the call.
 func (r *Rig) catchUp(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
 	defer cancel()
 	Must(t, r.Collector.CatchUp(ctx))
 }
@@ -51,8 +45,8 @@ func (r *Rig) catchUp(t *testing.T) {
 func (r *Rig) Deliver(t *testing.T, events int) {
 	t.Helper()
 	r.Load.Run(t.Context(), t, events)
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
+	r.Arrived(t)
+	r.Confirmed(t)
 }
 
 // Settle reads the topic to its end and compares the records with the committed events. duplicates is the
@@ -75,7 +69,7 @@ func (r *Rig) settle(t *testing.T, l *Ledger, duplicates int) {
 func (r *Rig) Connect(t *testing.T) *pgx.Conn {
 	t.Helper()
 	var conn *pgx.Conn
-	WaitFor(t, 30*time.Second, "a connection", func() bool {
+	wait.For(t, "a connection", func() bool {
 		var err error
 		conn, err = pgx.Connect(context.Background(), r.DB.DSN)
 		return err == nil
@@ -96,23 +90,25 @@ func Ask[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
 
 // Confirmed waits until the slot's confirmed_flush_lsn reaches the position that was the end of the WAL
 // at the call.
-func (r *Rig) Confirmed(t *testing.T, within time.Duration) {
+func (r *Rig) Confirmed(t *testing.T) {
 	t.Helper()
-	AwaitConfirmed(t, r.Connect(t), r.Slot, within)
+	AwaitConfirmed(t, r.Connect(t), r.Slot)
 }
 
 // AwaitConfirmed is like [Rig.Confirmed], for the given connection and slot.
-func AwaitConfirmed(t *testing.T, conn *pgx.Conn, slot string, within time.Duration) {
+func AwaitConfirmed(t *testing.T, conn *pgx.Conn, slot string) {
 	t.Helper()
-	AwaitConfirmedOr(t, conn, slot, within, func() bool { return false })
+	AwaitConfirmedOr(t, conn, slot, func() bool { return false })
 }
 
 // AwaitConfirmedOr is like AwaitConfirmed, but also returns when other returns true.
-func AwaitConfirmedOr(t *testing.T, conn *pgx.Conn, slot string, within time.Duration, other func() bool) {
+func AwaitConfirmedOr(t *testing.T, conn *pgx.Conn, slot string, other func() bool) {
 	t.Helper()
 	end := Ask[string](t, conn, `SELECT pg_current_wal_insert_lsn()::text`)
-	WaitFor(t, within, "the slot to confirm "+end, func() bool {
+	wait.For(t, "the slot to confirm "+end, func() bool {
 		return other() || Ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, slot)
+	}, func() any {
+		return Ask[string](t, conn, `SELECT concat('confirmed_flush_lsn ', max(confirmed_flush_lsn), ', active ', bool_or(active)) FROM pg_replication_slots WHERE slot_name = $1`, slot)
 	})
 }
 

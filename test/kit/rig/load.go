@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Cycles returns how many faults each crash test injects. It is OUTBOX_TEST_CYCLES, by default 3 in a
@@ -61,8 +62,8 @@ func UnderLoadAt(t *testing.T, r *Rig, pace time.Duration, f func()) {
 func (r *Rig) Progress(t *testing.T) {
 	t.Helper()
 	before := r.Load.Total()
-	WaitFor(t, 30*time.Second, "an event to be committed", func() bool { return r.Load.Total() > before })
-	r.Arrived(t, 30*time.Second)
+	wait.For(t, "an event to be committed", func() bool { return r.Load.Total() > before })
+	r.Arrived(t)
 }
 
 // Unconfirmed is the maximum number of duplicates after the relay is killed: the events of one status
@@ -72,7 +73,7 @@ const Unconfirmed = 20_000
 // Silent waits until no more records arrive in the topic although the workload commits events.
 func (r *Rig) Silent(t *testing.T) {
 	t.Helper()
-	WaitFor(t, 30*time.Second, "the topic to fall silent", func() bool {
+	wait.For(t, "the topic to fall silent", func() bool {
 		records, committed := r.Collector.Count(), r.Load.Total()
 		time.Sleep(300 * time.Millisecond)
 		return r.Collector.Count() == records && r.Load.Total() > committed

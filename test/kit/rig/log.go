@@ -6,7 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A Log collects the output of a process. It is safe for concurrent use.
@@ -35,14 +36,10 @@ func Tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// logTimeout is how long a test waits for a log line, or for a relay that is ready. It is no claim about the relay: on a busy machine, much takes
-// ten times as long.
-const logTimeout = 90 * time.Second
-
 // Logged waits until the relay's log contains text.
 func (r *Process) Logged(t *testing.T, text string) {
 	t.Helper()
-	WaitFor(t, logTimeout, "the relay to log "+strconv.Quote(text), func() bool {
+	wait.For(t, "the relay to log "+strconv.Quote(text), func() bool {
 		return strings.Contains(r.Stderr.String(), text)
 	})
 }
@@ -53,5 +50,5 @@ func (r *Process) Times(text string) int { return strings.Count(r.Stderr.String(
 // LoggedTimes waits until the relay's log contains text n times.
 func (r *Process) LoggedTimes(t *testing.T, text string, n int) {
 	t.Helper()
-	WaitFor(t, logTimeout, "the relay to log again "+text, func() bool { return r.Times(text) >= n })
+	wait.For(t, "the relay to log again "+text, func() bool { return r.Times(text) >= n })
 }

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A Process is a running process of the relay's binary.
@@ -83,15 +84,10 @@ func (r *Process) Ended() bool {
 	}
 }
 
-// Exit waits until the process has exited and returns its exit code. It fails the test if that takes
-// longer than within.
-func (r *Process) Exit(t *testing.T, within time.Duration) int {
+// Exit waits until the process has exited and returns its exit code.
+func (r *Process) Exit(t *testing.T) int {
 	t.Helper()
-	select {
-	case <-r.Done:
-	case <-time.After(within):
-		t.Fatalf("still running after %v", within)
-	}
+	wait.Receive(t, "the process to exit", r.Done)
 	return r.Cmd.ProcessState.ExitCode()
 }
 
@@ -100,7 +96,7 @@ func (r *Process) Exit(t *testing.T, within time.Duration) int {
 func (r *Process) Terminate(t *testing.T) {
 	t.Helper()
 	r.Signal(t, syscall.SIGTERM)
-	if code := r.Exit(t, 30*time.Second); code != 0 {
+	if code := r.Exit(t); code != 0 {
 		t.Fatalf("exit code %d after SIGTERM", code)
 	}
 }
@@ -117,23 +113,11 @@ func Command(t *testing.T, args ...string) (string, int) {
 	return string(out), 0
 }
 
-// WaitFor polls cond until it returns true. It fails the test if that takes longer than within.
-func WaitFor(t *testing.T, within time.Duration, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", within, what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 // Fails waits until the process has exited. It fails the test unless the exit code is code and the output
 // contains all of says.
 func (r *Process) Fails(t *testing.T, code int, says ...string) {
 	t.Helper()
-	got := r.Exit(t, 20*time.Second)
+	got := r.Exit(t)
 	out := r.Stderr.String()
 	if got != code {
 		t.Errorf("exit code %d, want %d\n%s", got, code, Tail(out, 20))

@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // Recorded returns the newest position record of the rig's relay.
@@ -50,7 +51,7 @@ func AwaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name
 func awaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name, aggregate string) {
 	t.Helper()
 	const sees = `SELECT COALESCE(%s(pg_visible_in_snapshot(xid, $1::pg_snapshot)), false) FROM outbox`
-	WaitFor(t, 2*Slack, "a snapshot in the position record", func() bool {
+	wait.For(t, "a snapshot in the position record", func() bool {
 		p := Recorded(t, cluster, name)
 		return p != nil && len(p.Snapshots) > 0 && pgtest.QueryRow[bool](t, db, fmt.Sprintf(sees, aggregate), p.Snapshots[0].Text)
 	})
@@ -81,7 +82,7 @@ func (r *Rig) GoesOn(t *testing.T, args ...string) {
 	t.Helper()
 	process := r.Run(t, args...)
 	r.Load.Run(t.Context(), t, 500)
-	r.Arrived(t, 30*time.Second)
+	r.Arrived(t)
 	process.Terminate(t)
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A Workload writes events in transactions of 1 to MaxRows rows. A share of the transactions is rolled
@@ -236,7 +238,7 @@ func (w *writer) recover(ctx context.Context) error {
 		_ = w.conn.Close(ctx)
 		w.conn = nil
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(wait.Patience())
 	for {
 		err := w.reconnect(ctx)
 		if err == nil || ctx.Err() != nil {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // ownerVariable is the environment variable that makes the test binary start a
@@ -50,21 +51,6 @@ func shell(script string) *exec.Cmd {
 	return exec.Command("/bin/sh", "-c", script) //nolint:noctx // see above
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -93,8 +79,8 @@ func TestNothingOutlivesTheOwner(t *testing.T) {
 			}
 			owner.Process.Signal(sig)
 			owner.Wait()
-			eventually(t, "the process ends", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
-			eventually(t, "the directory goes", func() bool { return !exists(path) })
+			wait.For(t, "the process ends", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+			wait.For(t, "the directory goes", func() bool { return !exists(path) })
 		})
 	}
 }
