@@ -8,6 +8,7 @@ LICENSES  := github.com/google/go-licenses@v1.6.0
 FUZZTIME  ?= 30s
 CYCLES    ?= 10
 SECONDS   ?= 180
+RUN       ?= ^TestSoak
 
 .DEFAULT_GOAL := help
 
@@ -32,13 +33,18 @@ test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash
 	OUTBOX_TEST_FULL=1 $(GO) test -count=1 ./...
 
 # They run the built binary, in which there is no race detector.
-BUILT := e2e|crash|soak|hostile|conformance|runbook|takeover
+BUILT := e2e|crash|soak|hostile|conformance|runbook|takeover|walk
 # They start no goroutine and share nothing.
 SEQUENTIAL := decoder|internal/(encode|encode/connect|debezium|javaregex|jsontext|preset)
 
 .PHONY: race
 race: ## all tests that need Go only with the race detector, shuffled
-	$(GO) test -race -shuffle=on -count=1 -timeout=25m $$($(GO) list ./... | grep -vE '/(test/($(BUILT))|$(SEQUENTIAL))$$')
+	$(GO) test -race -shuffle=on -count=1 -timeout=50m $$($(GO) list ./... | grep -vE '/(test/($(BUILT))|$(SEQUENTIAL))$$')
+
+# The landing gate runs their tests with the race detector.
+.PHONY: serverless
+serverless: ## list the packages whose tests start no server and may have data races
+	@$(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep '\.test ' | grep -v test/kit/serverproc | sed 's/\.test .*//' | grep -vE '/($(SEQUENTIAL))$$' | tr '\n' ' '
 
 .PHONY: lint
 lint: ## format, vet, golangci-lint, go.mod
@@ -103,7 +109,7 @@ crash: ## the crash suite, CYCLES kills of every kind
 .PHONY: soak
 soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, a missing topic, lost slots, parked keys; with EXACTLY_ONCE=1, the first two with exactly_once and without any duplicate
 	OUTBOX_TEST_FULL=1 OUTBOX_TEST_EXACTLY_ONCE=$(EXACTLY_ONCE) OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) OUTBOX_TEST_SLOT_LOSSES=$(CYCLES) OUTBOX_TEST_PARKS=$(CYCLES) \
-	  $(GO) test -count=1 -v -timeout=120m -run='^TestSoak' -skip='^TestSoakOver' ./test/soak
+	  $(GO) test -count=1 -v -timeout=120m -run='$(RUN)' -skip='^TestSoakOver' ./test/soak
 
 .PHONY: soak-brokers
 soak-brokers: ## the same with the broker BROKER, such as JetStream, or with every one but Kafka: one relay, then two
@@ -127,5 +133,10 @@ examples-check: ## what the examples show of libraries that the relay does not n
 	cd examples/orms && $(GO) vet ./... && $(GO) test -count=1 ./...
 	cd examples/webhook && $(GO) vet ./... && $(GO) test -count=1 ./...
 
-.PHONY: check
-check: lint race vuln licenses ## what CI runs on every change
+.PHONY: gate
+gate: ## what decides whether a change lands
+	.ci/run
+
+.PHONY: nightly
+nightly: ## what only time, chance and many servers show; STEPS='soak twin' for some of it
+	.ci/nightly $(STEPS)

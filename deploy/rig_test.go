@@ -9,13 +9,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(kafkatest.Wrap(m)) }
@@ -112,11 +112,7 @@ func start(t *testing.T, root string, env map[string]string, args ...string) *co
 // exits waits for the process to exit, and fails unless the exit code is 0.
 func (c *container) exits(t *testing.T) {
 	t.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(time.Minute):
-		t.Fatalf("%s still runs after a minute", c.cmd)
-	}
+	wait.Receive(t, c.cmd.String()+" to exit", c.done)
 	if code := c.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, read(t, c.output))
 	}
@@ -133,18 +129,20 @@ func (c *container) terminate(t *testing.T) {
 func (c *container) says(t *testing.T, pattern string) []string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if m := re.FindStringSubmatch(read(t, c.output)); m != nil {
-			return m
-		}
+	var said []string
+	wait.For(t, "the output "+pattern, func() bool {
+		ended := false
 		select {
 		case <-c.done:
-			t.Fatalf("exited without output %s\n%s", pattern, read(t, c.output))
-		case <-time.After(10 * time.Millisecond):
+			ended = true
+		default:
 		}
-	}
-	t.Fatalf("no output %s within a minute", pattern)
-	return nil
+		if said = re.FindStringSubmatch(read(t, c.output)); said == nil && ended {
+			t.Fatalf("exited without output %s\n%s", pattern, read(t, c.output))
+		}
+		return said != nil
+	})
+	return said
 }
 
 // confined fails unless the kernel applies the restrictions to the process.
