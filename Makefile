@@ -44,7 +44,7 @@ race: ## all tests that need Go only with the race detector, shuffled
 # The landing gate runs their tests with the race detector.
 .PHONY: serverless
 serverless: ## list the packages whose tests start no server and may have data races
-	@$(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep '\.test ' | grep -v test/kit/serverproc | sed 's/\.test .*//' | grep -vE '/($(SEQUENTIAL))$$' | tr '\n' ' '
+	@$(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep '\.test ' | grep -v test/kit/serverproc | sed 's/\.test .*//' | grep -vE '/($(SEQUENTIAL))$$'
 
 .PHONY: lint
 lint: ## format, vet, golangci-lint, go.mod
