@@ -22,6 +22,7 @@ type Server struct {
 	dir     *serverproc.Dir
 	port    *serverproc.Port
 	cred    *credential // nil: the current user's
+	locales string      // LOCPATH; empty: not set
 	log     *serverproc.Tail
 
 	proc atomic.Pointer[serverproc.Process] // the last postmaster

@@ -36,7 +36,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{install: install, cred: cred, log: serverproc.NewTail(cfg.log)}
+	s := &Server{install: install, cred: cred, locales: cfg.Locales, log: serverproc.NewTail(cfg.log)}
 	if s.port, err = serverproc.ReservePort(); err != nil {
 		return nil, err
 	}
@@ -88,6 +88,9 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(s.install.program(name), args...) //nolint:gosec,noctx // Start's ctx must not end the server
 	cmd.Dir = s.dir.Path()
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
+	if s.locales != "" {
+		cmd.Env = append(cmd.Env, "LOCPATH="+s.locales)
+	}
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	cmd.SysProcAttr = procAttr(s.cred)
 	return cmd
@@ -213,6 +216,9 @@ type Config struct {
 	// If Upgrade is not nil, Start shuts that server down, and pg_upgrade gives the new server its data. Both
 	// installs must be complete: see [Install.Upgrades].
 	Upgrade *Server
+	// Locales is a directory of locales that the server can use in addition to "C", as glibc's LOCPATH. Empty: none
+	// but those of the machine.
+	Locales string
 	// log receives the output of the server and of initdb. LogTail returns the
 	// end of that output even if log is nil.
 	log io.Writer

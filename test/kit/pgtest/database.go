@@ -47,7 +47,7 @@ func create(tb testing.TB, srv *pgserver.Server, options string) *DB {
 	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:10])
 	db := &DB{Name: name, DSN: srv.DSN(name), Server: srv}
-	exec(tb, srv.DSN("postgres"), "CREATE DATABASE "+name+options)
+	execute(tb, srv.DSN("postgres"), "CREATE DATABASE "+name+options)
 	tb.Cleanup(func() { db.drop(tb) })
 	return db
 }
@@ -117,7 +117,7 @@ func isFull(err error) bool {
 // with args, it must be one.
 func (db *DB) Exec(tb testing.TB, sql string, args ...any) {
 	tb.Helper()
-	exec(tb, db.DSN, sql, args...)
+	execute(tb, db.DSN, sql, args...)
 }
 
 // QueryRow runs a query on a new connection and returns the only column of its
@@ -140,7 +140,7 @@ func QueryRow[T any](tb testing.TB, db *DB, sql string, args ...any) T {
 	return v
 }
 
-func exec(tb testing.TB, dsn, sql string, args ...any) {
+func execute(tb testing.TB, dsn, sql string, args ...any) {
 	tb.Helper()
 	conn, err := pgx.Connect(tb.Context(), dsn)
 	if err != nil {
