@@ -33,7 +33,7 @@ type Config struct {
 
 	// Lease is the most that wal_sender_timeout of the session may be: Open lowers it, and a timeout that
 	// is off counts as longer. Postgres releases the slot when it has heard nothing from the Stream for so
-	// long. Zero leaves wal_sender_timeout as it is.
+	// long. A timeout of less than a second is raised to one. Zero leaves wal_sender_timeout as it is.
 	Lease time.Duration
 
 	// StatusInterval is the time between two status updates. The maximum is a sixth of the

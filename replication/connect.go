@@ -1,11 +1,9 @@
 package replication
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"regexp"
 	"slices"
@@ -55,60 +53,6 @@ func Disconnect(ctx context.Context, conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
-}
-
-const applicationName = "outbox-cdc"
-
-// sessionSettings returns the settings that the text of values depends on. Two others:
-// client_min_messages, because a warning may say that Postgres skips rows (see notice), and
-// row_security=off, which the manual advises for a role that does not trust the owners of all
-// tables.
-// https://www.postgresql.org/docs/current/logical-replication-security.html
-func sessionSettings() map[string]string {
-	return map[string]string{
-		"client_encoding":     "UTF8",
-		"client_min_messages": "warning",
-		"datestyle":           "ISO",
-		"intervalstyle":       "postgres",
-		"timezone":            "UTC",
-		"bytea_output":        "hex",
-		"extra_float_digits":  "3",
-		"row_security":        "off",
-	}
-}
-
-// Walsender returns a copy of conn for a connection in replication mode.
-func Walsender(conn *pgconn.Config) *pgconn.Config {
-	conn = Ordinary(conn)
-	conn.RuntimeParams["replication"] = "database"
-	return conn
-}
-
-// Ordinary returns a copy of conn for a connection that runs statements.
-func Ordinary(conn *pgconn.Config) *pgconn.Config {
-	conn = conn.Copy()
-	if conn.RuntimeParams == nil {
-		conn.RuntimeParams = make(map[string]string)
-	}
-	conn.RuntimeParams["application_name"] = cmp.Or(conn.RuntimeParams["application_name"], applicationName)
-	conn.RuntimeParams["client_encoding"] = "UTF8"
-	return conn
-}
-
-// Reading returns a copy of conn for a connection that reads values in the same text format as a
-// Stream.
-func Reading(conn *pgconn.Config) *pgconn.Config {
-	conn = Ordinary(conn)
-	maps.Copy(conn.RuntimeParams, sessionSettings())
-	return conn
-}
-
-// Streaming returns a copy of conn for the connection of a Stream.
-func Streaming(conn *pgconn.Config) *pgconn.Config {
-	settings := Walsender(conn)
-	maps.Copy(settings.RuntimeParams, sessionSettings())
-	withSockets(settings)
-	return settings
 }
 
 // sameServer returns a copy of conn for an ordinary connection to the server at addr. If conn names

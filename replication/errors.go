@@ -125,10 +125,13 @@ func conditions() []condition {
 		{"57P04", always, ErrAccess, "", nil},      // database_dropped
 		{"08P01", connecting, ErrConfig, "", isStartupRefusal},
 		{syntaxError, querying, ErrConfig, remedyPooled, isReplicationCommand},
-		{"25006", always, ErrUnreachable, "", nil},     // read_only_sql_transaction: a standby was reached, not the primary
-		{"3D000", always, ErrAccess, "", nil},          // invalid_catalog_name: no such database
-		{"28P01", always, ErrAccess, remedyLogin, nil}, // invalid_password
+		{"25006", always, ErrUnreachable, "", nil},            // read_only_sql_transaction: a standby was reached, not the primary
+		{"25P03", always, ErrUnreachable, remedyTimeout, nil}, // idle_in_transaction_session_timeout
+		{"25P04", always, ErrUnreachable, remedyTimeout, nil}, // transaction_timeout
+		{"3D000", always, ErrAccess, "", nil},                 // invalid_catalog_name: no such database
+		{"28P01", always, ErrAccess, remedyLogin, nil},        // invalid_password
 		{insufficientPrivilege, always, nil, remedyFiles, isFileAccess},
+		{insufficientPrivilege, always, ErrAccess, remedyPolicies, isRowSecurity},
 		{insufficientPrivilege, connecting, ErrAccess, remedyConnect, nil},
 		{insufficientPrivilege, querying, ErrAccess, remedySetup, nil},
 		{insufficientPrivilege, always, ErrAccess, "", nil},
@@ -169,6 +172,9 @@ func isFileAccess(err *pgconn.PgError) bool {
 	return strings.HasPrefix(err.Message, "could not ") && strings.Contains(err.Message, `"`)
 }
 
+// isRowSecurity reports whether policies of a table would hide rows, which row_security=off makes an error.
+func isRowSecurity(err *pgconn.PgError) bool { return err.Routine == "check_enable_rls" }
+
 // isValue reports whether an internal error is about a value of a row, not about the WAL or a file of
 // the server.
 func isValue(err *pgconn.PgError) bool {
@@ -184,6 +190,9 @@ const (
 	remedySlots   = "drop an unused slot (see pg_replication_slots), or raise max_replication_slots and restart the server"
 
 	remedyFiles = "the server has no permission for one of its own files: check the owner and mode of the file, and whether its file system is read-only"
+
+	remedyPolicies = "the role would not see every row: ALTER ROLE … BYPASSRLS, which needs a superuser; for the table's owner, ALTER TABLE … NO FORCE ROW LEVEL SECURITY is enough"
+	remedyTimeout  = "each session turns this timeout off when it starts; if it ends sessions before that, raise it for the role, the database or the server"
 
 	remedyPublication = "the publication did not exist when these rows were committed, and creating it now does not bring them back: send the rows from the table, then start over with outbox-cdc setup --drop and outbox-cdc setup"
 )

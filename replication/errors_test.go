@@ -11,6 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
+// hidesRows is the message of a server that would hide rows.
+const hidesRows = `query would be affected by row-level security policy for table "outbox"`
+
 // Every row of the table applies to an error. It gives the error exactly one cause, and its remedy.
 func TestEveryCondition(t *testing.T) {
 	reached := make(map[int]bool)
@@ -18,11 +21,14 @@ func TestEveryCondition(t *testing.T) {
 		code := c.code + "ZZZZZ"[:5-len(c.code)] // for a class, a code without a row of its own
 		for _, message := range []string{
 			"no", "requested WAL segment X has already been removed", `could not open file "f"`, "invalid memory alloc request size 1",
-			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`,
+			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`, hidesRows,
 		} {
 			for _, at := range []phase{connecting, querying, starting, between, inside} {
 				reported := &pgconn.PgError{Severity: "ERROR", Code: code, Message: message}
-				if met := conditionOf(reported, at); met.code != c.code || met.during != c.during || (met.fits == nil) != (c.fits == nil) {
+				if message == hidesRows {
+					reported.Routine = "check_enable_rls"
+				}
+				if met := conditionOf(reported, at); met.code != c.code || met.during != c.during || met.remedy != c.remedy || (met.fits == nil) != (c.fits == nil) {
 					continue // the row does not apply
 				}
 				reached[i] = true

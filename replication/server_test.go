@@ -52,7 +52,7 @@ type status struct {
 
 func newServer(tb testing.TB, conn net.Conn) *server {
 	tb.Helper()
-	settings := sessionSettings()
+	settings := streamSettings()
 	settings["datestyle"] = "ISO, MDY"
 	settings[senderTimeout] = "60000"
 	return &server{

@@ -116,9 +116,9 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 }
 
 // checkSettings checks that the session settings are in effect: a connection pooler may drop
-// them. It also reads wal_sender_timeout, and lowers it to Config.Lease.
+// them. It also reads and limits wal_sender_timeout.
 func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
-	want := sessionSettings()
+	want := streamSettings()
 	names := slices.Sorted(maps.Keys(want))
 	results, err := conn.Exec(ctx, fmt.Sprintf(`SELECT lower(name), setting FROM pg_catalog.pg_settings WHERE lower(name) IN ('%s', '%s')`,
 		strings.Join(names, "', '"), senderTimeout)).ReadAll()
@@ -143,13 +143,30 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 		return fmt.Errorf("read %s: %w", senderTimeout, err)
 	}
 	s.timeout = time.Duration(n) * time.Millisecond
-	if lease := s.cfg.Lease; lease > 0 && (s.timeout == 0 || s.timeout > lease) {
-		set := fmt.Sprintf("SET %s = '%dms'", senderTimeout, lease.Milliseconds())
-		if _, err := conn.Exec(ctx, set).ReadAll(); err != nil {
-			return wrap(ctx, "set "+senderTimeout, err, querying)
-		}
-		s.timeout = lease
+	return s.limitTimeout(ctx, conn)
+}
+
+// leastTimeout is the least wal_sender_timeout of a Stream with a lease. On a busy machine, Postgres would end
+// a session with a shorter one before a status update arrives.
+const leastTimeout = time.Second
+
+// limitTimeout keeps wal_sender_timeout of the session between leastTimeout and Config.Lease.
+func (s *Stream) limitTimeout(ctx context.Context, conn *pgconn.PgConn) error {
+	limit := s.timeout
+	switch lease := s.cfg.Lease; {
+	case lease == 0:
+	case limit == 0 || limit > lease:
+		limit = lease
+	case limit < leastTimeout:
+		limit = min(leastTimeout, lease)
 	}
+	if limit == s.timeout {
+		return nil
+	}
+	if err := exec(ctx, conn, fmt.Sprintf("SET %s = '%dms'", senderTimeout, limit.Milliseconds())); err != nil {
+		return wrap(ctx, "set "+senderTimeout, err, querying)
+	}
+	s.timeout = limit
 	return nil
 }
 

@@ -31,7 +31,10 @@ func TestSessionParameters(t *testing.T) {
 			"user": "u", "database": "app", "replication": "database", "application_name": "outbox-cdc",
 			"options": "-c wal_sender_timeout=5s", "client_encoding": "UTF8", "client_min_messages": "warning",
 			"datestyle": "ISO", "intervalstyle": "postgres", "timezone": "UTC", "bytea_output": "hex",
-			"extra_float_digits": "3", "row_security": "off",
+			"extra_float_digits": "3", "row_security": "off", "search_path": "pg_catalog",
+			"standard_conforming_strings": "on", "quote_all_identifiers": "off", "tcp_user_timeout": "0",
+			"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
+			"default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "default_transaction_deferrable": "off",
 		}
 		if diff := cmp.Diff(want, s.server.Startup); diff != "" {
 			t.Errorf("parameters (-want +got):\n%s", diff)
@@ -52,13 +55,14 @@ func TestSessionParameters(t *testing.T) {
 	})
 }
 
-// Open lowers wal_sender_timeout of a real server to the lease.
+// Open lowers wal_sender_timeout of a real server to the lease, and raises one that no session could keep.
 func TestLease(t *testing.T) {
 	for options, want := range map[string]time.Duration{
 		"":                             8 * time.Second,
 		"-c wal_sender_timeout=0":      8 * time.Second,
 		"-c wal_sender_timeout=8001ms": 8 * time.Second,
 		"-c wal_sender_timeout=5s":     5 * time.Second,
+		"-c wal_sender_timeout=10ms":   time.Second,
 	} {
 		cfg := Config{Conn: pgtest.Database(t).Config(t), Publication: "p", Slot: "s", Lease: 8 * time.Second}
 		cfg.Conn.RuntimeParams["options"] = options

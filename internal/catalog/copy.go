@@ -108,9 +108,12 @@ func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 		return err
 	}
 	if exported != "" {
-		if _, err := c.conn.Exec(ctx, "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(exported)).ReadAll(); err != nil {
-			return replication.QueryError(ctx, "import the snapshot", err)
+		if err := execute(ctx, c.conn, "import the snapshot", "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(exported)); err != nil {
+			return err
 		}
+	}
+	if err := printNames(ctx, c.conn); err != nil { // before the row filters are read, so that these name schemas
+		return err
 	}
 	server, err := readServer(ctx, c.conn)
 	if err != nil {

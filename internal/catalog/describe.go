@@ -40,9 +40,8 @@ type TypeDescription struct {
 // The role needs neither REPLICATION nor SELECT on the table.
 // https://www.postgresql.org/docs/current/catalog-pg-attribute.html
 func Describe(ctx context.Context, conn *pgconn.Config, table uint32) ([]ColumnDescription, error) {
-	settings := replication.Reading(conn)
-	settings.RuntimeParams["default_transaction_read_only"] = "on"
-	settings.RuntimeParams["search_path"] = "pg_catalog" // makes the text of pg_get_expr unambiguous
+	settings := replication.ReadOnly(replication.Reading(conn))
+	settings.RuntimeParams["search_path"] = replication.OutputPath // also makes the text of pg_get_expr unambiguous
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	c, err := replication.Connect(ctx, settings)
 	if err != nil {

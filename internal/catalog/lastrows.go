@@ -21,8 +21,7 @@ const lastPages = 16
 // that is empty. The role needs SELECT on the table. The error wraps ErrConfig or ErrPublication if the
 // table does not exist.
 func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*Table, [][][]byte, error) {
-	settings := replication.Reading(conn)
-	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings := replication.ReadOnly(replication.Reading(conn))
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	c, err := replication.Connect(ctx, settings)
 	if err != nil {
@@ -37,6 +36,9 @@ func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*T
 	ref := refs[0]
 	t := &Table{OID: ref.oid, Schema: ref.schema, Name: ref.name}
 	if t.Columns, err = readColumns(ctx, c, ref.oid); err != nil {
+		return nil, nil, err
+	}
+	if err := printNames(ctx, c); err != nil {
 		return nil, nil, err
 	}
 	leaves := ref.leaves
@@ -106,8 +108,7 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 // as in errors and dead letters. The table has all columns but generated ones. TableNamed returns nil if
 // there is no such table, and an error if there are two. The role does not need SELECT on the table.
 func TableNamed(ctx context.Context, conn *pgconn.Config, name string) (*Table, error) {
-	settings := replication.Reading(conn)
-	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings := replication.ReadOnly(replication.Reading(conn))
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	c, err := replication.Connect(ctx, settings)
 	if err != nil {

@@ -39,7 +39,6 @@ func Observe(cfg replication.Config) *Observer {
 	settings := replication.Ordinary(cfg.Conn)
 	settings.RuntimeParams["application_name"] += " watch"
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
-	settings.RuntimeParams["idle_session_timeout"] = "0"
 	settings.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot, which may be lost and need not wait for a standby
 	return &Observer{settings: settings, publication: cfg.Publication, slot: cfg.Slot, messages: len(cfg.Messages) > 0}
@@ -54,9 +53,8 @@ func ObserveSlot(conn *pgconn.Config, slot string) *Observer {
 // readOnly returns a copy of conn for an ordinary, read-only connection. It appends purpose to the
 // application_name.
 func readOnly(conn *pgconn.Config, purpose string) *pgconn.Config {
-	settings := replication.Ordinary(conn)
+	settings := replication.ReadOnly(replication.Ordinary(conn))
 	settings.RuntimeParams["application_name"] += " " + purpose
-	settings.RuntimeParams["default_transaction_read_only"] = "on"
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	return settings
 }

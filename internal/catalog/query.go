@@ -38,6 +38,17 @@ func queryOne[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], do
 	return &rows[0], nil
 }
 
+// execute runs statements whose rows do not matter.
+func execute(ctx context.Context, conn *pgconn.PgConn, doing, sql string) error {
+	_, err := conn.Exec(ctx, sql).ReadAll()
+	return replication.QueryError(ctx, doing, err)
+}
+
+// printNames makes the rest of a session print names in values as the stream does.
+func printNames(ctx context.Context, conn *pgconn.PgConn) error {
+	return execute(ctx, conn, "set the search_path", "SET search_path = "+replication.OutputPath)
+}
+
 func readServer(ctx context.Context, conn executor) (*State, error) {
 	readAt := time.Now()
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (c State, err error) {

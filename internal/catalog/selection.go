@@ -93,30 +93,20 @@ func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, 
 	return r, nil
 }
 
-// lasting returns a copy of conn for a connection that reads whole tables, in physical order and without
-// timeouts. It appends purpose to the application_name.
+// lasting returns a copy of conn for a connection that reads whole tables, in physical order. It appends purpose
+// to the application_name.
 func lasting(conn *pgconn.Config, purpose string) *pgconn.Config {
 	settings := replication.Reading(conn)
 	settings.RuntimeParams["application_name"] += " " + purpose
-	for _, timeout := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
-		settings.RuntimeParams[timeout] = "0"
-	}
 	settings.RuntimeParams["synchronize_seqscans"] = "off"
+	settings.RuntimeParams["cursor_tuple_fraction"] = "1" // plans are for all rows
 	settings.RuntimeParams["max_parallel_workers_per_gather"] = "0"
 	return settings
 }
 
 // beginReading starts a read-only transaction with one snapshot.
 func beginReading(ctx context.Context, conn *pgconn.PgConn) error {
-	for _, sql := range []string{
-		"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'", // from 17 on
-		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-	} {
-		if _, err := conn.Exec(ctx, sql).ReadAll(); err != nil {
-			return replication.QueryError(ctx, "start a read-only transaction", err)
-		}
-	}
-	return nil
+	return execute(ctx, conn, "start a read-only transaction", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 }
 
 func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx, r.conn) }
@@ -318,14 +308,25 @@ func (r *Rows) clauses(order string) string {
 // for NULL, and is valid until fn returns. Each needs memory for one row. It returns the error of fn, or an
 // error that wraps ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the
 // Rows can only be closed.
+//
+// Postgres looks names of a condition up as the role does, and prints names in values as the stream does. With a
+// condition it prints them as the role does too, because a function of the condition may look names up for each row.
 func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
-	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.sel.ID))+", "+replication.QuoteIdent(r.sel.ID))
+	sql := "DECLARE selected NO SCROLL CURSOR FOR SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.sel.ID))+", "+replication.QuoteIdent(r.sel.ID))
 	params := make([][]byte, len(r.args))
 	for i, arg := range r.args {
 		params[i] = []byte(arg)
 	}
 	// The extended protocol accepts only one statement, whatever the condition contains.
-	rows := r.conn.ExecParams(ctx, sql, params, nil, nil, nil)
+	if _, err := r.conn.ExecParams(ctx, sql, params, nil, nil, nil).Close(); err != nil {
+		return r.refuseCondition(replication.QueryError(ctx, r.doing(), err))
+	}
+	if r.sel.Where == "" {
+		if err := printNames(ctx, r.conn); err != nil {
+			return err
+		}
+	}
+	rows := r.conn.ExecParams(ctx, "FETCH ALL FROM selected", nil, nil, nil, nil)
 	for rows.NextRow() {
 		if err := fn(rows.Values()); err != nil {
 			return err

@@ -220,8 +220,7 @@ func (s *setup) close(ctx context.Context) {
 }
 
 func (s *setup) exec(ctx context.Context, doing, sql string) error {
-	_, err := s.conn.Exec(ctx, sql).ReadAll()
-	return replication.QueryError(ctx, doing, err)
+	return execute(ctx, s.conn, doing, sql)
 }
 
 func (s *setup) inspect(ctx context.Context) (*State, error) {

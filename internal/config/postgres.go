@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // connectTimeout is the default of connect_timeout. With libpq's default, no timeout, a connection attempt could hang
@@ -44,6 +46,7 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	}
 	pg.ConnectTimeout = cmp.Or(pg.ConnectTimeout, connectTimeout)
 	c.rereadSource(&pg.Config)
+	pg.Config = *replication.Ordinary(&pg.Config)
 	return pg, nil
 }
 

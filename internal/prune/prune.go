@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // A pruner prunes the tables of one database, over two connections: one holds the snapshot or the locks, the other writes
@@ -73,6 +74,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func (p *pruner) connect(ctx context.Context) (err error) {
 	source := p.cfg.Source.Copy()
+	source.Config = *replication.Ordinary(&source.Config)
 	source.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Severity == "WARNING" {
 			p.warnings = append(p.warnings, n.Message)

@@ -49,9 +49,6 @@ func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err e
 		return false, err
 	}
 	defer func() { _ = holder.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := holder.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		return false, err
-	}
 	if ok, err := p.ours(ctx, holder, w.part); err != nil || !ok {
 		return true, err
 	}
