@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,6 +65,13 @@ func streamSettings() map[string]string {
 	maps.Copy(settings, textSettings())
 	settings["search_path"] = OutputPath
 	return settings
+}
+
+// Sets reports whether every Stream sets the parameter, in place of a role, a database, a server or a connection string.
+func Sets(name string) bool {
+	name = strings.ToLower(name)
+	_, sets := streamSettings()[name]
+	return sets && name != "search_path" || slices.ContainsFunc(laterTimeouts, func(t laterTimeout) bool { return t.name == name })
 }
 
 // Ordinary returns a copy of conn for a connection that runs statements. It replaces AfterConnect.
@@ -137,12 +145,14 @@ func exec(ctx context.Context, conn *pgconn.PgConn, sql string) error {
 // know.
 //
 //nolint:gochecknoglobals // a table
-var laterTimeouts = []struct {
-	since int // major version
-	name  string
-}{
+var laterTimeouts = []laterTimeout{
 	{14, "idle_session_timeout"},
 	{17, "transaction_timeout"}, // counts for a WAL sender that decodes a transaction, too
+}
+
+type laterTimeout struct {
+	since int // major version
+	name  string
 }
 
 // turnOffTimeouts turns laterTimeouts off.

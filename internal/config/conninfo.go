@@ -6,23 +6,30 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// parseConninfo parses a connection string by libpq's rules and the TLS rule of [Config.Postgres]. The error contains
-// nothing of dsn.
-func parseConninfo(dsn string) (*pgx.ConnConfig, error) {
-	pg, err := pgx.ParseConfig(dsn)
+// parseConninfo parses a connection string by libpq's rules and the TLS rule of [Config.Postgres]. notes are the words of
+// it that have no effect. The error contains no value of dsn.
+func parseConninfo(dsn string) (pg *pgx.ConnConfig, notes []string, err error) {
+	pg, err = pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New(conninfoReason(err))
+		return nil, nil, errors.New(conninfoReason(err))
 	}
 	if isAmbiguous(dsn) {
-		return nil, errors.New("ambiguous URL: write @ and / in the user or password as %40 and %2F")
+		return nil, nil, errors.New("ambiguous URL: write @ and / in the user or password as %40 and %2F")
 	}
-	return pg, requireTLS(&pg.Config, choosesTLS(dsn))
+	if pg, err = useAddresses(pg, dsn); err != nil {
+		return nil, nil, err
+	}
+	if notes, err = obeyWords(pg, dsn); err != nil {
+		return nil, nil, err
+	}
+	return pg, notes, requireTLS(&pg.Config, choosesTLS(dsn))
 }
 
 // conninfoReason returns why a connection string is invalid, in words that cannot be part of it: if the syntax is wrong,
@@ -69,15 +76,47 @@ var (
 	urlPassword  = regexp.MustCompile(`^(\w+://[^:@/]*):[^@/]*@`)
 )
 
-// choosesTLS reports whether dsn or PGSSLMODE sets an sslmode that is not empty.
-func choosesTLS(dsn string) bool {
-	params := keywordParam.FindAllString(dsn, -1)
+// params returns the parameters of dsn as name=value, as written there, without the parts of a URL before the question mark.
+func params(dsn string) []string {
 	if isURL(dsn) {
 		_, query, _ := strings.Cut(dsn, "?")
-		params = strings.Split(query, "&")
+		return strings.Split(query, "&")
 	}
+	return keywordParam.FindAllString(dsn, -1)
+}
+
+// paramName returns the name of a parameter of params.
+func paramName(param string) string {
+	name, _, _ := strings.Cut(param, "=")
+	if decoded, err := url.PathUnescape(name); err == nil {
+		name = decoded
+	}
+	return strings.TrimSpace(name)
+}
+
+// paramNames returns the names of params, in order.
+func paramNames(dsn string) (names []string) {
+	for _, param := range params(dsn) {
+		names = append(names, paramName(param))
+	}
+	return names
+}
+
+// withHost returns dsn with host as its host, which may be several with commas.
+func withHost(dsn, host string) string {
+	switch {
+	case !isURL(dsn):
+		return dsn + " host='" + host + "'"
+	case strings.Contains(dsn, "?"):
+		return dsn + "&host=" + url.QueryEscape(host)
+	}
+	return dsn + "?host=" + url.QueryEscape(host)
+}
+
+// choosesTLS reports whether dsn or PGSSLMODE sets an sslmode that is not empty.
+func choosesTLS(dsn string) bool {
 	mode := os.Getenv("PGSSLMODE")
-	for _, param := range params {
+	for _, param := range params(dsn) {
 		if name, value, _ := strings.Cut(param, "="); strings.TrimSpace(name) == "sslmode" {
 			mode = strings.Trim(value, " '")
 		}
@@ -88,48 +127,34 @@ func choosesTLS(dsn string) bool {
 // maskConninfo returns dsn with a mask in place of every value that may be a secret, or only the mask if
 // dsn cannot be parsed.
 func maskConninfo(dsn string) string {
-	if _, err := parseConninfo(dsn); err != nil {
+	if _, _, err := parseConninfo(dsn); err != nil {
 		return mask
 	}
 	return replaceSecrets(dsn, mask)
 }
 
-// harmlessParams are the parameters whose values are never secrets. Any other parameter may be a misspelt password,
-// because libpq sends unknown parameters to Postgres as session settings.
-// https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
-var harmlessParams = []string{
-	"host", "hostaddr", "port", "dbname", "database", "user", "service", "application_name", "fallback_application_name", "client_encoding", "replication",
-	"connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
-	"target_session_attrs", "load_balance_hosts", "channel_binding", "require_auth", "min_protocol_version", "max_protocol_version",
-	"sslmode", "sslnegotiation", "sslcertmode", "sslsni", "sslcompression", "requiressl", "ssl_min_protocol_version", "ssl_max_protocol_version",
-	"gssencmode", "gssdelegation", "gsslib", "krbsrvname", "krbspn",
-	"search_path", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "timezone", "datestyle",
-	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
-}
-
-// pathParams are the parameters whose values are paths.
-var pathParams = []string{"passfile", "servicefile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"}
-
 // isHarmless reports whether value, as written in the connection string, may be shown.
 func isHarmless(name, value string) bool {
-	if slices.Contains(pathParams, name) {
+	w, known := wordNamed(name)
+	switch {
+	case !known:
+		return replication.Sets(name)
+	case w.value == aPath:
 		if decoded, err := url.PathUnescape(value); err == nil {
 			value = decoded
 		}
 		value = strings.Trim(strings.TrimSpace(value), "'")
 		return value == "" || value == "system" || shownPath(value) == value // sslrootcert=system: the CA certificates of the system
 	}
-	return slices.Contains(harmlessParams, name)
+	return w.value == harmless
 }
 
 // replaceSecrets returns dsn with text as the value of each parameter that may be a secret, or without these parameters
 // if text is empty. dsn must be valid.
 func replaceSecrets(dsn, text string) string {
 	replace := func(param string) string {
-		name, value, _ := strings.Cut(param, "=")
-		if decoded, err := url.PathUnescape(name); err == nil {
-			name = strings.TrimSpace(decoded)
-		}
+		_, value, _ := strings.Cut(param, "=")
+		name := paramName(param)
 		switch {
 		case param == "" || isHarmless(name, value):
 			return param
@@ -145,11 +170,12 @@ func replaceSecrets(dsn, text string) string {
 	if text != "" {
 		user = "$1:" + text + "@"
 	}
-	before, query, _ := strings.Cut(urlPassword.ReplaceAllString(dsn, user), "?")
-	params := strings.Split(query, "&")
-	for i := range params {
-		params[i] = replace(params[i])
+	before, _, _ := strings.Cut(urlPassword.ReplaceAllString(dsn, user), "?")
+	var kept []string
+	for _, param := range params(dsn) {
+		if param = replace(param); param != "" {
+			kept = append(kept, param)
+		}
 	}
-	params = slices.DeleteFunc(params, func(param string) bool { return param == "" })
-	return strings.TrimSuffix(before+"?"+strings.Join(params, "&"), "?")
+	return strings.TrimSuffix(before+"?"+strings.Join(kept, "&"), "?")
 }

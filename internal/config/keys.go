@@ -151,7 +151,7 @@ var sourceKeys = []key{
 	},
 	{
 		path: "source.lease", kind: duration, def: 8 * time.Second,
-		doc: "How long Postgres keeps the slot for a relay that it hears nothing from, so that another one can take over: `wal_sender_timeout` of the relay's own session. At least 2s; a server that has less keeps its own.",
+		doc: "How long Postgres keeps the slot for a relay that it hears nothing from, so that another one can take over: `wal_sender_timeout` of the relay's own session. At least 2s. A server that has less keeps its own, but at least 1s.",
 	},
 	{
 		path: "source.on_slot_loss", kind: choice, def: stop, allowed: []string{stop, refill},

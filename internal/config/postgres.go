@@ -34,20 +34,26 @@ const connectTimeout = 10 * time.Second
 // connection fails. A password that expires is obtained for each connection too, after the TLS handshake; if that fails,
 // the error is a [*replication.CredentialsError].
 func (c *Config) Postgres() (*pgx.ConnConfig, error) {
+	pg, _, err := c.source()
+	return pg, err
+}
+
+// source is Postgres. It also returns the words of source.dsn that have no effect, one sentence each.
+func (c *Config) source() (pg *pgx.ConnConfig, notes []string, err error) {
 	if !c.namesSource() {
-		return nil, missing("source.dsn")
+		return nil, nil, missing("source.dsn")
 	}
-	pg, err := parseConninfo(string(c.Source.DSN))
+	pg, notes, err = parseConninfo(string(c.Source.DSN))
 	if err != nil {
-		return nil, c.invalid("source.dsn", "%v", err)
+		return nil, nil, c.invalid("source.dsn", "%v", err)
 	}
 	if err := c.checkIAM(&pg.Config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pg.ConnectTimeout = cmp.Or(pg.ConnectTimeout, connectTimeout)
 	c.rereadSource(&pg.Config)
 	pg.Config = *replication.Ordinary(&pg.Config)
-	return pg, nil
+	return pg, notes, nil
 }
 
 // Libpq returns the connection settings of [Config.Postgres] for Postgres' own programs: a connection string, which
@@ -95,7 +101,7 @@ func (c *Config) rereadSource(pg *pgconn.Config) {
 		if err != nil {
 			return nil, err
 		}
-		fresh, err := parseConninfo(dsn)
+		fresh, _, err := parseConninfo(dsn)
 		if err != nil {
 			return nil, fmt.Errorf("source.dsn: %w", err)
 		}

@@ -52,7 +52,6 @@ func TestTLSRule(t *testing.T) {
 
 		{dsn: "host=db sslmode=''", env: map[string]string{"PGSSLMODE": "disable"}, want: []string{"db " + verified}},
 		{dsn: "postgres://db/app?sslmode=", want: []string{"db " + verified}},
-		{dsn: "host=db ssl=true", want: []string{"db " + verified}},
 
 		{dsn: "postgres://db/app?sslmode=disable", want: []string{"db " + plain}},
 		{dsn: "host=/run/pg,127.0.0.1 sslmode=prefer", want: []string{"/run/pg " + plain, "127.0.0.1 " + unverified, "127.0.0.1 " + plain}},
@@ -209,7 +208,7 @@ func TestAmbiguousURL(t *testing.T) {
 
 // TestVerifiedKeepsTheRest: the TLS rule keeps the other TLS settings.
 func TestVerifiedKeepsTheRest(t *testing.T) {
-	pg, err := parseConninfo("host=db sslrootcert=system")
+	pg, _, err := parseConninfo("host=db sslrootcert=system")
 	if err != nil {
 		t.Fatal(err)
 	}

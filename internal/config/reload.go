@@ -148,7 +148,7 @@ func (c *Config) remember() *reloading {
 	if !c.namesSource() {
 		return r
 	}
-	if pg, err := parseConninfo(string(c.Source.DSN)); err == nil {
+	if pg, _, err := parseConninfo(string(c.Source.DSN)); err == nil {
 		r.place = &pg.Config
 		note("source.dsn", loginOf(&pg.Config))
 	}

@@ -17,11 +17,10 @@ func (c *Config) Warnings() []string {
 }
 
 func (c *Config) sourceWarnings() []string {
-	pg, err := c.Postgres()
+	pg, out, err := c.source()
 	if err != nil {
 		return nil // no connection is made
 	}
-	var out []string
 	for _, a := range attempts(&pg.Config) {
 		switch t := a.TLSConfig; {
 		case isThisMachine(a.Host):
