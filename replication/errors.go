@@ -172,7 +172,13 @@ func isFileAccess(err *pgconn.PgError) bool {
 	return strings.HasPrefix(err.Message, "could not ") && strings.Contains(err.Message, `"`)
 }
 
-// isRowSecurity reports whether policies of a table would hide rows, which row_security=off makes an error.
+// HidesRows reports whether err is Postgres' error in place of hiding rows of a table. [Ordinary] asks for it.
+func HidesRows(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && isRowSecurity(pg)
+}
+
+// isRowSecurity is HidesRows. Messages may be translated.
 func isRowSecurity(err *pgconn.PgError) bool { return err.Routine == "check_enable_rls" }
 
 // isValue reports whether an internal error is about a value of a row, not about the WAL or a file of

@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,19 +51,7 @@ var unsuitable = map[string]struct { //nolint:gochecknoglobals // a table
 func withUnsuitable(t *testing.T, db *pgtest.DB, major int) *pgconn.Config {
 	t.Helper()
 	conn := db.Config(t)
-	conn.User = db.Name
-	db.Exec(t, fmt.Sprintf("CREATE ROLE %s LOGIN REPLICATION; GRANT CREATE ON DATABASE %[1]s TO %[1]s", db.Name))
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		c, err := pgconn.ConnectConfig(ctx, db.Config(t))
-		if err == nil {
-			_, err = c.Exec(ctx, fmt.Sprintf("DROP OWNED BY %s CASCADE; DROP ROLE %[1]s", db.Name)).ReadAll()
-			_ = c.Close(ctx)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	conn.User = db.Role(t, "ALTER ROLE $ROLE REPLICATION; GRANT CREATE ON DATABASE $ROLE TO $ROLE")
 	for name, setting := range unsuitable {
 		if major >= setting.since {
 			db.Exec(t, fmt.Sprintf("ALTER ROLE %s SET %s = %s", db.Name, name, QuoteLiteral(setting.value)))
@@ -199,9 +186,8 @@ func TestMoney(t *testing.T) {
 		}
 	}
 	db := pgtest.DatabaseOn(t, srv)
-	db.Exec(t, fmt.Sprintf("CREATE ROLE %s LOGIN; ALTER ROLE %[1]s SET lc_monetary = 'ja_JP.UTF-8'", db.Name))
 	conn := db.Config(t)
-	conn.User = db.Name
+	conn.User = db.Role(t, "ALTER ROLE $ROLE SET lc_monetary = 'ja_JP.UTF-8'")
 	_, err := Connect(t.Context(), Reading(conn))
 	if err == nil || !strings.Contains(err.Error(), "RESET lc_monetary") {
 		t.Errorf("a role's own locale: %v", err)

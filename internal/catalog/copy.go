@@ -124,7 +124,10 @@ func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 		return err
 	}
 	c.Snapshot = *snapshot
-	c.Tables, err = readTables(ctx, c.conn, server.ServerVersion, publication)
+	if c.Tables, err = readTables(ctx, c.conn, server.ServerVersion, publication); err != nil {
+		return err
+	}
+	err = VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...)
 	c.conn.Frontend().SetMaxBodyLen(c.maxBytes)
 	return err
 }
@@ -176,6 +179,14 @@ func (t Table) from() string {
 		only = ""
 	}
 	return only + t.SQLName()
+}
+
+func tableOIDs(tables []Table) []uint32 {
+	oids := make([]uint32, len(tables))
+	for i, t := range tables {
+		oids[i] = t.OID
+	}
+	return oids
 }
 
 func columnList(columns []Column) string {

@@ -45,6 +45,9 @@ func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*T
 	if ref.kind != "p" {
 		leaves = []uint32{ref.oid}
 	}
+	if err := VerifyRows(ctx, c, leaves...); err != nil {
+		return nil, nil, err
+	}
 	var rows [][][]byte
 	for _, leaf := range slices.Backward(leaves) {
 		for _, end := range []bool{true, false} { // from the end; if that is empty, from the start

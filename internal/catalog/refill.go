@@ -72,6 +72,9 @@ func RecreateSlot(ctx context.Context, cfg replication.Config, setup SetupConfig
 	if err == nil {
 		err = state.verifyPublication()
 	}
+	if err == nil {
+		err = VerifyRows(ctx, s.conn, tableOIDs(state.Publication.Tables)...)
+	}
 	if err != nil {
 		return nil, err
 	}

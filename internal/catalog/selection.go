@@ -122,6 +122,9 @@ func (r *Rows) lookUp(ctx context.Context) error {
 		return err
 	}
 	r.Table = Table{OID: refs[0].oid, Schema: refs[0].schema, Name: refs[0].name, Partitioned: refs[0].kind == "p"}
+	if err := VerifyRows(ctx, r.conn, r.Table.OID); err != nil {
+		return err
+	}
 	if r.Table.Columns, err = readColumns(ctx, r.conn, r.Table.OID); err != nil {
 		return err
 	}
@@ -365,7 +368,7 @@ func (r *Rows) refuseRight(err error) error { return needSelect(r.doing(), r.Tab
 
 // needSelect is refuseRight for any table.
 func needSelect(doing string, t Table, err error) error {
-	if sqlState(err) != insufficientPrivilege {
+	if sqlState(err) != insufficientPrivilege || replication.HidesRows(err) {
 		return err
 	}
 	pg, _ := errors.AsType[*pgconn.PgError](err)

@@ -99,8 +99,17 @@ func (s *setup) run(ctx context.Context) ([]Step, error) {
 	return s.create(ctx, state, tables)
 }
 
-// create creates the missing objects.
+// create creates the missing objects. Before that it makes sure that a Copy could read the tables.
 func (s *setup) create(ctx context.Context, state *State, tables []tableRef) ([]Step, error) {
+	if s.export && state.Slot == nil {
+		oids := make([]uint32, len(tables))
+		for i, t := range tables {
+			oids[i] = t.oid
+		}
+		if err := VerifyRows(ctx, s.conn, oids...); err != nil {
+			return nil, err
+		}
+	}
 	publication := Step{Object: fmt.Sprintf("publication %q", s.cfg.Publication), Action: actionExists}
 	if state.Publication == nil {
 		if err := s.createPublication(ctx, tables); err != nil {

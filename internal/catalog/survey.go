@@ -133,6 +133,9 @@ type TableSurvey struct {
 
 	Select, Owner bool // the role may read the table, and owns it
 
+	// Hidden says that row-level security of the table, or of a partition, hides rows from the role. Nil: it does not.
+	Hidden *HiddenError
+
 	// RefillAlter is the statement that gives it the columns without which a lost slot cannot be refilled,
 	// empty if it has them.
 	RefillAlter string
@@ -174,6 +177,9 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 			carried = *t.Published
 		}
 		if t.RefillAlter, err = refillAlter(ctx, conn, carried); err != nil {
+			return nil, err
+		}
+		if t.Hidden, err = findHidden(ctx, conn, append(ref.leaves, ref.oid)); err != nil {
 			return nil, err
 		}
 		return t, t.readRights(ctx, conn)

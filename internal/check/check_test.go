@@ -166,6 +166,11 @@ var brokenSources = []broken{
 		r.set("source.on_slot_loss", "refill")
 		statements(`REVOKE SELECT ON outbox FROM CDC`)(t, r)
 	}, title: "select outbox", state: Failed, says: "source.on_slot_loss"},
+	{name: "row security", breaks: statements(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY; CREATE POLICY tenant ON outbox USING (true)`), title: "row security outbox", state: Doubt, says: "(policies: tenant); the relay delivers every row nevertheless"},
+	{name: "row security of a refill", breaks: func(t *testing.T, r *rig) {
+		r.set("source.on_slot_loss", "refill")
+		statements(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)(t, r)
+	}, title: "row security outbox", state: Failed, says: "source.on_slot_loss: refill reads the table, and row-level security of table public.outbox hides rows"},
 	{name: "copy may not read", breaks: func(t *testing.T, r *rig) {
 		r.set("source.create_slot", "true")
 		r.set("source.initial_copy", "true")

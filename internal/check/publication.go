@@ -126,8 +126,22 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	case s.Relay.InitialCopy && s.createsSlot():
 		reads = "source.initial_copy"
 	}
+	s.rowSecurity(name, t, reads)
 	if reads != "" && !t.Select {
 		s.fail("select", name, reads+" reads the table, but the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
+	}
+}
+
+// rowSecurity checks that the role sees every row of the table. reads is the key that makes run read the table, or "".
+func (s *sourceLook) rowSecurity(name string, t *catalog.TableSurvey, reads string) {
+	const condition = "row security"
+	switch h := t.Hidden; {
+	case h == nil:
+		s.ok(condition, name, "hides no row from "+s.Relay.Source.Conn.User)
+	case reads != "":
+		s.fail(condition, name, reads+" reads the table, and "+h.What(), h.Fix())
+	default:
+		s.warn(condition, name, h.What()+"; the relay delivers every row nevertheless, but recover, replay, audit and prune end with exit code 10 for this role", h.Fix())
 	}
 }
 

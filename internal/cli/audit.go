@@ -220,6 +220,7 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "audit needs a broker that can be read back (docs/sinks.md)"
 	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix the selection or the configuration, and run the audit again"
+	case command.HidesRows(err): // f has the next step
 	case errors.Is(err, replication.ErrAccess):
 		f.Next = "let the role read the table, or give the owner's --dsn"
 	}

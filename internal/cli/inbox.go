@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 func (a *app) inbox() *cobra.Command {
@@ -198,6 +200,20 @@ func (c *inboxCommand) change(cmd *cobra.Command, what string, do func(context.C
 	})
 }
 
+// visit calls do, unless row-level security would hide rows of the tables from it.
+func (c *inboxCommand) visit(ctx context.Context, conn *pgx.Conn, do func(context.Context, *pgx.Conn) error) error {
+	names := []string{"inbox_events", "processed_events"}
+	if *c.schema != "" {
+		for i := range names {
+			names[i] = replication.QuoteIdent(*c.schema) + "." + names[i]
+		}
+	}
+	if err := catalog.VerifyNamedRows(ctx, conn.PgConn(), names...); err != nil {
+		return err
+	}
+	return do(ctx, conn)
+}
+
 func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	cfg, err := c.settings.Load(c.environ)
 	if err != nil {
@@ -209,7 +225,7 @@ func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *
 	}
 	conn, err := pgx.ConnectConfig(ctx, pg)
 	if err == nil {
-		err = errors.Join(do(ctx, conn), conn.Close(ctx))
+		err = errors.Join(c.visit(ctx, conn, do), conn.Close(ctx))
 	}
 	if err == nil {
 		return nil

@@ -240,6 +240,7 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 		f.Exit = relay.ExitUsage
 	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix it and run the command again; nothing was sent"
+	case command.HidesRows(err): // f has the next step
 	case errors.Is(err, replication.ErrAccess):
 		f.Next = "GRANT SELECT on the table to the role, or pass the owner's --dsn"
 	}

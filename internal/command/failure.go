@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
@@ -50,7 +51,16 @@ func Failed(err error) *ExitError {
 	if _, ok := errors.AsType[*advisory.HeldError](err); ok {
 		f.What, f.Next = "locked by another session", "end that session or wait for it, then run the command again (docs/runbook.md#another-session-holds-the-lock)"
 	}
+	if HidesRows(err) {
+		f.Next = "let the role see every row, or give the --dsn of the table's owner (docs/security.md#row-level-security)"
+	}
 	return f
+}
+
+// HidesRows reports whether row-level security of a table hides rows from the role.
+func HidesRows(err error) bool {
+	_, ok := errors.AsType[*catalog.HiddenError](err)
+	return ok || replication.HidesRows(err)
 }
 
 // Usage returns the ExitError for a wrong command line of cmd.

@@ -27,7 +27,7 @@ type pruner struct {
 //   - An error that wraps [ErrConfig], such as a [*NotPublishedError], means that the configuration does not fit.
 //   - A [*NotConfirmedError] means that the relay is not running or is behind.
 //   - An *[advisory.HeldError] means that another session holds the lock of a table, so that Run skipped rows of it.
-//   - An error that wraps [replication.ErrAccess] names a right that a dry run found missing.
+//   - An error that wraps [replication.ErrAccess], such as a [*catalog.HiddenError], names a right that is missing.
 //   - A *[pgconn.PgError] is an error of the server.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	p := &pruner{cfg: cfg.withDefaults()}

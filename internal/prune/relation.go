@@ -53,6 +53,9 @@ func (p *pruner) describe(ctx context.Context, name string) (*relation, error) {
 	if err := p.readParts(ctx, r, kind == "p"); err != nil {
 		return nil, err
 	}
+	if err := p.verifyRows(ctx, r); err != nil {
+		return nil, err
+	}
 	rows, _ := p.work.Query(ctx, `
 		SELECT DISTINCT quote_ident(p.pubname) AS name FROM pg_catalog.pg_publication p, pg_catalog.pg_get_publication_tables(p.pubname) t
 		WHERE p.pubdelete AND (t.relid = $1 OR t.relid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1))) ORDER BY name`, r.oid)

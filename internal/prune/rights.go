@@ -7,8 +7,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
+
+// verifyRows returns a [*catalog.HiddenError] if the role would not see every row that it deletes.
+func (p *pruner) verifyRows(ctx context.Context, r *relation) error {
+	var oids []uint32
+	for _, leaf := range r.leaves {
+		oids = append(oids, leaf.OID)
+	}
+	return catalog.VerifyRows(ctx, p.work.PgConn(), oids...)
+}
 
 // checkRights returns an error that wraps [replication.ErrAccess] and names the missing right if the role could not
 // remove rows of r. A dry run needs it: it deletes nothing, so Postgres does not reject anything.

@@ -120,6 +120,25 @@ func (db *DB) Exec(tb testing.TB, sql string, args ...any) {
 	execute(tb, db.DSN, sql, args...)
 }
 
+// Role creates a role that may log in, and drops it with what it owns when the test ends. Its name is that of db, because
+// roles belong to the server. In the statements, $ROLE is the role.
+func (db *DB) Role(tb testing.TB, statements ...string) string {
+	tb.Helper()
+	conn := db.Conn(tb)
+	run := func(ctx context.Context, sql string) {
+		tb.Helper()
+		if _, err := conn.PgConn().Exec(ctx, strings.ReplaceAll(sql, "$ROLE", db.Name)).ReadAll(); err != nil {
+			tb.Errorf("%s: %v", sql, err)
+		}
+	}
+	run(tb.Context(), "CREATE ROLE "+db.Name+" LOGIN")
+	tb.Cleanup(func() { run(cleanupContext(tb), "DROP OWNED BY "+db.Name+" CASCADE; DROP ROLE "+db.Name) })
+	for _, sql := range statements {
+		run(tb.Context(), sql)
+	}
+	return db.Name
+}
+
 // QueryRow runs a query on a new connection and returns the only column of its
 // only row.
 func QueryRow[T any](tb testing.TB, db *DB, sql string, args ...any) T {
