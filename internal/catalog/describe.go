@@ -33,6 +33,10 @@ type TypeDescription struct {
 	Modifier int32            // for a domain, that of the domain; -1: none
 	Elem     *TypeDescription // for an array: the element type, with the array's modifier
 	Labels   []string         // for an enum: its labels, in order
+
+	// MoneyPlaces is the number of decimal places of money, if the currency of lc_monetary does not have 2. See
+	// [replication.Reading].
+	MoneyPlaces *int
 }
 
 // Describe reads the columns of a table over a new connection, without locking the table. It returns
@@ -54,6 +58,9 @@ func Describe(ctx context.Context, conn *pgconn.Config, table uint32) ([]ColumnD
 	}
 	types, err := readTypes(ctx, c, table)
 	if err != nil {
+		return nil, err
+	}
+	if err := types.readPlaces(ctx, c); err != nil {
 		return nil, err
 	}
 	columns := make([]ColumnDescription, len(attributes))
@@ -110,6 +117,7 @@ type typeRow struct {
 	modifier int32  // for a domain
 	elem     uint32 // for an array
 	labels   []string
+	places   *int // see TypeDescription.MoneyPlaces
 }
 
 // A typeTable has the types of a table's columns, and their base and element types, by OID.
@@ -134,6 +142,24 @@ func readTypes(ctx context.Context, conn executor, table uint32) (typeTable, err
 	return types, err
 }
 
+// moneyOID is the OID of money.
+const moneyOID = 790
+
+// readPlaces reads the decimal places of money, if it is in types.
+func (types typeTable) readPlaces(ctx context.Context, conn executor) error {
+	t, ok := types[moneyOID]
+	if !ok {
+		return nil
+	}
+	places, err := queryOne(ctx, conn, pgx.RowTo[int], "read the decimal places of money", `
+		SELECT pg_catalog.log(('x' || pg_catalog.encode(pg_catalog.cash_send(1::pg_catalog.money), 'hex'))::bit(64)::bigint)::int`)
+	if err == nil && *places != 2 {
+		t.places = places
+		types[moneyOID] = t
+	}
+	return err
+}
+
 // describe returns the description of a type. It replaces a domain by its base type.
 func (types typeTable) describe(oid uint32, modifier int32) TypeDescription {
 	t := types[oid]
@@ -141,7 +167,7 @@ func (types typeTable) describe(oid uint32, modifier int32) TypeDescription {
 		modifier = t.modifier // a column of a domain type has no modifier
 		t = types[t.base]
 	}
-	d := TypeDescription{OID: t.oid, Name: t.name, Modifier: modifier, Labels: t.labels}
+	d := TypeDescription{OID: t.oid, Name: t.name, Modifier: modifier, Labels: t.labels, MoneyPlaces: t.places}
 	if t.kind != "" { // empty if the type was dropped between two statements
 		d.Kind = t.kind[0]
 	}

@@ -27,7 +27,7 @@ func (r *Relay) newDescribe(ctx context.Context) encode.Describe {
 }
 
 func dataType(t catalog.TypeDescription) connect.Type {
-	data := connect.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels}
+	data := connect.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels, MoneyPlaces: t.MoneyPlaces}
 	if t.Elem != nil {
 		data.Elem = new(dataType(*t.Elem))
 	}

@@ -160,7 +160,7 @@ func modalCodec(t Type, m modes) (codec, bool) {
 	case oidNumeric:
 		return numericCodec(t.Modifier, m), true
 	case oidMoney:
-		return moneyCodec(m), true
+		return moneyCodec(t.MoneyPlaces, m), true
 	case oidBytea:
 		return byteaCodec(m), true
 	case oidBit, oidVarbit:

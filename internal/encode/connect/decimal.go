@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"math/big"
+	"regexp"
 	"slices"
 	"strconv"
 )
@@ -311,8 +312,8 @@ func variableScaleCodec(m modes) codec {
 	return c
 }
 
-// moneyCodec returns the codec of money.
-func moneyCodec(m modes) codec {
+// moneyCodec returns the codec of money. places is Type.MoneyPlaces.
+func moneyCodec(places *int, m modes) codec {
 	digits := m.moneyDigits
 	var c codec
 	switch m.Decimal {
@@ -325,7 +326,7 @@ func moneyCodec(m modes) codec {
 	}
 	c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
 		var buf, plainBuf [64]byte
-		n, err := parseMoney(buf[:0], text)
+		n, err := parseMoney(buf[:0], text, places)
 		if err != nil {
 			return nil, err
 		}
@@ -343,39 +344,29 @@ func moneyCodec(m modes) codec {
 	return c
 }
 
-// parseMoney parses the output of cash_out for an lc_monetary with a decimal point and the currency
-// sign in front: -$1,234.56 or ($1,234.56).
-func parseMoney(buf, text []byte) (number, error) {
-	var digits [32]byte
-	amount := digits[:0]
-	if text, ok := bytes.CutPrefix(text, []byte("(")); ok {
-		rest, closed := bytes.CutSuffix(text, []byte(")"))
-		if !closed {
-			return number{}, errNotMoney
+// moneyOfC matches the text of money in the locale C: -$1,234.56. Other locales put the point elsewhere, so that another text
+// could mean another amount.
+var moneyOfC = regexp.MustCompile(`^-?\$[0-9]{1,3}(,[0-9]{3})*\.[0-9]{2}$`)
+
+// parseMoney parses the output of cash_out for the locale C or, if places is not nil, for a locale whose currency has so many
+// decimal places. That text has every digit, whatever is between them. A negative amount has a minus or is in brackets.
+func parseMoney(buf, text []byte, places *int) (number, error) {
+	n := number{digits: buf[:0], scale: 2}
+	switch {
+	case places != nil:
+		n.scale = *places
+	case !moneyOfC.Match(text):
+		return n, errNotMoney
+	}
+	for _, c := range text {
+		if c >= '0' && c <= '9' {
+			n.digits = append(n.digits, c)
 		}
-		n, err := parseMoney(buf, rest)
-		n.negative = !n.negative && err == nil && !n.isZero()
-		return n, err
 	}
-	rest, negative := bytes.CutPrefix(text, []byte("-"))
-	start := bytes.IndexAny(rest, "0123456789")
-	if start < 0 || bytes.ContainsAny(rest[:start], ".,-") {
-		return number{}, errNotMoney
+	if len(n.digits) <= n.scale {
+		return n, errNotMoney
 	}
-	if negative {
-		amount = append(amount, '-')
-	}
-	point := false
-	for _, c := range rest[start:] {
-		if c == ',' && !point {
-			continue
-		}
-		point = point || c == '.'
-		amount = append(amount, c)
-	}
-	n, err := parseNumber(buf, amount)
-	if err != nil {
-		return number{}, errNotMoney
-	}
+	n.trimLeft()
+	n.negative = bytes.ContainsAny(text, "-(") && !n.isZero()
 	return n, nil
 }

@@ -11,8 +11,8 @@
 // value.
 //
 // The texts are those of a session with DateStyle ISO, IntervalStyle postgres, TimeZone UTC,
-// bytea_output hex, extra_float_digits 1 or more and, for money, an lc_monetary that prints
-// $1,234.56. Another offset than UTC is understood; another style is an error.
+// bytea_output hex, extra_float_digits 1 or more and, for money, lc_monetary C unless
+// Type.MoneyPlaces is set. Another offset than UTC is understood; another style is an error.
 //
 // # Where Debezium does damage
 //

@@ -73,6 +73,10 @@ type Type struct {
 	Elem     *Type    // of an array; nil otherwise, and optional where the OID is that of a built-in array
 	Labels   []string // of an enum, in pg_enum's order: they are part of its schema
 	Modifier int32    // atttypmod, -1 for none; of a domain: the domain's
+
+	// MoneyPlaces is the number of decimal places of money, if the currency of the database does not have 2. The text is
+	// then not that of the locale C.
+	MoneyPlaces *int
 }
 
 // An UnsupportedError is the error for a column whose type Debezium does not convert; Debezium omits

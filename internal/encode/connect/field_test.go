@@ -20,6 +20,18 @@ func column(oid uint32, name string) Column {
 	return Column{Name: "c", Type: Type{OID: oid, Name: name, Kind: 'b', Modifier: -1}, Nullable: true}
 }
 
+// Columns of type money in databases whose currency has no decimal places, and 3.
+var (
+	yen   = money(0)
+	dinar = money(3)
+)
+
+func money(places int) Column {
+	c := column(oidMoney, "")
+	c.Type.MoneyPlaces = &places
+	return c
+}
+
 func TestNewFieldRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		column      Column
@@ -185,6 +197,13 @@ func TestAppendRefuses(t *testing.T) {
 		{column(oidMoney, ""), "1.234,56 €", errNotMoney},
 		{column(oidMoney, ""), "kr 1 234,56", errNotMoney},
 		{column(oidMoney, ""), "($1,234.56", errNotMoney},
+		{column(oidMoney, ""), "R$ 12,50", errNotMoney},
+		{column(oidMoney, ""), "€ 12,50", errNotMoney},
+		{column(oidMoney, ""), "$1.250", errNotMoney},
+		{column(oidMoney, ""), "￥1,250", errNotMoney},
+		{column(oidMoney, ""), "$12,50.00", errNotMoney},
+		{yen, "￥", errNotMoney},
+		{dinar, "250", errNotMoney},
 		{column(oidNumeric, ""), "1e5", errNotNumeric},
 		{column(oidNumeric, ""), "-", errNotNumeric},
 		{Column{Type: Type{OID: oidNumeric, Modifier: 5<<16 + 2 + 4}}, "1.234", errScale},
@@ -215,8 +234,8 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-// Debezium reads a negative scale as 2046, and this package reads it correctly. The money format of other locales
-// may use brackets.
+// Debezium reads a negative scale as 2046, and this package reads it correctly. It also reads money of currencies with another
+// number of decimal places than 2.
 func TestBetterNumbers(t *testing.T) {
 	numeric := column(oidNumeric, "")
 	numeric.Type.Modifier = 8<<16 + (2048 - 2) + 4 // numeric(8,-2)
@@ -226,14 +245,25 @@ func TestBetterNumbers(t *testing.T) {
 	if _, _, err := newField(t, numeric, Modes{Exact: true}).Append(nil, Simple, []byte("12300")); !errors.Is(err, errWideScale) {
 		t.Errorf("exact: %v", err)
 	}
-	for text, want := range map[string]string{"($1,234.50)": "-1234.50", "£7": "7.00", "-$0.00": "0.00", "$92,233,720,368,547,758.07": "92233720368547758.07"} {
+	for text, want := range map[string]string{"-$1,234.50": "-1234.50", "$7.00": "7.00", "-$0.00": "0.00", "$92,233,720,368,547,758.07": "92233720368547758.07"} {
 		if out, _, err := newField(t, column(oidMoney, ""), Modes{}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
 			t.Errorf("%s: %s, %v", text, out, err)
 		}
 	}
-	for text, want := range map[string]string{"$1.995": "2.00", "$9.995": "10.00", "-$0.004": "0.00", "$1.994": "1.99"} {
-		if out, _, err := newField(t, column(oidMoney, ""), Modes{}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
+	for text, want := range map[string]string{"$1.95": "2.0", "$9.95": "10.0", "-$0.04": "0.0", "$1.94": "1.9"} {
+		if out, _, err := newField(t, column(oidMoney, ""), Modes{MoneyDigits: new(1)}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
 			t.Errorf("%s: %s, %v", text, out, err)
+		}
+	}
+	for _, tt := range []struct {
+		column     Column
+		text, want string
+	}{
+		{yen, "￥1,250", "1250.00"}, {yen, "-￥1,250", "-1250.00"}, {yen, "$1.250", "1250.00"}, {yen, "￥0", "0.00"}, {yen, "1 250 Ft", "1250.00"},
+		{dinar, "د.ك.‏ 1.250", "1.25"}, {dinar, "(1,255 DT)", "-1.26"}, {dinar, "-0.001", "0.00"},
+	} {
+		if out, _, err := newField(t, tt.column, Modes{}).Append(nil, Simple, []byte(tt.text)); string(out) != tt.want || err != nil {
+			t.Errorf("%s: %s, %v", tt.text, out, err)
 		}
 	}
 }
