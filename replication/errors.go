@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -181,10 +182,14 @@ func HidesRows(err error) bool {
 // isRowSecurity is HidesRows. Messages may be translated.
 func isRowSecurity(err *pgconn.PgError) bool { return err.Routine == "check_enable_rls" }
 
+// changeCallback matches the context of an error while a change is decoded. It may be translated, but not the name of the
+// callback.
+var changeCallback = regexp.MustCompile(`\bchange\b`)
+
 // isValue reports whether an internal error is about a value of a row, not about the WAL or a file of
 // the server.
 func isValue(err *pgconn.PgError) bool {
-	return strings.Contains(err.Message, "invalid memory alloc request size") || strings.Contains(err.Where, "in the change callback")
+	return strings.Contains(err.Message, "invalid memory alloc request size") || changeCallback.MatchString(err.Where)
 }
 
 const (

@@ -128,16 +128,17 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 		commitLSN pglogrepl.LSN // of its transaction
 		says      string
 	}{
-		"beyond our limit":            {append(beginMessage(), large...), 0x20, "transaction 0/20: row cannot be streamed: the row at 0/15 has 1001 bytes"},
-		"beyond the server's":         {append(beginMessage(), oversize...), 0x20, "1258291203"},
-		"row beyond the server's":     {append(beginMessage(), refusal("54000", "", "")...), 0x20, "54000"},
-		"no text":                     {append(beginMessage(), refusal("22021", "", "")...), 0x20, "22021"},
-		"not to be converted":         {append(beginMessage(), refusal("22P05", "", "")...), 0x20, "22P05"},
-		"unknown, in a row":           {append(beginMessage(), refusal("XX000", "", `slot "s", output plugin "pgoutput", in the change callback, associated LSN 0/15`)...), 0x20, "associated LSN"},
-		"of no row":                   {append(beginMessage(), refusal("XX000", "could not read from reorderbuffer spill file", "")...), 0, "spill file"},
-		"no transaction":              {oversize, 0, "1258291203"},
-		"the transaction has ended":   {append(append(beginMessage(), commit(0x20, 0x28)...), oversize...), 0, "1258291203"},
-		"too large, but of no change": {encode(&pgproto3.ParameterStatus{Name: "n", Value: strings.Repeat("x", 2000)}), 0, "WAL data has 20"},
+		"beyond our limit":                     {append(beginMessage(), large...), 0x20, "transaction 0/20: row cannot be streamed: the row at 0/15 has 1001 bytes"},
+		"beyond the server's":                  {append(beginMessage(), oversize...), 0x20, "1258291203"},
+		"row beyond the server's":              {append(beginMessage(), refusal("54000", "", "")...), 0x20, "54000"},
+		"no text":                              {append(beginMessage(), refusal("22021", "", "")...), 0x20, "22021"},
+		"not to be converted":                  {append(beginMessage(), refusal("22P05", "", "")...), 0x20, "22P05"},
+		"unknown, in a row of a German server": {append(beginMessage(), refusal("XX000", "", `Slot »s«, Ausgabe-Plugin »pgoutput«, im Callback change, zugehörige LSN 0/15`)...), 0x20, "zugehörige LSN"},
+		"unknown, in a row":                    {append(beginMessage(), refusal("XX000", "", `slot "s", output plugin "pgoutput", in the change callback, associated LSN 0/15`)...), 0x20, "associated LSN"},
+		"of no row":                            {append(beginMessage(), refusal("XX000", "could not read from reorderbuffer spill file", "")...), 0, "spill file"},
+		"no transaction":                       {oversize, 0, "1258291203"},
+		"the transaction has ended":            {append(append(beginMessage(), commit(0x20, 0x28)...), oversize...), 0, "1258291203"},
+		"too large, but of no change":          {encode(&pgproto3.ParameterStatus{Name: "n", Value: strings.Repeat("x", 2000)}), 0, "WAL data has 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

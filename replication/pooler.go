@@ -92,6 +92,12 @@ func explainPooler(cfg *pgconn.Config, err error) error {
 	return fmt.Errorf("%w; %s has answered, and the relay needs Postgres itself: %s (source.dsn)", err, name, direct)
 }
 
+// FromPooler reports whether a pooler has rejected a parameter that every session of the relay sets.
+func FromPooler(err error) bool {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && isStartupRefusal(refusal)
+}
+
 // isStartupRefusal reports whether a pooler rejects a parameter of the connection.
 func isStartupRefusal(err *pgconn.PgError) bool {
 	return strings.Contains(err.Message, "unsupported startup parameter")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -83,6 +84,24 @@ func TestHeldLock(t *testing.T) {
 	for _, want := range []string{"held by process 17\n", "pg_terminate_backend", "\nexit 1 (locked by another session); next: ", "(docs/runbook.md#another-session-holds-the-lock)\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
+	}
+}
+
+// Some causes have the same next step in every command.
+func TestNextOfAFailure(t *testing.T) {
+	hides := &pgconn.PgError{Code: "42501", Message: `query would be affected by row-level security policy for table "outbox"`, Routine: "check_enable_rls"}
+	for _, tt := range []struct {
+		err  error
+		next string
+	}{
+		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), "docs/security.md#row-level-security"},
+		{fmt.Errorf("delete rows of public.outbox: %w", hides), "docs/security.md#row-level-security"},
+		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), "docs/clouds.md#poolers"},
+	} {
+		f := Failed(tt.err)
+		if !strings.Contains(f.Next, tt.next) || tt.next != "docs/clouds.md#poolers" && f.Exit != relay.ExitSource {
+			t.Errorf("%v: exit code %d, next: %s", tt.err, f.Exit, f.Next)
 		}
 	}
 }
