@@ -16,7 +16,7 @@ import (
 
 // unsuitable are settings that a role, a database or a server can have, and under which a session would read
 // something else, or not long enough. The number is the first version that knows the setting.
-var unsuitable = map[string]struct { //nolint:gochecknoglobals // a table
+var unsuitable = map[string]struct {
 	value string
 	since int
 }{

@@ -34,7 +34,7 @@ func TestRowSecurity(t *testing.T) {
 			CREATE POLICY "one tenant" ON outbox USING (id = 1); CREATE POLICY another ON outbox USING (id = 2)`)
 		cfg := s.asRole(t)
 		ctx := t.Context()
-		missing := Missing{Delivered: "1:1:"}
+		missing, slot := Missing{Delivered: "1:1:"}, s.inspect(t).Slot
 		reads := map[string]func() error{
 			"rows": func() error {
 				r, err := Select(ctx, cfg, Selection{Table: "outbox", ID: "id", Order: []string{"position"}})
@@ -60,14 +60,13 @@ func TestRowSecurity(t *testing.T) {
 				return err
 			},
 			"refill": func() error {
-				c, err := RecreateSlot(ctx, cfg, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}, s.inspect(t).Slot, missing)
+				c, err := RecreateSlot(ctx, cfg, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}, slot, missing)
 				if err == nil {
 					c.Close(ctx)
 				}
 				return err
 			},
 		}
-		before := s.inspect(t).Slot.ConfirmedFlushLSN
 		for name, read := range reads {
 			err := read()
 			hidden, ok := errors.AsType[*HiddenError](err)
@@ -85,7 +84,7 @@ func TestRowSecurity(t *testing.T) {
 		if got, want := reads["rows"]().Error(), fmt.Sprintf(says, s.Name); got != want {
 			t.Errorf("error\n%s, want\n%s", got, want)
 		}
-		if got := s.inspect(t).Slot; got == nil || got.ConfirmedFlushLSN != before {
+		if got := s.inspect(t).Slot; got == nil || got.ConfirmedFlushLSN != slot.ConfirmedFlushLSN {
 			t.Errorf("the slot is %v", got)
 		}
 		if n := pgtest.QueryRow[int](t, s.DB, "SELECT count(*)::int FROM pg_replication_slots WHERE slot_name = $1", cfg.Slot+"_b"); n != 0 {

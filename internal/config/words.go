@@ -41,17 +41,27 @@ const (
 	aPath              // it is the path of a file, if it looks like one
 )
 
-//nolint:gochecknoglobals // a table
 var words = []word{
-	{name: "host"}, {name: "port"}, {name: "dbname"}, {name: "database"}, {name: "user"}, {name: "password", value: secretly},
+	{name: "host"},
+	{name: "port"},
+	{name: "dbname"},
+	{name: "database"},
+	{name: "user"},
+	{name: "password", value: secretly},
 	{name: "hostaddr", env: "PGHOSTADDR"}, // see parseConninfo
-	{name: "passfile", value: aPath}, {name: "service"}, {name: "servicefile", value: aPath},
-	{name: "connect_timeout"}, {name: "target_session_attrs"}, {name: "application_name"}, {name: "options", value: secretly},
+	{name: "passfile", value: aPath},
+	{name: "service"},
+	{name: "servicefile", value: aPath},
+	{name: "connect_timeout"},
+	{name: "target_session_attrs"},
+	{name: "application_name"},
+	{name: "options", value: secretly},
 	{name: "fallback_application_name", obey: (*conninfoSettings).fallbackName},
 	{name: "load_balance_hosts", env: "PGLOADBALANCEHOSTS", obey: eitherOf("disable", "random", "the relay tries the hosts in order")},
 	{name: "replication", obey: without("the relay chooses the kind of each connection")},
 	{name: "client_encoding", env: "PGCLIENTENCODING", obey: without("the relay uses UTF8")},
-	{name: "min_protocol_version"}, {name: "max_protocol_version"},
+	{name: "min_protocol_version"},
+	{name: "max_protocol_version"},
 
 	{name: "keepalives", obey: (*conninfoSettings).keepalives},
 	{name: "keepalives_idle", obey: keepalive(func(k *net.KeepAliveConfig, n int) { k.Idle = seconds(n) })},
@@ -59,8 +69,14 @@ var words = []word{
 	{name: "keepalives_count", obey: keepalive(func(k *net.KeepAliveConfig, n int) { k.Count = cmp.Or(n, -1) })},
 	{name: "tcp_user_timeout", obey: (*conninfoSettings).userTimeout},
 
-	{name: "sslmode"}, {name: "sslnegotiation"}, {name: "sslsni"}, {name: "sslcertmode"},
-	{name: "sslcert", value: aPath}, {name: "sslkey", value: aPath}, {name: "sslpassword", value: secretly}, {name: "sslrootcert", value: aPath},
+	{name: "sslmode"},
+	{name: "sslnegotiation"},
+	{name: "sslsni"},
+	{name: "sslcertmode"},
+	{name: "sslcert", value: aPath},
+	{name: "sslkey", value: aPath},
+	{name: "sslpassword", value: secretly},
+	{name: "sslrootcert", value: aPath},
 	{name: "ssl_min_protocol_version", env: "PGSSLMINPROTOCOLVERSION", obey: tlsVersion(func(s *conninfoSettings, v uint16) { s.minTLS = v })},
 	{name: "ssl_max_protocol_version", env: "PGSSLMAXPROTOCOLVERSION", obey: tlsVersion(func(s *conninfoSettings, v uint16) { s.maxTLS = v })},
 	{name: "sslcompression", env: "PGSSLCOMPRESSION", obey: eitherOf("0", "1", "TLS has no compression")},
@@ -70,18 +86,27 @@ var words = []word{
 	{name: "requiressl", env: "PGREQUIRESSL", obey: refusedUnless("use sslmode=require or verify-full", "0")},
 	{name: "ssl", obey: refused("use sslmode")},
 
-	{name: "channel_binding"}, {name: "require_auth"}, // see checkAuthentication
+	{name: "channel_binding"},
+	{name: "require_auth"}, // see checkAuthentication
 	{name: "requirepeer", env: "PGREQUIREPEER", obey: (*conninfoSettings).requirePeer},
 	{name: "scram_client_key", value: secretly, obey: refused("the relay logs in with the password")},
 	{name: "scram_server_key", value: secretly, obey: refused("the relay logs in with the password")},
-	{name: "oauth_issuer", obey: refused(noOAuth)}, {name: "oauth_client_id", obey: refused(noOAuth)},
-	{name: "oauth_client_secret", value: secretly, obey: refused(noOAuth)}, {name: "oauth_scope", obey: refused(noOAuth)},
+	{name: "oauth_issuer", obey: refused(noOAuth)},
+	{name: "oauth_client_id", obey: refused(noOAuth)},
+	{name: "oauth_client_secret", value: secretly, obey: refused(noOAuth)},
+	{name: "oauth_scope", obey: refused(noOAuth)},
 	{name: "gssencmode", env: "PGGSSENCMODE", obey: refusedUnless("the relay cannot encrypt with GSSAPI; use TLS (sslmode)", "disable", "prefer")},
-	{name: "krbsrvname"}, {name: "krbspn"}, // see checkAuthentication
-	{name: "gsslib", env: "PGGSSLIB", obey: without(noGSSAPI)}, {name: "gssdelegation", env: "PGGSSDELEGATION", obey: without(noGSSAPI)},
+	{name: "krbsrvname"},
+	{name: "krbspn"}, // see checkAuthentication
+	{name: "gsslib", env: "PGGSSLIB", obey: without(noGSSAPI)},
+	{name: "gssdelegation", env: "PGGSSDELEGATION", obey: without(noGSSAPI)},
 
-	{name: "default_query_exec_mode"}, {name: "statement_cache_capacity"}, {name: "description_cache_capacity"},
-	{name: "search_path"}, {name: "timezone"}, {name: "role"},
+	{name: "default_query_exec_mode"},
+	{name: "statement_cache_capacity"},
+	{name: "description_cache_capacity"},
+	{name: "search_path"},
+	{name: "timezone"},
+	{name: "role"},
 }
 
 const (
@@ -106,10 +131,10 @@ type conninfoSettings struct {
 	notes          []string    // words without effect, one sentence each
 }
 
-// errNoEffect is the error of a word that has no effect. The text says why.
-type errNoEffect string
+// noEffectError is the error of a word that has no effect. The text says why.
+type noEffectError string
 
-func (e errNoEffect) Error() string { return string(e) }
+func (e noEffectError) Error() string { return string(e) }
 
 // obeyWords makes pg obey the words that the driver passes to the server as settings, and removes them. It returns a note
 // for each word of the connection string that has no effect. An error contains no value.
@@ -129,7 +154,7 @@ func obeyWords(pg *pgx.ConnConfig, dsn string) (notes []string, err error) {
 			continue
 		}
 		err := w.obey(s, value)
-		if ignored, ok := errors.AsType[errNoEffect](err); ok {
+		if ignored, ok := errors.AsType[noEffectError](err); ok {
 			if written {
 				s.notes = append(s.notes, fmt.Sprintf("%s in source.dsn has no effect: %s", name, ignored))
 			}
@@ -217,7 +242,7 @@ func (s *conninfoSettings) finish() error {
 
 // without returns the obey of a word that has no effect.
 func without(why string) func(*conninfoSettings, string) error {
-	return func(*conninfoSettings, string) error { return errNoEffect(why) }
+	return func(*conninfoSettings, string) error { return noEffectError(why) }
 }
 
 // eitherOf returns the obey of a word with two values, of which the second has no effect.
@@ -227,7 +252,7 @@ func eitherOf(ours, ignored, why string) func(*conninfoSettings, string) error {
 		case ours:
 			return nil
 		case ignored:
-			return errNoEffect(why)
+			return noEffectError(why)
 		}
 		return fmt.Errorf("must be %s or %s", ours, ignored)
 	}
@@ -286,7 +311,7 @@ func keepalive(set func(*net.KeepAliveConfig, int)) func(*conninfoSettings, stri
 		if err != nil {
 			return errNumber
 		}
-		set(&s.dial().KeepAliveConfig, int(n)) //nolint:gosec // it has 31 bits
+		set(&s.dial().KeepAliveConfig, int(n))
 		return nil
 	}
 }
@@ -300,13 +325,13 @@ func (s *conninfoSettings) userTimeout(value string) error {
 		return errNumber
 	}
 	if n > 0 {
-		s.dial().Control = limitUnacknowledged(int(n)) //nolint:gosec // it has 31 bits
+		s.dial().Control = limitUnacknowledged(int(n))
 	}
 	return nil
 }
 
 // tlsVersions are the versions of TLS in libpq's words, from 0x0301 on.
-var tlsVersions = []string{"TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"} //nolint:gochecknoglobals // a table
+var tlsVersions = []string{"TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"}
 
 func tlsVersion(set func(*conninfoSettings, uint16)) func(*conninfoSettings, string) error {
 	return func(s *conninfoSettings, value string) error {
@@ -314,7 +339,7 @@ func tlsVersion(set func(*conninfoSettings, uint16)) func(*conninfoSettings, str
 		if i < 0 {
 			return errors.New("must be one of " + strings.Join(tlsVersions, ", "))
 		}
-		set(s, 0x0301+uint16(i)) //nolint:gosec // it has 2 bits
+		set(s, 0x0301+uint16(i))
 		return nil
 	}
 }

@@ -51,8 +51,11 @@ func optionsOf(t *testing.T, dial func() (net.Conn, error)) (values [5]int) {
 	}
 	err = raw.Control(func(fd uintptr) {
 		for i, option := range [5][2]int{
-			{syscall.SOL_SOCKET, syscall.SO_KEEPALIVE}, {syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE}, {syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL},
-			{syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT}, {syscall.IPPROTO_TCP, tcpUserTimeout},
+			{syscall.SOL_SOCKET, syscall.SO_KEEPALIVE},
+			{syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE},
+			{syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL},
+			{syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT},
+			{syscall.IPPROTO_TCP, tcpUserTimeout},
 		} {
 			if values[i], err = syscall.GetsockoptInt(int(fd), option[0], option[1]); err != nil {
 				t.Error(err)

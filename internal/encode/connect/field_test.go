@@ -259,8 +259,14 @@ func TestBetterNumbers(t *testing.T) {
 		column     Column
 		text, want string
 	}{
-		{yen, "￥1,250", "1250.00"}, {yen, "-￥1,250", "-1250.00"}, {yen, "$1.250", "1250.00"}, {yen, "￥0", "0.00"}, {yen, "1 250 Ft", "1250.00"},
-		{dinar, "د.ك.‏ 1.250", "1.25"}, {dinar, "(1,255 DT)", "-1.26"}, {dinar, "-0.001", "0.00"},
+		{yen, "￥1,250", "1250.00"},
+		{yen, "-￥1,250", "-1250.00"},
+		{yen, "$1.250", "1250.00"},
+		{yen, "￥0", "0.00"},
+		{yen, "1 250 Ft", "1250.00"},
+		{dinar, "د.ك.\u200f 1.250", "1.25"},
+		{dinar, "(1,255 DT)", "-1.26"},
+		{dinar, "-0.001", "0.00"},
 	} {
 		if out, _, err := newField(t, tt.column, Modes{}).Append(nil, Simple, []byte(tt.text)); string(out) != tt.want || err != nil {
 			t.Errorf("%s: %s, %v", tt.text, out, err)

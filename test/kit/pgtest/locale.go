@@ -27,7 +27,7 @@ func Locales(tb testing.TB, names ...string) string {
 	err = serverproc.Fill(ctx, dir, func(staging string) error {
 		for _, name := range names {
 			territory, charset, _ := strings.Cut(name, ".")
-			out, err := exec.CommandContext(ctx, program, "-i", territory, "-f", charset, filepath.Join(staging, name)).CombinedOutput()
+			out, err := exec.CommandContext(ctx, program, "-i", territory, "-f", charset, filepath.Join(staging, name)).CombinedOutput() //nolint:gosec // localedef
 			if err != nil {
 				return fmt.Errorf("make locale %s: %w: %s", name, err, out)
 			}
