@@ -59,7 +59,7 @@ var words = []word{
 	{name: "fallback_application_name", obey: (*conninfoSettings).fallbackName},
 	{name: "load_balance_hosts", env: "PGLOADBALANCEHOSTS", obey: eitherOf("disable", "random", "the relay tries the hosts in order")},
 	{name: "replication", obey: without("the relay chooses the kind of each connection")},
-	{name: "client_encoding", env: "PGCLIENTENCODING", obey: without("the relay uses UTF8")},
+	{name: "client_encoding", env: "PGCLIENTENCODING", obey: (*conninfoSettings).clientEncoding},
 	{name: "min_protocol_version"},
 	{name: "max_protocol_version"},
 
@@ -169,7 +169,10 @@ func obeyWords(pg *pgx.ConnConfig, dsn string) (notes []string, err error) {
 			return nil, err
 		}
 	}
-	return s.notes, cmp.Or(s.checkAuthentication(), s.finish())
+	if err := cmp.Or(s.checkAuthentication(), s.finish()); err != nil {
+		return nil, err
+	}
+	return s.notes, nil
 }
 
 // setting handles a parameter that no word of the table has changed: a setting of the server, or a misspelled word.
@@ -182,15 +185,11 @@ func (s *conninfoSettings) setting(name, dsn string) error {
 		delete(s.pg.RuntimeParams, name)
 		return nil
 	}
-	var near string
-	for _, w := range words {
-		if editDistance(strings.ToLower(name), w.name) <= min(2, len(name)/3) {
-			near = w.name
-		}
-	}
+	distance := func(w word) int { return editDistance(strings.ToLower(name), w.name) }
+	near := slices.MinFunc(words, func(a, b word) int { return cmp.Compare(distance(a), distance(b)) })
 	switch {
-	case near != "":
-		return fmt.Errorf("%s is not a parameter of a connection string%s", name, hint(near))
+	case distance(near) <= min(2, len(name)/3): // the name is then not a password
+		return fmt.Errorf("%s is not a parameter of a connection string%s", name, hint(near.name))
 	case strings.HasPrefix(name, "pool_"):
 		s.notes = append(s.notes, "pool_… in source.dsn has no effect: the relay has no pool")
 		s.notes = slices.Compact(s.notes)
@@ -218,8 +217,9 @@ func (s *conninfoSettings) checkAuthentication() error {
 	if !possible {
 		return errors.New("require_auth: the relay logs in with password, md5 or scram-sha-256, or without a password (none)")
 	}
-	if s.pg.ChannelBinding == "require" && slices.ContainsFunc(attempts(&s.pg.Config), func(a *pgconn.FallbackConfig) bool { return a.TLSConfig == nil && filepath.IsAbs(a.Host) }) {
-		return errors.New("channel_binding: require needs TLS, which a Unix socket does not have")
+	encrypted := slices.ContainsFunc(attempts(&s.pg.Config), func(a *pgconn.FallbackConfig) bool { return a.TLSConfig != nil })
+	if s.pg.ChannelBinding == "require" && !encrypted {
+		return errors.New("channel_binding: require needs TLS, which a Unix socket and sslmode=disable do not have")
 	}
 	return nil
 }
@@ -269,6 +269,13 @@ func refusedUnless(why string, allowed ...string) func(*conninfoSettings, string
 		}
 		return errors.New("not supported: " + why)
 	}
+}
+
+func (s *conninfoSettings) clientEncoding(value string) error {
+	if slices.Contains([]string{"utf8", "utf-8", "unicode", "auto"}, strings.ToLower(value)) {
+		return nil
+	}
+	return noEffectError("the relay uses UTF8")
 }
 
 func (s *conninfoSettings) fallbackName(name string) error {

@@ -37,6 +37,8 @@ func TestWords(t *testing.T) {
 		{word: "channel_binding", value: "require"},
 		{word: "connect_timeout", value: "3"},
 		{word: "client_encoding", value: "LATIN1", note: "client_encoding in source.dsn has no effect: the relay uses UTF8"},
+		{word: "client_encoding", value: "UTF8"},
+		{word: "client_encoding", value: "auto"},
 		{word: "options", value: "-c work_mem=64MB"},
 		{word: "application_name", value: "x"},
 		{word: "fallback_application_name", value: "x"},
@@ -288,10 +290,11 @@ func TestUnixSocketWords(t *testing.T) {
 	cleanEnviron(t)
 	dir := filepath.Join(t.TempDir(), "pg")
 	for word, says := range map[string]string{
-		"requirepeer=postgres":    "requirepeer: not supported",
-		"channel_binding=require": "channel_binding: require needs TLS",
-		"tcp_user_timeout=1000":   "",
-		"keepalives_idle=10":      "",
+		"sslmode=disable channel_binding=require": "channel_binding: require needs TLS",
+		"requirepeer=postgres":                    "requirepeer: not supported",
+		"channel_binding=require":                 "channel_binding: require needs TLS",
+		"tcp_user_timeout=1000":                   "",
+		"keepalives_idle=10":                      "",
 	} {
 		_, _, err := parseConninfo("host=" + dir + " " + word)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
