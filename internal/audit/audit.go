@@ -84,7 +84,6 @@ type auditor struct {
 type table struct {
 	rows   *catalog.Rows
 	router *relay.TableRouter
-	xid    int // index of its column; -1: there is none
 }
 
 // openTables selects the rows of every table. The tables must be closed, also after an error.
@@ -95,7 +94,7 @@ func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables
 		if err != nil {
 			return tables, err
 		}
-		t := &table{rows: rows, xid: slices.IndexFunc(rows.Table.Columns, func(c catalog.Column) bool { return c.Name == "xid" && c.TypeName == "xid8" })}
+		t := &table{rows: rows}
 		tables = append(tables, t)
 		cfg := a.cfg.Relay
 		cfg.Route.PositionHeaders = false // the table does not know them
@@ -128,8 +127,8 @@ func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, 
 			return err
 		}
 		var xid uint64
-		if t.xid >= 0 {
-			xid = parseXID(values[t.xid])
+		if t.rows.XID >= 0 {
+			xid = parseXID(values[t.rows.XID])
 		}
 		fn(rec, xid, err)
 		return nil
@@ -160,7 +159,7 @@ func (a *auditor) readTables(ctx context.Context) error {
 	for _, t := range tables {
 		total += int(t.rows.Count)
 		a.timed = a.timed && t.rows.Time != ""
-		a.transactions = a.transactions && t.xid >= 0
+		a.transactions = a.transactions && t.rows.XID >= 0
 	}
 	if total >= math.MaxUint32 {
 		return errors.New("more than 4,294,967,295 rows are selected: select fewer")

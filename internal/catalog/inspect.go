@@ -63,10 +63,11 @@ type member struct {
 type Table struct {
 	OID          uint32
 	Schema, Name string
-	partition    bool     // is a partition of another table
-	Partitioned  bool     // has partitions
-	Columns      []Column // published columns, in the order of the stream
-	RowFilter    string   // SQL condition; rows that do not match it are not sent; empty: none
+	partition    bool           // is a partition of another table
+	Partitioned  bool           // has partitions
+	Columns      []Column       // published columns, in the order of the stream
+	Unsent       []UnsentColumn // its other columns
+	RowFilter    string         // SQL condition; rows that do not match it are not sent; empty: none
 }
 
 // A Column is a published column.
@@ -76,6 +77,13 @@ type Column struct {
 	TypeModifier int32  // pg_attribute.atttypmod; -1: none
 	TypeName     string // the result of format_type, such as numeric(10,2)
 	notNull      bool
+}
+
+// An UnsentColumn is a column of a table that is not in the records of the stream.
+type UnsentColumn struct {
+	Column
+	Generated bool   // otherwise it is not in the publication's column list
+	Reason    string // why the stream lacks it, and how to change that
 }
 
 // A Slot is a replication slot. Slots belong to the cluster, not to a database.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -15,27 +14,27 @@ import (
 // lastPages is how many pages at the end of a table are read for its last rows.
 const lastPages = 16
 
-// LastRows returns a table, without generated columns, and up to n of its physically last rows in the text
-// format of the stream. A row has the text of each of the table's Columns, nil for NULL. For a partitioned
+// LastRows returns a table, with the columns that cfg.Publication sends, and up to n of its physically last rows in
+// the text format of the stream. A row has the text of each of the table's Columns, nil for NULL. For a partitioned
 // table, LastRows reads the last partitions that have rows. It reads only the end of the table, unless
 // that is empty. The role needs SELECT on the table. The error wraps ErrConfig or ErrPublication if the
 // table does not exist.
-func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*Table, [][][]byte, error) {
-	settings := replication.ReadOnly(replication.Reading(conn))
+func LastRows(ctx context.Context, cfg replication.Config, table string, n int) (*Table, [][][]byte, error) {
+	settings := replication.ReadOnly(replication.Reading(cfg.Conn))
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	c, err := replication.Connect(ctx, settings)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &setup{cfg: SetupConfig{Conn: conn, Tables: []string{table}}, conn: c}
+	s := &setup{cfg: SetupConfig{Conn: cfg.Conn, Tables: []string{table}}, conn: c}
 	defer s.close(ctx)
 	refs, err := s.tables(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	ref := refs[0]
-	t := &Table{OID: ref.oid, Schema: ref.schema, Name: ref.name}
-	if t.Columns, err = readColumns(ctx, c, ref.oid); err != nil {
+	t := ref.table()
+	if err := t.readColumns(ctx, c, ref, cfg.Publication); err != nil {
 		return nil, nil, err
 	}
 	if err := printNames(ctx, c); err != nil {
@@ -64,16 +63,7 @@ func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*T
 			break
 		}
 	}
-	return t, rows, nil
-}
-
-func readColumns(ctx context.Context, conn executor, table uint32) ([]Column, error) {
-	return query(ctx, conn, func(row pgx.CollectableRow) (c Column, err error) {
-		return c, row.Scan(&c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.notNull)
-	}, "read the columns", `
-		SELECT attname, atttypid, atttypmod, pg_catalog.format_type(atttypid, atttypmod), attnotnull
-		FROM pg_catalog.pg_attribute
-		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum`, oid(table))
+	return &t, rows, nil
 }
 
 // readRows returns up to n rows of a table that is not partitioned, in physical order: the last ones if
@@ -108,28 +98,23 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 }
 
 // TableNamed returns the table with the given name, which is schema and name joined by a dot, without quotes,
-// as in errors and dead letters. The table has all columns but generated ones. TableNamed returns nil if
-// there is no such table, and an error if there are two. The role does not need SELECT on the table.
-func TableNamed(ctx context.Context, conn *pgconn.Config, name string) (*Table, error) {
-	settings := replication.ReadOnly(replication.Reading(conn))
+// as in errors and dead letters, with the columns that cfg.Publication sends. TableNamed returns nil if there is
+// no such table, and an error if there are two. The role does not need SELECT on the table.
+func TableNamed(ctx context.Context, cfg replication.Config, name string) (*Table, error) {
+	settings := replication.ReadOnly(replication.Reading(cfg.Conn))
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	c, err := replication.Connect(ctx, settings)
 	if err != nil {
 		return nil, err
 	}
 	defer replication.Disconnect(ctx, c)
-	tables, err := query(ctx, c, func(row pgx.CollectableRow) (t Table, err error) {
-		return t, row.Scan(&t.OID, &t.Schema, &t.Name, &t.Partitioned)
-	}, "look up the table", `
-		SELECT c.oid, n.nspname, c.relname, c.relkind = 'p' FROM pg_catalog.pg_class c
-		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = $1`, name)
+	refs, err := lookUpTables(ctx, c, "look up the table", "n.nspname || '.' || c.relname = $1 AND c.relkind IN ('r', 'p')", name)
 	switch {
-	case err != nil || len(tables) == 0:
+	case err != nil || len(refs) == 0:
 		return nil, err
-	case len(tables) > 1:
+	case len(refs) > 1:
 		return nil, fmt.Errorf("%w: two tables have the name %s", replication.ErrConfig, name)
 	}
-	tables[0].Columns, err = readColumns(ctx, c, tables[0].OID)
-	return &tables[0], err
+	t := refs[0].table()
+	return &t, t.readColumns(ctx, c, refs[0], cfg.Publication)
 }

@@ -42,7 +42,7 @@ func TestLastRows(t *testing.T) {
 			{"hollow", 3, []string{"1", "2"}},
 			{"empty", 3, nil},
 		} {
-			table, rows, err := LastRows(t.Context(), db.Config(t), tt.table, tt.n)
+			table, rows, err := LastRows(t.Context(), replication.Config{Conn: db.Config(t)}, tt.table, tt.n)
 			if err != nil {
 				t.Errorf("%s: %v", tt.table, err)
 				continue
@@ -61,7 +61,7 @@ func TestLastRows(t *testing.T) {
 				t.Errorf("row %q of columns %+v", row, table.Columns)
 			}
 		}
-		if _, _, err := LastRows(t.Context(), db.Config(t), "nobody", 1); !errors.Is(err, replication.ErrPublication) {
+		if _, _, err := LastRows(t.Context(), replication.Config{Conn: db.Config(t)}, "nobody", 1); !errors.Is(err, replication.ErrPublication) {
 			t.Errorf("a missing table: %v", err)
 		}
 	})

@@ -122,33 +122,27 @@ func readMembers(ctx context.Context, conn executor, version int, publication st
 		WHERE p.pubname = $1 AND `+added+` ORDER BY n.nspname, c.relname`, publication)
 }
 
-// readTables returns the published tables with the columns of their Relation messages: without dropped
-// columns, without generated columns unless they are published (from Postgres 18 on), and only those in
-// the column list (from 15 on).
+// readTables returns the published tables with the columns of their Relation messages, and the columns that
+// these messages lack.
 func readTables(ctx context.Context, conn executor, version int, publication string) ([]Table, error) {
-	// pg_publication_tables has attnames and rowfilter from 15 on.
-	filter, published := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
-	switch {
-	case version < 150000:
-		filter, published = "''", "a.attgenerated = ''"
-	case version < 180000:
-		published += " AND a.attgenerated = ''"
+	filter, listed := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
+	if version < 150000 { // pg_publication_tables has no attnames and no rowfilter
+		filter, listed = "''", "true"
 	}
 	type row struct {
-		table  Table
-		column Column
+		table Table
+		scannedColumn
 	}
 	rows, err := query(ctx, conn, func(r pgx.CollectableRow) (v row, err error) {
-		t, c := &v.table, &v.column
-		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.partition, &t.Partitioned, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.notNull)
+		t := &v.table
+		return v, r.Scan(append([]any{&t.OID, &t.Schema, &t.Name, &t.partition, &t.Partitioned, &t.RowFilter}, v.fields()...)...)
 	}, "read the publication's tables", `
-		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`,
-			a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull
+		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`, `+columnFields+`, `+listed+`
 		FROM pg_catalog.pg_publication_tables pt
 		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
 		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE pt.pubname = $1 AND `+published+`
+		WHERE pt.pubname = $1
 		ORDER BY n.nspname, c.relname, a.attnum`, publication)
 	if err != nil {
 		return nil, err
@@ -158,8 +152,7 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 		if n := len(tables); n == 0 || tables[n-1].OID != r.table.OID {
 			tables = append(tables, r.table)
 		}
-		t := &tables[len(tables)-1]
-		t.Columns = append(t.Columns, r.column)
+		tables[len(tables)-1].add(r.scannedColumn, version, publication)
 	}
 	return tables, nil
 }

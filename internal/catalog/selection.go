@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,15 +59,17 @@ type Delivered struct {
 // transaction open, so VACUUM cannot remove dead rows. One goroutine uses them, and the caller must
 // close them.
 type Rows struct {
-	Table Table  // with all columns but generated ones
+	Table Table  // with the columns that the publication sends
 	Order string // the column of Selection.Order that is used; empty: ID, because the table has none
 	Time  string // the column of Selection.Time that is used; empty: none
 	Count int64  // number of rows
+	XID   int    // index of the value of the column xid, if that is an xid8, of each row; -1: the table has none
 
-	source   *pgconn.Config
+	source   replication.Config
 	conn     *pgconn.PgConn
 	sel      Selection
-	columns  map[string]Column
+	columns  map[string]Column // all columns, also those that are not sent
+	read     []Column          // the columns of Table, and xid
 	from     string
 	where    []string
 	args     []string
@@ -82,7 +85,7 @@ func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, 
 	if err != nil {
 		return nil, err
 	}
-	r := &Rows{source: cfg.Conn, conn: conn, sel: sel, columns: make(map[string]Column), maxBytes: cfg.MaxMessageBytes}
+	r := &Rows{source: cfg, conn: conn, sel: sel, columns: make(map[string]Column), maxBytes: cfg.MaxMessageBytes, XID: -1}
 	for _, step := range []func(context.Context) error{r.beginReading, r.lookUp, r.narrow, r.count} {
 		if err := step(ctx); err != nil {
 			r.Close(ctx)
@@ -113,23 +116,32 @@ func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx
 
 // lookUp reads the definition of the table and finds the columns that the selection needs.
 func (r *Rows) lookUp(ctx context.Context) error {
-	s := &setup{cfg: SetupConfig{Conn: r.source, Tables: []string{r.sel.Table}}, conn: r.conn}
+	s := &setup{cfg: SetupConfig{Conn: r.source.Conn, Tables: []string{r.sel.Table}}, conn: r.conn}
 	refs, err := s.tables(ctx)
 	if errors.Is(err, replication.ErrPublication) { // a missing table
-		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Database)
+		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Conn.Database)
 	}
 	if err != nil {
 		return err
 	}
-	r.Table = Table{OID: refs[0].oid, Schema: refs[0].schema, Name: refs[0].name, Partitioned: refs[0].kind == "p"}
+	r.Table = refs[0].table()
 	if err := VerifyRows(ctx, r.conn, r.Table.OID); err != nil {
 		return err
 	}
-	if r.Table.Columns, err = readColumns(ctx, r.conn, r.Table.OID); err != nil {
+	if err := r.Table.readColumns(ctx, r.conn, refs[0], r.source.Publication); err != nil {
 		return err
 	}
 	for _, c := range r.Table.Columns {
 		r.columns[c.Name] = c
+	}
+	for _, c := range r.Table.Unsent {
+		r.columns[c.Name] = c.Column
+	}
+	r.read = slices.Clone(r.Table.Columns)
+	if xid := r.columns[xidColumn]; xid.TypeName == "xid8" {
+		if r.XID = slices.Index(r.read, xid); r.XID < 0 {
+			r.XID, r.read = len(r.read), append(r.read, xid)
+		}
 	}
 	if _, ok := r.columns[r.sel.ID]; !ok {
 		return r.refuse("it has no column %q", r.sel.ID)
@@ -308,14 +320,14 @@ func (r *Rows) clauses(order string) string {
 }
 
 // Each calls fn with each row. values has the text of each of Table.Columns in the format of the stream, nil
-// for NULL, and is valid until fn returns. Each needs memory for one row. It returns the error of fn, or an
+// for NULL, and perhaps that of the column xid after them. It is valid until fn returns. Each needs memory for one row. It returns the error of fn, or an
 // error that wraps ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the
 // Rows can only be closed.
 //
 // Postgres looks names of a condition up as the role does, and prints names in values as the stream does. With a
 // condition it prints them as the role does too, because a function of the condition may look names up for each row.
 func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
-	sql := "DECLARE selected NO SCROLL CURSOR FOR SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.sel.ID))+", "+replication.QuoteIdent(r.sel.ID))
+	sql := "DECLARE selected NO SCROLL CURSOR FOR SELECT " + columnList(r.read) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.sel.ID))+", "+replication.QuoteIdent(r.sel.ID))
 	params := make([][]byte, len(r.args))
 	for i, arg := range r.args {
 		params[i] = []byte(arg)

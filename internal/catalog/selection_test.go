@@ -105,7 +105,7 @@ func TestTableNamed(t *testing.T) {
 		ALTER TABLE "a.b".c DROP COLUMN gone; CREATE TABLE plain (id uuid)`)
 	for name, want := range map[string]string{"a.b.c": "id integer", "public.plain": "id uuid", "plain": "", "public.nobody": ""} {
 		got := ""
-		table, err := TableNamed(t.Context(), db.Config(t), name)
+		table, err := TableNamed(t.Context(), replication.Config{Conn: db.Config(t)}, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestTableNamed(t *testing.T) {
 		}
 	}
 	db.Exec(t, `CREATE SCHEMA a; CREATE TABLE a."b.c" (id int)`)
-	if _, err := TableNamed(t.Context(), db.Config(t), "a.b.c"); !errors.Is(err, replication.ErrConfig) {
+	if _, err := TableNamed(t.Context(), replication.Config{Conn: db.Config(t)}, "a.b.c"); !errors.Is(err, replication.ErrConfig) {
 		t.Errorf("two tables: %v", err)
 	}
 }

@@ -124,7 +124,7 @@ func (s *Surveyor) Holder(ctx context.Context, slot string) (*Holder, error) {
 
 // A TableSurvey is an outbox table.
 type TableSurvey struct {
-	Table // with all columns but generated ones
+	Table // with the columns that the publication sends
 
 	// Published is the published table that has the rows of this table: the table itself, or a table of
 	// which it is a partition, or, if all of its partitions are published, one of these. Nil: not all of
@@ -165,11 +165,12 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 			return nil, err
 		}
 		ref := refs[0]
-		t := &TableSurvey{Table: Table{OID: ref.oid, Schema: ref.schema, Name: ref.name, Partitioned: ref.kind == "p", partition: len(ref.ancestors) > 1}}
+		t := &TableSurvey{Table: ref.table()}
+		name := ""
 		if publication != nil {
-			t.Published = publication.carrier(ref)
+			t.Published, name = publication.carrier(ref), publication.Name
 		}
-		if t.Columns, err = readColumns(ctx, conn, ref.oid); err != nil {
+		if err := t.readColumns(ctx, conn, ref, name); err != nil {
 			return nil, err
 		}
 		carried := t.Table

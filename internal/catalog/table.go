@@ -27,21 +27,18 @@ func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 	var tables []tableRef
 	for _, name := range s.cfg.Tables {
 		doing := fmt.Sprintf("look up table %q", name)
-		t, err := queryOne(ctx, s.conn, func(row pgx.CollectableRow) (t tableRef, err error) {
-			return t, row.Scan(&t.oid, &t.schema, &t.name, &t.kind, &t.persistence, &t.ancestors, &t.leaves)
-		}, doing, `
-			SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
-				ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid)),
-				ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf)
-			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-			WHERE c.oid = pg_catalog.to_regclass($1)`, name)
+		found, err := lookUpTables(ctx, s.conn, doing, "c.oid = pg_catalog.to_regclass($1)", name)
 		if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege { // name is not valid
 			return nil, fmt.Errorf("%w: %w", replication.ErrConfig, err)
+		}
+		var t tableRef
+		if len(found) > 0 {
+			t = found[0]
 		}
 		switch {
 		case err != nil:
 			return nil, err
-		case t == nil:
+		case len(found) == 0:
 			return nil, fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; create it with: outbox-cdc migrate up --dsn … --table %s",
 				replication.ErrPublication, name, s.cfg.Conn.Database, name)
 		case t.kind != "r" && t.kind != "p":
@@ -49,9 +46,27 @@ func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 		case t.persistence != "p":
 			return nil, fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, name)
 		}
-		tables = append(tables, *t)
+		tables = append(tables, t)
 	}
 	return tables, nil
+}
+
+// lookUpTables returns the relations for which an SQL condition about pg_class c and pg_namespace n, with the
+// parameter $1, is true.
+func lookUpTables(ctx context.Context, conn executor, doing, condition, param string) ([]tableRef, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (t tableRef, err error) {
+		return t, row.Scan(&t.oid, &t.schema, &t.name, &t.kind, &t.persistence, &t.ancestors, &t.leaves)
+	}, doing, `
+		SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
+			ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid)),
+			ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf)
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE `+condition, param)
+}
+
+// table returns the table without its columns.
+func (t tableRef) table() Table {
+	return Table{OID: t.oid, Schema: t.schema, Name: t.name, Partitioned: t.kind == "p", partition: len(t.ancestors) > 1}
 }
 
 // Covers checks that a publication publishes every row that is inserted into the tables, which are written

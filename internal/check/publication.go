@@ -89,7 +89,7 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 	}
 	for _, t := range s.catalog.Publication.Tables {
 		if name := t.Schema + "." + t.Name; !seen[t.OID] {
-			s.columns(ctx, name, t, nil)
+			s.columns(ctx, name, t)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 		s.ok("table", name, "every INSERT is published")
 		s.viaRoot(name, t)
 	}
-	s.columns(ctx, name, carried, t)
+	s.columns(ctx, name, carried)
 	s.identity(name, t)
 	s.refill(name, t)
 	reads := ""
@@ -174,8 +174,8 @@ func (s *sourceLook) viaRoot(name string, t *catalog.TableSurvey) {
 		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", replication.QuoteIdent(s.catalog.Publication.Name)))
 }
 
-// columns checks that rows of sent, the table as published, can become records. table is the whole table, or nil.
-func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Table, table *catalog.TableSurvey) {
+// columns checks that rows of sent, the table as published, can become records.
+func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Table) {
 	if s.short {
 		return // the relay checks them itself when it starts
 	}
@@ -189,10 +189,17 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Tabl
 	}) {
 		return
 	}
-	list := table != nil && len(sent.Columns) < len(table.Columns) && sent.OID == table.OID
+	whole := sent // without the column list
+	whole.Columns = slices.Clone(sent.Columns)
+	for _, c := range sent.Unsent {
+		if !c.Generated {
+			whole.Columns = append(whole.Columns, c.Column)
+		}
+	}
+	list := len(whole.Columns) > len(sent.Columns)
 	names := columnNames(sent)
 	switch {
-	case refusal != nil && list && relay.CheckTable(ctx, s.Relay, table.Table) == nil:
+	case refusal != nil && list && relay.CheckTable(ctx, s.Relay, whole) == nil:
 		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
 	case refusal != nil:
 		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),

@@ -61,7 +61,7 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 }
 
 // Sending returns the settings for sending records beside a relay: Name, Route, Tables, Messages, Sink,
-// DeadLetterTopic, PositionTopic, StartupTimeout and DrainTimeout, and Source.Conn if a database is configured. The
+// DeadLetterTopic, PositionTopic, StartupTimeout and DrainTimeout, and Source.Conn and Source.Publication if a database is configured. The
 // error is an [*Error] that names every missing or wrong key.
 func (c *Config) Sending() (relay.Config, error) {
 	broker, err := c.Broker()
@@ -72,7 +72,7 @@ func (c *Config) Sending() (relay.Config, error) {
 	if c.namesSource() {
 		pg, pgErr := c.Postgres()
 		if err = join(err, pgErr); err == nil {
-			cfg.Source.Conn = &pg.Config
+			cfg.Source.Conn, cfg.Source.Publication = &pg.Config, c.Source.Publication
 		}
 	}
 	if err != nil {

@@ -49,6 +49,15 @@ type ColumnError struct {
 	have     []string // published columns of the table
 }
 
+// Explain adds a reason to the problem that the table has no column with this name, if that is a problem.
+func (e *ColumnError) Explain(column, reason string) {
+	for i, problem := range e.Problems {
+		if missing, _, ok := strings.Cut(problem, "("); ok && strings.HasPrefix(missing, "no column ") && strings.Contains(missing, strconv.Quote(column)) {
+			e.Problems[i] = problem + ": " + reason
+		}
+	}
+}
+
 // Error lists every problem and the columns of the table.
 func (e *ColumnError) Error() string {
 	return fmt.Sprintf("table %s: %s; it has: %s",

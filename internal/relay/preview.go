@@ -20,7 +20,7 @@ func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
 	if err != nil {
 		return err
 	}
-	return router.Check(Relation(t))
+	return explain(router.Check(Relation(t)), t)
 }
 
 // NewRouter returns a Router for cfg.Route. If the Router needs the catalog, it reads it from
@@ -41,7 +41,7 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 	if err != nil {
 		return err
 	}
-	t, rows, err := catalog.LastRows(ctx, cfg.Source.Conn, table, n)
+	t, rows, err := catalog.LastRows(ctx, cfg.Source, table, n)
 	if err != nil {
 		return err
 	}

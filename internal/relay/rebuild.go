@@ -34,7 +34,7 @@ type RecordBuilder struct {
 }
 
 // NewRecordBuilder returns a RecordBuilder for dead letters. It uses cfg.Route, and for rows
-// cfg.Source.Conn and cfg.StartupTimeout: it reads the columns of their tables from the catalog.
+// cfg.Source and cfg.StartupTimeout: it reads the columns of their tables from the catalog.
 func NewRecordBuilder(ctx context.Context, cfg Config) (*RecordBuilder, error) {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *RecordBuilder) lookUpTable(ctx context.Context, name string) (*decoder.
 	if !known {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 		defer cancel()
-		t, err := catalog.TableNamed(ctx, r.cfg.Source.Conn, name)
+		t, err := catalog.TableNamed(ctx, r.cfg.Source, name)
 		if err != nil {
 			return nil, err
 		}

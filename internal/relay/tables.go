@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -49,11 +50,21 @@ func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describ
 	}
 	c.router.SetDescribe(describe)
 	for _, t := range state.Publication.Tables {
-		if err := c.router.Check(c.relation(t)); err != nil {
+		if err := explain(c.router.Check(c.relation(t)), t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// explain adds to an [*encode.ColumnError] about t why the stream lacks a column that t has.
+func explain(err error, t catalog.Table) error {
+	if refusal, ok := errors.AsType[*encode.ColumnError](err); ok {
+		for _, c := range t.Unsent {
+			refusal.Explain(c.Name, c.Reason)
+		}
+	}
+	return err
 }
 
 // relation returns the relation for t: the same pointer as long as t does not change.
@@ -87,13 +98,13 @@ type TableRouter struct {
 // become a record.
 func NewTableRouter(router *encode.Router, t catalog.Table) (*TableRouter, error) {
 	r := &TableRouter{router: router, row: decoder.Insert{Relation: Relation(t)}}
-	return r, router.Check(r.row.Relation)
+	return r, explain(router.Check(r.row.Relation), t)
 }
 
 // Route returns the record of a row, which is valid until the next call, or the reason why the row cannot become
 // one. values have the text of each column, nil for NULL; tx and index say what a stream would say of the row.
 func (r *TableRouter) Route(tx encode.Tx, index int, values [][]byte) (*sink.Record, error) {
-	setRow(&r.row, values)
+	setRow(&r.row, values[:len(r.row.Relation.Columns)])
 	return &r.rec, r.router.Route(tx, index, &r.row, &r.rec)
 }
 

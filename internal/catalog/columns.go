@@ -1,0 +1,77 @@
+package catalog
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// columnFields are the fields of pg_attribute a that a scannedColumn has. listed follows them.
+const columnFields = "a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attgenerated::text"
+
+// A scannedColumn is a column of a published table.
+type scannedColumn struct {
+	Column
+	generated string // pg_attribute.attgenerated: s (stored), v (virtual), or empty
+	listed    bool   // pg_publication_tables.attnames has it
+}
+
+func (c *scannedColumn) fields() []any {
+	return []any{&c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.notNull, &c.generated, &c.listed}
+}
+
+// add adds c to the columns that the stream has, or to those that it lacks.
+func (t *Table) add(c scannedColumn, version int, publication string) {
+	if reason := c.unsent(version, publication); reason != "" {
+		t.Unsent = append(t.Unsent, UnsentColumn{c.Column, c.generated != "", reason})
+	} else {
+		t.Columns = append(t.Columns, c.Column)
+	}
+}
+
+// unsent returns why a Relation message lacks the column, or "" if it has it.
+func (c *scannedColumn) unsent(version int, publication string) string {
+	const instead = "write its value to an ordinary column, for example in a BEFORE INSERT trigger"
+	switch {
+	case c.generated == "v":
+		return "Postgres does not send virtual generated columns; make it STORED, or " + instead
+	case c.generated != "" && version < 180000:
+		return "Postgres sends generated columns only from version 18 on; " + instead
+	case c.generated != "" && publication == "":
+		return "a publication sends generated columns only with publish_generated_columns = stored"
+	case c.generated != "" && !c.listed:
+		return "the publication does not send this generated column; run ALTER PUBLICATION " + replication.QuoteIdent(publication) +
+			" SET (publish_generated_columns = stored), or add the column to the publication's column list if it has one"
+	case !c.listed:
+		return "it is not in the publication's column list; add it with ALTER PUBLICATION " + replication.QuoteIdent(publication) + " SET TABLE …"
+	}
+	return ""
+}
+
+// readColumns sets the columns of t, which is the table ref, to those that the publication sends of it. If the
+// publication does not exist or does not publish the table, these are all columns but generated ones.
+func (t *Table) readColumns(ctx context.Context, conn executor, ref tableRef, publication string) error {
+	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT current_setting('server_version_num')::int")
+	if err != nil {
+		return err
+	}
+	tables, err := readTables(ctx, conn, *version, publication)
+	if err != nil {
+		return err
+	}
+	if published := (&Publication{Tables: tables}).carrier(ref); published != nil {
+		t.Columns, t.Unsent = published.Columns, published.Unsent
+		return nil
+	}
+	columns, err := query(ctx, conn, func(row pgx.CollectableRow) (c scannedColumn, err error) {
+		return c, row.Scan(c.fields()...)
+	}, "read the columns", `
+		SELECT `+columnFields+`, a.attgenerated = '' FROM pg_catalog.pg_attribute a
+		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, oid(t.OID))
+	for _, c := range columns {
+		t.add(c, *version, publication)
+	}
+	return err
+}
