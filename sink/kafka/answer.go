@@ -103,24 +103,16 @@ func (sh *sentBatch) classifyAnswer(res *sarama.ProduceResponse, err error) {
 	if sh.class == accepted {
 		return
 	}
-	e := errorOf(sh.block.Err)
-	if says := brokerText(sh.block); says != "" && sh.class == invalidRecord {
-		e.detail += "; the broker says: " + says
-	}
-	sh.err = e
+	sh.err = errorSaying(sh.block.Err, brokerText(sh.block))
 }
 
 // brokerText returns the broker's message about a batch. It prefers the message about the first record that
 // the broker names, which is the reason once that record is alone in its batch.
 func brokerText(block *sarama.ProduceResponseBlock) string {
-	m := block.ErrorMessage
 	if len(block.RecordErrors) > 0 && block.RecordErrors[0].BatchIndexErrorMessage != nil {
-		m = block.RecordErrors[0].BatchIndexErrorMessage
+		return *block.RecordErrors[0].BatchIndexErrorMessage
 	}
-	if m == nil {
-		return ""
-	}
-	return *m
+	return textOf(block.ErrorMessage)
 }
 
 // applyOutcome acknowledges, retries or rejects a batch, depending on its class. p.mu is held.

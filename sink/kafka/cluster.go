@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -295,7 +296,7 @@ func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.T
 			if e.Err == sarama.ErrNoError || e.Err == sarama.ErrTopicAlreadyExists {
 				continue
 			}
-			failed[name] = errorOf(e.Err)
+			failed[name] = creationError(e)
 			if e.Err == sarama.ErrNotController {
 				return c.preferController(l, name)
 			}
@@ -303,6 +304,16 @@ func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.T
 		return nil
 	})
 	return failed, err
+}
+
+// creationError returns why a topic is not created. The broker's message replaces our text, which is about other
+// requests.
+func creationError(e *sarama.TopicError) error {
+	coded := errorOf(e.Err)
+	if message := textOf(e.ErrMsg); message != "" {
+		coded.detail = strings.TrimSuffix(message, ".")
+	}
+	return coded
 }
 
 // errNotController makes control.do use the next broker, which is then the controller.

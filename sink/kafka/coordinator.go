@@ -71,7 +71,7 @@ func (c *coordinator) connect(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	if res.Err != sarama.ErrNoError {
-		return nil, c.errorOf(res.Err)
+		return nil, c.named(errorSaying(res.Err, textOf(res.ErrMsg)))
 	}
 	l, err := c.client.connector.connect(ctx, res.Coordinator.Addr(), controlTimeout)
 	if err != nil {
@@ -93,8 +93,10 @@ func (c *coordinator) errorOf(k sarama.KError) error {
 	if k == sarama.ErrNoError {
 		return nil
 	}
-	return fmt.Errorf("transactional id %s: %w", c.id, errorOf(k))
+	return c.named(errorOf(k))
 }
+
+func (c *coordinator) named(err error) error { return fmt.Errorf("transactional id %s: %w", c.id, err) }
 
 // checkVersion returns an error if the coordinator is older than Kafka 3.6. Since then, brokers check with the
 // coordinator that a partition belongs to the transaction (KIP-890), so that a late request cannot leave a

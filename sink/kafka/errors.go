@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/IBM/sarama"
 
@@ -57,7 +58,7 @@ func (e *codeError) Error() string { return e.name + ": " + e.detail }
 // withCodeText returns err, or a codeError if err wraps an error code.
 func withCodeText(err error) error {
 	if k, ok := codeIn(err); ok {
-		return errorOf(k)
+		return errorSaying(k, messageIn(err, k))
 	}
 	return err
 }
@@ -143,7 +144,7 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrMessageSetSizeTooLarge, "RECORD_LIST_TOO_LARGE", "larger than segment.bytes of the topic"},
 			{sarama.ErrInvalidTimestamp, "INVALID_TIMESTAMP", "outside message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic"},
 			{sarama.ErrInvalidRecord, "INVALID_RECORD", "the broker's validation rejects it, for example because a record in a compacted topic has no key"},
-			{sarama.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION", "not a name for a topic, or an internal topic"},
+			{sarama.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION", "the broker rejects the name of the topic"},
 		},
 		fenced: {
 			{sarama.ErrProducerFenced, "PRODUCER_FENCED", "another producer has our transactional id"},
@@ -225,6 +226,23 @@ func classifyRead(k sarama.KError) class {
 func errorOf(k sarama.KError) *codeError {
 	c := lookup(k)
 	return &c.codeError
+}
+
+// errorSaying returns errorOf(k) with the message that the broker has sent with k, if that is not empty.
+func errorSaying(k sarama.KError, message string) *codeError {
+	e := errorOf(k)
+	if message != "" {
+		e.detail += "; the broker says: " + strings.TrimSuffix(message, ".")
+	}
+	return e
+}
+
+// textOf returns an optional text of a response.
+func textOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // classifyRequest returns the class for the batches of a request that failed as a whole. The broker may have

@@ -242,21 +242,12 @@ func (i *Inspector) MayCreate(ctx context.Context, name string, spec TopicSpec) 
 			case e.Err == sarama.ErrNotController:
 				return i.client.cluster.preferController(l, name)
 			case e.Err != sarama.ErrNoError && e.Err != sarama.ErrTopicAlreadyExists:
-				answer = answerError(e)
+				answer = creationError(e)
 			}
 		}
 		return nil
 	})
 	return errors.Join(err, answer)
-}
-
-// answerError returns the broker's error code with the broker's own message.
-func answerError(e *sarama.TopicError) error {
-	coded := errorOf(e.Err)
-	if e.ErrMsg != nil && *e.ErrMsg != "" {
-		coded.detail = strings.TrimSuffix(*e.ErrMsg, ".")
-	}
-	return coded
 }
 
 // DeleteTopic deletes a topic. It returns nil if the topic does not exist. It retries transient errors until ctx

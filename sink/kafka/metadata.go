@@ -128,6 +128,7 @@ func (p *producer) createMissing(ctx context.Context, names []string) error {
 	}
 	p.mu.Lock()
 	for _, name := range names {
+		p.topics[name].notCreated = failed[name]
 		p.logCreation(name, failed[name])
 	}
 	p.mu.Unlock()
@@ -158,7 +159,7 @@ func (p *producer) placePartition(ctx context.Context, part *partition, err erro
 	switch {
 	case err != nil:
 	case info.err != sarama.ErrNoError:
-		err = errorOf(info.err)
+		err = part.topic.errorOf(info.err)
 		p.logTopicError(part.topic, info.err)
 	case int(part.id) >= len(info.leaders):
 		err = errorOf(sarama.ErrUnknownTopicOrPartition)
@@ -173,6 +174,14 @@ func (p *producer) placePartition(ctx context.Context, part *partition, err erro
 	}
 	part.recordFailure(err, start, time.Now(), jitter)
 	p.client.counters.recordError(err.Error())
+}
+
+// errorOf returns why records for the topic have to wait, from the error of its look-up.
+func (t *topic) errorOf(k sarama.KError) error {
+	if k == sarama.ErrUnknownTopicOrPartition && t.notCreated != nil {
+		return fmt.Errorf("the topic cannot be created: %w", t.notCreated)
+	}
+	return errorOf(k)
 }
 
 // assignSender adds a partition that awaits its leader to the queue of the sender of node. p.mu is held.
@@ -200,7 +209,7 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 		p.rejectUnassigned(t, errorOf(info.err))
 		return
 	case info.writeError() != sarama.ErrNoError:
-		err = errorOf(info.writeError())
+		err = t.errorOf(info.writeError())
 		if p.givesUp(t, info) {
 			p.rejectUnassigned(t, err)
 			p.forgetTopic(t)
@@ -218,7 +227,7 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	if t.attempts > 0 {
 		signal(p.wakeMonitor)
 	}
-	t.retryState, t.missing, t.errorLogged, t.metadataStale = retryState{}, missingState{}, false, false
+	t.retryState, t.missing, t.errorLogged, t.metadataStale, t.notCreated = retryState{}, missingState{}, false, false, nil
 	t.setLimit(info, p.compresses())
 	if t.parts == nil {
 		t.counters = p.countersOf(t.name)

@@ -109,10 +109,11 @@ type topic struct {
 	unassigned    frames
 	missing       missingState
 
-	errorLogged      bool // an error that a person has to fix was logged
-	recoveryUnlogged bool // an error was logged, and its end was not
-	creationLogged   bool // the creation of the topic was logged
-	restampLogged    bool // the rejection of timestamps was logged
+	notCreated       error // why the last attempt to create it failed
+	errorLogged      bool  // an error that a person has to fix was logged
+	recoveryUnlogged bool  // an error was logged, and its end was not
+	creationLogged   bool  // the creation of the topic was logged
+	restampLogged    bool  // the rejection of timestamps was logged
 	retryState
 }
 

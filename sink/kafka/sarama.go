@@ -135,3 +135,13 @@ func codeIn(err error) (sarama.KError, bool) {
 	}
 	return 0, false
 }
+
+// messageIn returns the message of a broker that sarama has wrapped with the code k, or "" if there is none.
+func messageIn(err error, k sarama.KError) string {
+	for ; errors.Is(err, k); err = errors.Unwrap(err) {
+		if inner := errors.Unwrap(err); inner != nil && !errors.Is(inner, k) {
+			return inner.Error()
+		}
+	}
+	return ""
+}

@@ -33,7 +33,7 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 		return fmt.Errorf("%w: %s: %s: %w", errAccess, addr, reason, err)
 	}
 	if k, ok := codeIn(err); ok && classify(k) == accessDenied {
-		return fmt.Errorf("%w: %s: %w", errAccess, addr, errorOf(k))
+		return fmt.Errorf("%w: %s: %w", errAccess, addr, withCodeText(err))
 	}
 	if heard == repliedTLS && !encrypted {
 		return fmt.Errorf("%w: %s: the listener expects TLS: %w", errAccess, addr, err)

@@ -3,12 +3,15 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -99,6 +102,76 @@ func TestDeniedCreationIsRetried(t *testing.T) {
 			l.Errorf("log: %s", s)
 		}
 	})
+}
+
+// TestBrokersMessageIsShown: the log and the state of the sink have the message with which the broker does not create a
+// topic.
+func TestBrokersMessageIsShown(t *testing.T) {
+	for _, tc := range []struct {
+		code    *kerr.Error
+		message string
+	}{
+		{kerr.InvalidTopicException, "Topic 'a.b' collides with existing topics: a_b"},
+		{kerr.PolicyViolation, "Topics need an owner"},
+		{kerr.TopicAuthorizationFailed, "Create is not granted"},
+		{kerr.InvalidConfig, "Invalid value 1 for configuration min.insync.replicas"},
+		{kerr.InvalidReplicationFactor, "Replication factor: 3 larger than available brokers: 1"},
+	} {
+		t.Run(tc.code.Message, func(t *testing.T) {
+			inLab(t, 1, func(l *lab) {
+				var fixed atomic.Bool
+				l.fake.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+					l.fake.KeepControl()
+					if fixed.Load() {
+						return nil, nil, false
+					}
+					creq := req.(*kmsg.CreateTopicsRequest)
+					res := creq.ResponseKind().(*kmsg.CreateTopicsResponse)
+					for _, topic := range creq.Topics {
+						rt := kmsg.NewCreateTopicsResponseTopic()
+						rt.Topic, rt.ErrorCode, rt.ErrorMessage = topic.Topic, tc.code.Code, new(tc.message+".")
+						res.Topics = append(res.Topics, rt)
+					}
+					return res, nil, true
+				})
+				r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 1}})
+				r.send(recordFor("a.b", 0, "x"))
+				time.Sleep(time.Minute)
+				want := tc.code.Message + ": " + tc.message
+				if s := r.client.Stat(); !strings.Contains(s.StallReason, want) {
+					l.Errorf("the stall is %q, want %q", s.StallReason, want)
+				}
+				if s := r.Journal.String(); strings.Count(s, want) != 2 { // topic not created, sink stalled
+					l.Errorf("log: %s", s)
+				}
+				if err := r.client.cluster.ensureCompacted(l.Context(), "positions", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+					l.Errorf("position topic: %v, want %q", err, want)
+				}
+				fixed.Store(true)
+				r.drain()
+				if s := r.client.Stat(); s.StallReason != "" {
+					l.Errorf("still stalled: %s", s.StallReason)
+				}
+			})
+		})
+	}
+}
+
+// TestBrokersMessageOfALogin: sarama wraps the message of a failed login in the error code.
+func TestBrokersMessageOfALogin(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{sarama.Wrap(sarama.ErrSASLAuthenticationFailed, errors.New("Token has expired.")), "the broker says: Token has expired"},
+		{fmt.Errorf("login: %w", sarama.Wrap(sarama.ErrSASLAuthenticationFailed, errors.New("no"))), "the broker says: no"},
+		{sarama.ErrSASLAuthenticationFailed, "or the token, are wrong"},
+		{fmt.Errorf("login: %w", sarama.ErrSASLAuthenticationFailed), "or the token, are wrong"},
+	} {
+		if got := withCodeText(tc.err).Error(); !strings.HasPrefix(got, "SASL_AUTHENTICATION_FAILED: ") || !strings.HasSuffix(got, tc.want) {
+			t.Errorf("%v: %s", tc.err, got)
+		}
+	}
 }
 
 // TestNewPartitionsAreUsedWhenDrained: new partitions are used once nothing is unacknowledged under the old
