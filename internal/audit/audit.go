@@ -98,8 +98,8 @@ func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables
 		tables = append(tables, t)
 		cfg := a.cfg.Relay
 		cfg.Route.PositionHeaders = false // the table does not know them
-		if cfg.Route.Columns.Timestamp == "" {
-			cfg.Route.Columns.Timestamp = rows.Time
+		if len(cfg.Route.Columns.Timestamp) == 0 && rows.Time != "" {
+			cfg.Route.Columns.Timestamp = encode.ColumnNames{rows.Time}
 		}
 		router, err := relay.NewRouter(ctx, cfg)
 		if err != nil {
@@ -188,7 +188,7 @@ func (a *auditor) readTables(ctx context.Context) error {
 func (a *auditor) newRules() rules {
 	route := a.cfg.Relay.Route
 	return rules{
-		CommitTimes: route.Columns.Timestamp == "", PlacedPartition: route.PlacesPartition(),
+		CommitTimes: len(route.Columns.Timestamp) == 0, PlacedPartition: route.PlacesPartition(),
 		Since: a.cfg.Selection.Since, Until: a.cfg.Selection.Until, PrunedBefore: a.cfg.PrunedBefore,
 	}
 }

@@ -124,7 +124,7 @@ func sentTables(t *testing.T, cfg replication.Config) map[string]Table {
 			t.Errorf("a row of the copy has %d values: %v", values, err)
 		}
 	}
-	rows, err := Select(t.Context(), cfg, Selection{Table: "outbox", ID: "id", Order: []string{"id"}})
+	rows, err := Select(t.Context(), cfg, Selection{Table: "outbox", ID: []string{"id"}, Order: []string{"id"}})
 	if err != nil {
 		t.Fatal(err)
 	}

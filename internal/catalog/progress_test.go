@@ -33,7 +33,7 @@ func TestRowsOfAnyOrder(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `CREATE TABLE bare (id text); INSERT INTO bare VALUES ('b'), ('a')`)
-	got, r := selected(t, replication.Config{Conn: db.Config(t)}, Selection{Table: "bare", ID: "id", Order: []string{"position"}, AnyOrder: true})
+	got, r := selected(t, replication.Config{Conn: db.Config(t)}, Selection{Table: "bare", ID: []string{"id"}, Order: []string{"position"}, AnyOrder: true})
 	if len(got) != 2 || got[0] != "a" || r.Order != "" {
 		t.Errorf("%v in the order of %q", got, r.Order)
 	}

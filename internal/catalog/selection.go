@@ -25,11 +25,10 @@ var ErrSelection = errors.New("selection is not possible")
 // restrict the rows.
 type Selection struct {
 	Table string // as in SQL
-	ID    string // the column that identifies a row
 
-	// Order and Time are names of columns; the first one that the table has is used. Order has the
-	// order of insertion. Time has a timestamp with or without time zone, which Since is compared with.
-	Order, Time []string
+	// ID, Order and Time are names of columns; the first one that the table has is used. ID identifies a row. Order
+	// has the order of insertion. Time has a timestamp with or without time zone, which Since is compared with.
+	ID, Order, Time []string
 
 	Where string    // SQL condition; it runs with the privileges of the role
 	IDs   []string  // ids of rows, all of which must exist
@@ -60,6 +59,7 @@ type Delivered struct {
 // close them.
 type Rows struct {
 	Table Table  // with the columns that the publication sends
+	ID    string // the column of Selection.ID that is used
 	Order string // the column of Selection.Order that is used; empty: ID, because the table has none
 	Time  string // the column of Selection.Time that is used; empty: none
 	Count int64  // number of rows
@@ -143,8 +143,8 @@ func (r *Rows) lookUp(ctx context.Context) error {
 			r.XID, r.read = len(r.read), append(r.read, xid)
 		}
 	}
-	if _, ok := r.columns[r.sel.ID]; !ok {
-		return r.refuse("it has no column %q", r.sel.ID)
+	if r.ID = r.first(r.sel.ID, ""); r.ID == "" {
+		return r.refuse("it has no column %s", strings.Join(r.sel.ID, " or "))
 	}
 	r.Order = r.first(r.sel.Order, "")
 	r.Time = r.first(r.sel.Time, "timestamp")
@@ -254,7 +254,7 @@ func (r *Rows) ids(ctx context.Context) error {
 		return r.refuseValue("an id is not a "+typ, err)
 	}
 	absent, err := r.ask(ctx, "look for the ids", fmt.Sprintf(`SELECT wanted::text FROM pg_catalog.unnest($1::%s[]) WITH ORDINALITY AS w(wanted, n)
-		WHERE NOT EXISTS (SELECT FROM %s WHERE %s = wanted) ORDER BY n LIMIT %d`, typ, r.from, replication.QuoteIdent(r.sel.ID), shownIDs+1), list)
+		WHERE NOT EXISTS (SELECT FROM %s WHERE %s = wanted) ORDER BY n LIMIT %d`, typ, r.from, replication.QuoteIdent(r.ID), shownIDs+1), list)
 	if err != nil {
 		return r.refuseRight(err)
 	}
@@ -264,12 +264,12 @@ func (r *Rows) ids(ctx context.Context) error {
 	if len(absent) > 0 {
 		return r.refuse("it has no row with the id %s", strings.Join(absent, ", "))
 	}
-	r.where = append(r.where, replication.QuoteIdent(r.sel.ID)+" = ANY ("+r.param(list)+"::"+typ+"[])")
+	r.where = append(r.where, replication.QuoteIdent(r.ID)+" = ANY ("+r.param(list)+"::"+typ+"[])")
 	return nil
 }
 
 func (r *Rows) after(ctx context.Context) error {
-	id, order, typ := replication.QuoteIdent(r.sel.ID), replication.QuoteIdent(r.Order), r.idType()
+	id, order, typ := replication.QuoteIdent(r.ID), replication.QuoteIdent(r.Order), r.idType()
 	if _, err := r.ask(ctx, "read the id", "SELECT $1::"+typ, r.sel.After); err != nil {
 		return r.refuseValue("the id is not a "+typ, err)
 	}
@@ -287,7 +287,7 @@ func (r *Rows) after(ctx context.Context) error {
 // idType returns the type of the id column without its modifier, because a cast to varchar(36) would truncate
 // an id.
 func (r *Rows) idType() string {
-	return regexp.MustCompile(`\([0-9, ]+\)`).ReplaceAllString(r.columns[r.sel.ID].TypeName, "")
+	return regexp.MustCompile(`\([0-9, ]+\)`).ReplaceAllString(r.columns[r.ID].TypeName, "")
 }
 
 // param adds a parameter and returns its placeholder.
@@ -327,7 +327,7 @@ func (r *Rows) clauses(order string) string {
 // Postgres looks names of a condition up as the role does, and prints names in values as the stream does. With a
 // condition it prints them as the role does too, because a function of the condition may look names up for each row.
 func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
-	sql := "DECLARE selected NO SCROLL CURSOR FOR SELECT " + columnList(r.read) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.sel.ID))+", "+replication.QuoteIdent(r.sel.ID))
+	sql := "DECLARE selected NO SCROLL CURSOR FOR SELECT " + columnList(r.read) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.ID))+", "+replication.QuoteIdent(r.ID))
 	params := make([][]byte, len(r.args))
 	for i, arg := range r.args {
 		params[i] = []byte(arg)

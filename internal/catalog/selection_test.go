@@ -65,7 +65,7 @@ func TestSelect(t *testing.T) {
 			"after":             {Selection{Table: "plain", After: "a"}, []string{"b", "c"}},
 			"after, and more":   {Selection{Table: "plain", After: `"\`, Since: two, Where: "id <> 'b'"}, []string{"a", "c"}},
 		} {
-			tc.sel.ID, tc.sel.Order, tc.sel.Time = "id", []string{"position", "created_at"}, []string{"nothing", "id", "created_at"}
+			tc.sel.ID, tc.sel.Order, tc.sel.Time = []string{"id"}, []string{"position", "created_at"}, []string{"nothing", "id", "created_at"}
 			got, r := selected(t, cfg, tc.sel)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -83,7 +83,7 @@ func TestSelect(t *testing.T) {
 			"a parameter of ours":       {Table: "plain", Where: "id = $1"},
 			"a table that is not there": {Table: "nobody"},
 		} {
-			sel.ID, sel.Order = "id", []string{"position", "id"}
+			sel.ID, sel.Order = []string{"id"}, []string{"position", "id"}
 			if r, err := Select(t.Context(), cfg, sel); !errors.Is(err, ErrSelection) {
 				t.Errorf("%s: %v", name, err)
 				if err == nil {
@@ -141,7 +141,7 @@ func TestSelectUndelivered(t *testing.T) {
 		delivered := func(change func(*Delivered)) Selection {
 			d := &Delivered{SystemID: systemID, Timeline: 1, Slot: s.cfg.Slot, Snapshot: snapshot}
 			change(d)
-			return Selection{Table: "numbered", ID: "id", Order: []string{"position"}, Undelivered: d}
+			return Selection{Table: "numbered", ID: []string{"id"}, Order: []string{"position"}, Undelivered: d}
 		}
 		got, _ := selected(t, s.cfg, delivered(func(*Delivered) {}))
 		if diff := cmp.Diff([]string{"2", "3"}, got); diff != "" {

@@ -35,11 +35,7 @@ func bothSides(sending *relay.Config) []string {
 // rowSelection selects all rows, by id, in the order of insertion: that of column orderBy, if it is not empty.
 func rowSelection(cfg *config.Config, orderBy string) catalog.Selection {
 	sel := catalog.Selection{ID: cfg.Outbox.Columns.ID}
-	for _, column := range []string{cfg.Outbox.Columns.Timestamp, "created_at"} {
-		if column != "" {
-			sel.Time = append(sel.Time, column)
-		}
-	}
+	sel.Time = append(slices.Clone(cfg.Outbox.Columns.Timestamp), "created_at")
 	sel.Order = append([]string{"position"}, sel.Time...)
 	if orderBy != "" {
 		sel.Order = []string{orderBy}

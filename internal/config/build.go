@@ -126,7 +126,7 @@ func (c *Config) tables() []string {
 
 func (c *Config) route() encode.Config {
 	cfg := encode.Config{
-		Columns:          encode.Columns(c.Outbox.Columns),
+		Columns:          c.Outbox.Columns,
 		Topic:            c.Outbox.Topic,
 		TopicRules:       c.Outbox.TopicRules,
 		Names:            c.broker().names(c),

@@ -83,7 +83,7 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	columns := encode.DefaultColumns()
-	columns.Timestamp, columns.SchemaVersion, columns.Headers = "at", "v", ""
+	columns.Timestamp, columns.SchemaVersion, columns.Headers = encode.ColumnNames{"at"}, encode.ColumnNames{"v"}, nil
 	want := encode.Config{
 		Columns: columns, Names: kafka.Names{}, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
 		Reserved:        []string{"outbox-cdc.positions", "outbox.dead-letter"},

@@ -61,7 +61,7 @@ type Source struct {
 type Outbox struct {
 	Tables           []string
 	Messages         []string // prefixes
-	Columns          Columns
+	Columns          encode.Columns
 	Topic            string
 	TopicRules       []encode.TopicRule
 	TombstoneOnEmpty bool
@@ -76,21 +76,6 @@ type Encoding struct {
 	Key     string
 	Value   string
 	Headers string
-}
-
-// Columns names the columns of an outbox table.
-type Columns struct {
-	ID      string
-	Key     string
-	Route   string
-	Type    string
-	Payload string
-
-	Timestamp     string
-	SchemaVersion string
-
-	Headers      string
-	TraceContext string
 }
 
 // Headers are the optional headers of records.

@@ -65,7 +65,7 @@ func TestEveryKind(t *testing.T) {
 		},
 		Outbox: Outbox{
 			Tables:  []string{"a", "b"},
-			Columns: Columns(encode.DefaultColumns()),
+			Columns: encode.DefaultColumns(),
 			Topic:   encode.DefaultTopic,
 			Place:   []encode.Placement{{Column: "tenant", To: encode.ToHeader, As: "t"}, {Column: "shard", To: encode.ToPartition}},
 
@@ -474,4 +474,42 @@ func FuzzFile(f *testing.F) {
 			t.Fatalf("the printed configuration does not load: %v\n%s", again.problems, out.String())
 		}
 	})
+}
+
+// TestColumnNames: a key of outbox.columns is a name or a list of names. In a variable or flag commas separate them.
+func TestColumnNames(t *testing.T) {
+	for _, tc := range []struct {
+		file, flag string
+		want       encode.ColumnNames
+		problem    string
+	}{
+		{file: "outbox: {columns: {payload: body}}", want: encode.ColumnNames{"body"}},
+		{file: `outbox: {columns: {payload: "a, b"}}`, want: encode.ColumnNames{"a, b"}},
+		{file: "outbox: {columns: {payload: [payload, body]}}", want: encode.ColumnNames{"payload", "body"}},
+		{flag: "payload, body", want: encode.ColumnNames{"payload", "body"}},
+		{flag: "body", want: encode.ColumnNames{"body"}},
+		{file: "outbox: {columns: {payload: []}}", problem: "empty list"},
+		{file: `outbox: {columns: {payload: [payload, ""]}}`, problem: "allowed is a column name"},
+		{file: "outbox: {columns: {payload: [payload, 1]}}", problem: "item 2"},
+		{file: "outbox: {columns: {payload: {a: b}}}", problem: "allowed is a column name"},
+		{flag: "payload,", problem: "empty name"},
+		{file: "outbox: {columns: {type: \"\"}}", want: encode.ColumnNames{"payload"}},
+		{file: `outbox: {columns: {type: [""]}}`, problem: "name"},
+	} {
+		sources := Sources{File: "c.yaml", Content: []byte(tc.file)}
+		if tc.flag != "" {
+			sources = Sources{Flags: []Setting{{Key: "outbox.columns.payload", Value: tc.flag, Flag: "--set"}}}
+		}
+		cfg, err := Load(sources)
+		switch {
+		case tc.problem != "":
+			if err == nil || !strings.Contains(err.Error(), tc.problem) {
+				t.Errorf("%+v: %v", tc, err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", tc, err)
+		case !slices.Equal(cfg.Outbox.Columns.Payload, tc.want):
+			t.Errorf("%+v: %q", tc, cfg.Outbox.Columns.Payload)
+		}
+	}
 }

@@ -126,6 +126,8 @@ func (f *fileReader) leaf(k key, n *yaml.Node) {
 		value, err = f.items(k, n)
 	case list:
 		value, err = f.list(k, n)
+	case columns:
+		value, err = f.columns(k, n)
 	case section, text, choice, secret, conninfo, boolean, integer, duration:
 		value, err = f.scalarNode(k, n)
 	}
@@ -145,7 +147,7 @@ func (f *fileReader) scalarNode(k key, n *yaml.Node) (any, error) {
 		tag = "!!bool"
 	case integer:
 		tag = "!!int"
-	case section, text, choice, secret, conninfo, duration, list, placements, rules:
+	case section, text, choice, secret, conninfo, duration, list, columns, placements, rules:
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != tag {
 		err := fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
@@ -155,13 +157,27 @@ func (f *fileReader) scalarNode(k key, n *yaml.Node) (any, error) {
 		return nil, err
 	}
 	value, err := f.fill(k, n.Value)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case k.kind == columns: // a single name may have a comma
+		return k.columns(encode.ColumnNames{value})
 	}
 	return k.parse(value)
 }
 
-func (f *fileReader) list(k key, n *yaml.Node) (any, error) {
+func (f *fileReader) columns(k key, n *yaml.Node) (any, error) {
+	if n.Kind != yaml.SequenceNode {
+		return f.scalarNode(k, n)
+	}
+	names, err := f.list(k, n)
+	if err != nil {
+		return nil, err
+	}
+	return k.columnList(names)
+}
+
+func (f *fileReader) list(k key, n *yaml.Node) ([]string, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
 	}

@@ -23,6 +23,7 @@ const (
 	integer                // int, at least key.min and at most key.max
 	duration               // time.Duration, above zero
 	list                   // []string
+	columns                // encode.ColumnNames: a name, or a list of names
 	placements             // []encode.Placement
 	rules                  // []encode.TopicRule
 )

@@ -19,25 +19,25 @@ var outboxKeys = []key{
 	},
 
 	{path: "outbox.columns", kind: section, doc: "Column names. The defaults are those of Debezium's outbox event router."},
-	{path: "outbox.columns.id", kind: text, def: defaultColumns.ID, pattern: `.`, rule: "a column name", doc: "Event id, which becomes the header `id`. It must not be NULL."},
-	{path: "outbox.columns.key", kind: text, def: defaultColumns.Key, pattern: `.`, rule: "a column name", doc: "Record key."},
-	{path: "outbox.columns.route", kind: text, def: defaultColumns.Route, pattern: `.`, rule: "a column name", doc: "Value of `${route}` in `outbox.topic`."},
-	{path: "outbox.columns.type", kind: text, def: defaultColumns.Type, doc: "Event type, which becomes the header `eventType`. Empty: no such header."},
-	{path: "outbox.columns.payload", kind: text, def: defaultColumns.Payload, pattern: `.`, rule: "a column name", doc: "Record value. NULL becomes a tombstone."},
+	{path: "outbox.columns.id", kind: columns, def: defaultColumns.ID, pattern: `.`, rule: "a column name", doc: "Event id, which becomes the header `id`. It must not be NULL."},
+	{path: "outbox.columns.key", kind: columns, def: defaultColumns.Key, pattern: `.`, rule: "a column name", doc: "Record key."},
+	{path: "outbox.columns.route", kind: columns, def: defaultColumns.Route, pattern: `.`, rule: "a column name", doc: "Value of `${route}` in `outbox.topic`."},
+	{path: "outbox.columns.type", kind: columns, def: defaultColumns.Type, doc: "Event type, which becomes the header `eventType`. Empty: no such header."},
+	{path: "outbox.columns.payload", kind: columns, def: defaultColumns.Payload, pattern: `.`, rule: "a column name", doc: "Record value. NULL becomes a tombstone."},
 	{
-		path: "outbox.columns.timestamp", kind: text, example: "occurred_at",
+		path: "outbox.columns.timestamp", kind: columns, example: "occurred_at",
 		doc: "Record timestamp: a `timestamp` or `timestamptz` column. If it is NULL, the record has the commit time. Default: the commit time.",
 	},
 	{
-		path: "outbox.columns.schema_version", kind: text,
+		path: "outbox.columns.schema_version", kind: columns,
 		doc: "Version of the envelope's schema: an integer column, used with `outbox.encoding.value: json-schema`.",
 	},
 	{
-		path: "outbox.columns.headers", kind: text, def: defaultColumns.Headers,
+		path: "outbox.columns.headers", kind: columns, def: defaultColumns.Headers,
 		doc: "JSON object whose members become headers. A table need not have the column of the default name. Empty: no such headers.",
 	},
 	{
-		path: "outbox.columns.trace_context", kind: text, example: "tracingspancontext",
+		path: "outbox.columns.trace_context", kind: columns, example: "tracingspancontext",
 		doc: "Trace context of the writer, which becomes headers: a `traceparent`, a JSON object with such headers, or lines of `name=value` as Debezium's libraries write them.",
 	},
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // WriteYAML writes every key that has a value, with its source as a comment. It masks secrets and whatever may be one:
@@ -65,6 +67,13 @@ func (k key) encode(value any) *yaml.Node {
 			if at := strings.IndexAny(v, "?#"); at >= 0 {
 				value = v[:at+1] + mask
 			}
+		}
+	case encode.ColumnNames:
+		switch len(v) {
+		case 0:
+			value = ""
+		case 1:
+			value = v[0]
 		}
 	case time.Duration: // 1m30s and 2m, not 2m0s
 		value = strings.Replace(strings.Replace(v.String(), "m0s", "m", 1), "h0m", "h", 1)

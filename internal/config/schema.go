@@ -74,6 +74,9 @@ func (k key) schema() *schema {
 		s.Pattern = durationPattern
 	case list:
 		s.Type, s.MinItems, s.Items = "array", 1, &schema{Type: "string", Pattern: k.pattern, Description: k.rule}
+	case columns:
+		s.Type, s.Pattern = []string{"string", "array"}, k.pattern
+		s.MinItems, s.Items = 1, &schema{Type: "string", Pattern: ".", Description: "a column name"}
 	case placements, rules:
 		s.Type, s.Items = "array", k.itemSchema()
 	}

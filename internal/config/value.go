@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // want describes the allowed values of k.
@@ -30,7 +32,7 @@ func (k key) want() string {
 		return "a list, each item " + k.rule
 	case conninfo:
 		return "a connection string"
-	case text, secret:
+	case text, secret, columns:
 		if k.rule != "" {
 			return k.rule
 		}
@@ -72,14 +74,38 @@ func (k key) parse(s string) (any, error) {
 		}
 		return d, nil
 	case list:
-		items := strings.Split(s, ",")
-		for i := range items {
-			items[i] = strings.TrimSpace(items[i])
-		}
+		items := splitList(s)
 		return items, k.matchAll(items)
+	case columns:
+		return k.columns(splitList(s))
 	case section, placements, rules:
 	}
 	return nil, errors.New("cannot be set as text")
+}
+
+// splitList returns the items of a list in a variable or flag.
+func splitList(s string) []string {
+	items := strings.Split(s, ",")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return items
+}
+
+// columns returns the names of a column, of which a single one may be empty if k allows that.
+func (k key) columns(names encode.ColumnNames) (encode.ColumnNames, error) {
+	if len(names) == 1 && names[0] == "" {
+		return nil, k.match("")
+	}
+	return k.columnList(names)
+}
+
+// columnList is columns for a list.
+func (k key) columnList(names encode.ColumnNames) (encode.ColumnNames, error) {
+	if len(names) == 0 || slices.Contains(names, "") {
+		return nil, fmt.Errorf("found an empty name in a list; allowed is %s", k.want())
+	}
+	return names, k.matchAll(names)
 }
 
 // match returns an error if k's pattern does not allow s.

@@ -2,7 +2,9 @@ package encode
 
 import (
 	"cmp"
+	"slices"
 
+	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
@@ -65,38 +67,62 @@ const (
 	TypeHeader = "eventType"
 )
 
+// ColumnNames are the names of a column. The first one that a table has is used, so that a column may have another
+// name in another table, or after it was renamed. No names: there is no such column.
+type ColumnNames []string
+
+// in returns the name that is used for rel, or "" if it has none of them.
+func (n ColumnNames) in(rel *decoder.Relation) string {
+	for _, name := range n {
+		if slices.ContainsFunc(rel.Columns, func(c decoder.Column) bool { return c.Name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
 // Columns names the columns of an outbox table by their role.
 type Columns struct {
-	ID      string // header "id"; must not be NULL
-	Key     string // record key; NULL is a null key
-	Route   string // ${route} in the topic template
-	Type    string // header "eventType"; empty: no such header
-	Payload string // record value; NULL is a null value
+	ID      ColumnNames // header "id"; must not be NULL
+	Key     ColumnNames // record key; NULL is a null key
+	Route   ColumnNames // ${route} in the topic template
+	Type    ColumnNames // header "eventType"; empty: no such header
+	Payload ColumnNames // record value; NULL is a null value
 
 	// Timestamp is a timestamp or timestamptz column with the record's timestamp. If it is
 	// empty or the value is NULL, the record has the commit time of the transaction.
-	Timestamp string
+	Timestamp ColumnNames
 
 	// SchemaVersion is an integer column with the version of the envelope's schema. It is used
 	// only if there is an envelope with a schema. Empty: none.
-	SchemaVersion string
+	SchemaVersion ColumnNames
 
 	// Headers is a column with a JSON object, whose members become headers: strings as text,
 	// other values as JSON. Empty: none. A table may lack the column of the default name, but
 	// not one of another name.
-	Headers string
+	Headers ColumnNames
 
 	// TraceContext is a column with a trace context, which becomes headers: see traceContext.
 	// Empty: none.
-	TraceContext string
+	TraceContext ColumnNames
 }
 
 // DefaultColumns returns the column names of Debezium's outbox event router, and headers.
 func DefaultColumns() Columns {
 	return Columns{
-		ID: "id", Key: "aggregateid", Route: "aggregatetype",
-		Type: "type", Payload: "payload", Headers: "headers",
+		ID: ColumnNames{"id"}, Key: ColumnNames{"aggregateid"}, Route: ColumnNames{"aggregatetype"},
+		Type: ColumnNames{"type"}, Payload: ColumnNames{"payload"}, Headers: ColumnNames{"headers"},
 	}
+}
+
+// namesOf returns all names of the column that may have this name.
+func (c Columns) namesOf(column string) ColumnNames {
+	for _, names := range []ColumnNames{c.ID, c.Key, c.Route, c.Type, c.Payload, c.Timestamp, c.SchemaVersion, c.Headers, c.TraceContext} {
+		if slices.Contains(names, column) {
+			return names
+		}
+	}
+	return nil
 }
 
 // A Target is the part of the record to which a Placement adds a column.

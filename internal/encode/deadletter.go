@@ -63,13 +63,14 @@ func (o Origin) headers(reason string, destination ...sink.Header) []sink.Header
 func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *RowError) *sink.Record {
 	rec := &sink.Record{Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp}
 	rec.Headers = append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.table)})
+	payload, key := r.cfg.Columns.Payload.in(row.Relation), r.cfg.Columns.Key.in(row.Relation)
 	for i, c := range row.Relation.Columns {
 		data := bytes.Clone(row.Row[i].Data)
 		switch c.Name {
-		case r.cfg.Columns.Payload:
+		case payload:
 			rec.Value = r.payloadOf(row, data)
 			continue
-		case r.cfg.Columns.Key:
+		case key:
 			rec.Key = data
 		}
 		rec.Headers = append(rec.Headers, sink.Header{Key: DeadLetterColumn + c.Name, Value: data})
@@ -98,9 +99,9 @@ const (
 )
 
 // TruncateDeadLetter returns a smaller dead letter for one that is too large for its topic. It keeps a short
-// key, the id and the origin, and adds the sizes of the parts that it leaves out. idColumn is the name of the
+// key, the id and the origin, and adds the sizes of the parts that it leaves out. idColumn has the names of the
 // id column. TruncateDeadLetter returns nil if letter is already truncated. The result aliases letter.
-func TruncateDeadLetter(letter *sink.Record, idColumn string) *sink.Record {
+func TruncateDeadLetter(letter *sink.Record, idColumn ColumnNames) *sink.Record {
 	short := &sink.Record{Topic: letter.Topic, Partition: letter.Partition, Timestamp: letter.Timestamp}
 	omitted := []piece{{"value", len(letter.Value)}}
 	if len(letter.Key) <= longestKept {
@@ -115,7 +116,7 @@ func TruncateDeadLetter(letter *sink.Record, idColumn string) *sink.Record {
 			return nil
 		case isDeadLetterHeader(h) && !isColumn:
 			short.Headers = append(short.Headers, sink.Header{Key: h.Key, Value: []byte(shorten(string(h.Value), longestKept))})
-		case (h.Key == IDHeader || isColumn && column == idColumn) && len(h.Value) <= longestKept:
+		case (h.Key == IDHeader || isColumn && slices.Contains(idColumn, column)) && len(h.Value) <= longestKept:
 			short.Headers = append(short.Headers, h)
 		case isColumn:
 			omitted = append(omitted, piece{"column " + column, len(h.Value)})

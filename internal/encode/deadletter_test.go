@@ -130,7 +130,7 @@ func TestTruncateDeadLetter(t *testing.T) {
 		"record":  {DeadRecord("dead", o, many, large), "1", "and 49993 more"},
 		"message": {message, "", "value: 1000000 bytes"},
 	} {
-		short := TruncateDeadLetter(tc.letter, "id")
+		short := TruncateDeadLetter(tc.letter, ColumnNames{"id"})
 		size := len(short.Key) + len(short.Value)
 		for _, h := range short.Headers {
 			size += len(h.Key) + len(h.Value)
@@ -151,7 +151,7 @@ func TestTruncateDeadLetter(t *testing.T) {
 		if id != tc.id || !strings.Contains(l.Truncated, tc.says) || l.LSN != tx.CommitLSN || l.Index != 3 || l.Slot != "s" || short.Value != nil {
 			t.Errorf("%s: id %q, dead letter %+v", name, id, l)
 		}
-		if again := TruncateDeadLetter(short, "id"); again != nil {
+		if again := TruncateDeadLetter(short, ColumnNames{"id"}); again != nil {
 			t.Errorf("%s: truncated twice", name)
 		}
 	}

@@ -44,7 +44,7 @@ func visible(id string) string {
 
 // A ColumnError says that a table lacks columns of the configuration, or has them with the wrong type.
 type ColumnError struct {
-	table    string   // schema.table
+	Table    string   // schema.table
 	Problems []string // one per column, such as `no column "aggregateid" (outbox.columns.key)`
 	have     []string // published columns of the table
 }
@@ -52,7 +52,7 @@ type ColumnError struct {
 // Explain adds a reason to the problem that the table has no column with this name, if that is a problem.
 func (e *ColumnError) Explain(column, reason string) {
 	for i, problem := range e.Problems {
-		if missing, _, ok := strings.Cut(problem, "("); ok && strings.HasPrefix(missing, "no column ") && strings.Contains(missing, strconv.Quote(column)) {
+		if missing, _, ok := strings.Cut(problem, "("); ok && strings.HasPrefix(missing, "no column ") && strings.Contains(missing, strconv.Quote(column)) && !strings.HasSuffix(problem, reason) {
 			e.Problems[i] = problem + ": " + reason
 		}
 	}
@@ -61,5 +61,5 @@ func (e *ColumnError) Explain(column, reason string) {
 // Error lists every problem and the columns of the table.
 func (e *ColumnError) Error() string {
 	return fmt.Sprintf("table %s: %s; it has: %s",
-		e.table, strings.Join(e.Problems, "; "), strings.Join(e.have, ", "))
+		e.Table, strings.Join(e.Problems, "; "), strings.Join(e.have, ", "))
 }

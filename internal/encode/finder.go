@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
@@ -18,26 +20,30 @@ type finder struct {
 	documents *connect.Expansion // for json columns of messages; nil: a table, whose columns are not expanded
 }
 
-func (f *finder) find(name string) (field, bool) {
-	for i, c := range f.rel.Columns {
-		if c.Name == name {
-			found := field{name: name, index: i, oid: c.TypeOID}
-			if c.TypeOID >= firstUserOID { // a domain over bytea has bytes, not text
-				found.oid = f.types.column(found, false).Type.OID
-			}
-			if found.oid != oidBytea {
-				found.verbatim = decoder.Text
-			}
-			return found, true
-		}
+func (f *finder) find(names ColumnNames) (field, bool) {
+	name := names.in(f.rel)
+	i := slices.IndexFunc(f.rel.Columns, func(c decoder.Column) bool { return c.Name == name })
+	if i < 0 {
+		return field{}, false
 	}
-	return field{}, false
+	found := field{name: name, index: i, oid: f.rel.Columns[i].TypeOID}
+	if found.oid >= firstUserOID { // a domain over bytea has bytes, not text
+		found.oid = f.types.column(found, false).Type.OID
+	}
+	if found.oid != oidBytea {
+		found.verbatim = decoder.Text
+	}
+	return found, true
 }
 
-func (f *finder) need(name, key string) field {
-	c, ok := f.find(name)
+func (f *finder) need(names ColumnNames, key string) field {
+	c, ok := f.find(names)
 	if !ok {
-		f.problem("no column %q (outbox.%s)", name, key)
+		quoted := make([]string, len(names))
+		for i, name := range names {
+			quoted[i] = strconv.Quote(name)
+		}
+		f.problem("no column %s (outbox.%s)", strings.Join(quoted, " or "), key)
 	}
 	return c
 }
@@ -55,17 +61,17 @@ func (f *finder) integer(c field, key string) {
 }
 
 // encoded is need for a column that is encoded with enc. setting is the name of the encoding's key.
-func (f *finder) encoded(name, key string, enc connect.Encoding, setting string) field {
-	c := f.need(name, key)
+func (f *finder) encoded(names ColumnNames, key string, enc connect.Encoding, setting string) field {
+	c := f.need(names, key)
 	if err := f.encode(&c, enc, nil); err != nil {
-		f.problem("column %q %v (outbox.%s)", name, err, setting)
+		f.problem("column %q %v (outbox.%s)", c.name, err, setting)
 	}
 	return c
 }
 
 // delegated returns enc or, if enc is bytes and the column is not sent as bytea, delegate.
-func (f *finder) delegated(name string, enc, delegate connect.Encoding) connect.Encoding {
-	c, ok := f.find(name)
+func (f *finder) delegated(names ColumnNames, enc, delegate connect.Encoding) connect.Encoding {
+	c, ok := f.find(names)
 	if !ok || enc != connect.Bytes || delegate == "" {
 		return enc
 	}
@@ -145,7 +151,7 @@ func (f *finder) err(table string) error {
 	if len(f.problems) == 0 {
 		return nil
 	}
-	e := &ColumnError{table: table, Problems: f.problems}
+	e := &ColumnError{Table: table, Problems: f.problems}
 	for _, c := range f.rel.Columns {
 		e.have = append(e.have, c.Name)
 	}

@@ -14,7 +14,7 @@ import (
 // an error of the row. In a trace context the router ignores it.
 func TestOwnHeaders(t *testing.T) {
 	own := []string{"id", "eventType", "outbox_lsn", "outbox_timestamp", "dead_letter_reason", "dead_letter_of_later_versions", `\u0069d`}
-	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = ColumnNames{"tenant"} }))
 	if err != nil {
 		t.Fatal(err)
 	}

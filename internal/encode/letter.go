@@ -115,14 +115,16 @@ func (l *DeadLetter) restoreTimestamp(headers []sink.Header) []sink.Header {
 
 // EventID returns the encoded id of the event: the header of a record, or the named column of a row. It is empty if
 // there is none.
-func (l *DeadLetter) EventID(column string) string {
-	name, fields := IDHeader, l.Record.Headers
+func (l *DeadLetter) EventID(column ColumnNames) string {
+	names, fields := ColumnNames{IDHeader}, l.Record.Headers
 	if l.IsRow() {
-		name, fields = column, l.Columns
+		names, fields = column, l.Columns
 	}
-	for _, f := range fields {
-		if f.Key == name {
-			return string(f.Value)
+	for _, name := range names {
+		for _, f := range fields {
+			if f.Key == name {
+				return string(f.Value)
+			}
 		}
 	}
 	return ""
@@ -146,7 +148,13 @@ func (r *Router) Revive(l *DeadLetter, table *decoder.Relation, rec *sink.Record
 	insert := &decoder.Insert{Relation: rel}
 	for _, c := range table.Columns {
 		text, ok := l.column(c.Name)
-		if !ok && c.Name == r.cfg.Columns.Payload {
+		for _, other := range r.cfg.Columns.namesOf(c.Name) { // the column may have been renamed
+			if ok {
+				break
+			}
+			text, ok = l.column(other)
+		}
+		if !ok && c.Name == r.cfg.Columns.Payload.in(table) {
 			text, ok = payloadText(l.Record.Value, c.TypeOID), true
 		}
 		if !ok {

@@ -184,7 +184,7 @@ func TestReviveMessage(t *testing.T) {
 	if err := r.Revive(l, nil, &rec); err == nil || err.Error() != refused.Error() {
 		t.Errorf("as it was: %v, want %v", err, refused)
 	}
-	now, err := New(Config{Names: kafka.Names{}, Columns: Columns{ID: "id", Key: "id", Route: "id", Payload: "id"}})
+	now, err := New(Config{Names: kafka.Names{}, Columns: Columns{ID: ColumnNames{"id"}, Key: ColumnNames{"id"}, Route: ColumnNames{"id"}, Payload: ColumnNames{"id"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

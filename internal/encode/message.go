@@ -136,9 +136,10 @@ func memberType(member gjson.Result) uint32 {
 	return oidText
 }
 
-func (m *message) text(column string) string {
+func (m *message) text(column ColumnNames) string {
+	name := column.in(&decoder.Relation{Columns: m.columns})
 	for i, c := range m.columns {
-		if c.Name == column {
+		if c.Name == name {
 			return string(m.row[i].Data)
 		}
 	}

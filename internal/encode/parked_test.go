@@ -12,7 +12,7 @@ import (
 func TestParseParkedDeadLetter(t *testing.T) {
 	want := Parked{Parking: "0c4f", Place: Place{Claim: 3, Seq: 17}}
 	letter := Park(DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Value: []byte("v")}, "too large"), []byte("k"), want)
-	for name, dead := range map[string]*sink.Record{"whole": letter, "truncated": TruncateDeadLetter(letter, "id")} {
+	for name, dead := range map[string]*sink.Record{"whole": letter, "truncated": TruncateDeadLetter(letter, ColumnNames{"id"})} {
 		l, ok := ParseDeadLetter(stored(dead, name == "whole"))
 		if !ok || l.Parked == nil {
 			t.Fatalf("%s: not recognized: %+v", name, l)

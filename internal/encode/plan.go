@@ -60,11 +60,11 @@ func (r *Router) fill(p *plan, f *finder) error {
 	p.key = f.encoded(cfg.Columns.Key, "columns.key", f.delegated(cfg.Columns.Key, encoding.Key, cfg.Debezium.KeyDelegate), "encoding.key")
 	p.route = f.need(cfg.Columns.Route, "columns.route")
 	p.payload = f.need(cfg.Columns.Payload, "columns.payload")
-	if cfg.Columns.Type != "" {
+	if len(cfg.Columns.Type) > 0 {
 		p.eventType = new(f.encoded(cfg.Columns.Type, "columns.type", encoding.Headers, "encoding.headers"))
 	}
 	f.headers(cfg, p)
-	if cfg.Columns.TraceContext != "" {
+	if len(cfg.Columns.TraceContext) > 0 {
 		p.trace = new(f.need(cfg.Columns.TraceContext, "columns.trace_context"))
 	}
 	for _, t := range r.template {
@@ -82,12 +82,12 @@ func (r *Router) fill(p *plan, f *finder) error {
 
 // headers finds the column whose members become headers.
 func (f *finder) headers(cfg Config, p *plan) {
-	if cfg.Columns.Headers == "" {
+	if len(cfg.Columns.Headers) == 0 {
 		return
 	}
 	if h, ok := f.find(cfg.Columns.Headers); ok {
 		p.headers = &h
-	} else if cfg.Columns.Headers != DefaultColumns().Headers {
+	} else if !slices.Equal(cfg.Columns.Headers, DefaultColumns().Headers) {
 		f.need(cfg.Columns.Headers, "columns.headers")
 	}
 }
@@ -95,7 +95,7 @@ func (f *finder) headers(cfg Config, p *plan) {
 // timestamp finds the column with the record's timestamp.
 func (f *finder) timestamp(cfg Config, p *plan) {
 	const key = "columns.timestamp"
-	if cfg.Columns.Timestamp == "" {
+	if len(cfg.Columns.Timestamp) == 0 {
 		return
 	}
 	t := f.need(cfg.Columns.Timestamp, key)
@@ -116,12 +116,12 @@ func (f *finder) place(cfg Config, p *plan) []member {
 	var members []member
 	for i, pl := range cfg.Place {
 		key := fmt.Sprintf("place[%d]", i)
-		c, ok := f.find(pl.Column)
+		c, ok := f.find(ColumnNames{pl.Column})
 		if !ok && cfg.OnMissingColumn == MissingIgnore {
 			continue
 		}
 		if !ok {
-			c = f.need(pl.Column, key)
+			c = f.need(ColumnNames{pl.Column}, key)
 		}
 		switch pl.To {
 		case ToHeader:
@@ -140,9 +140,9 @@ func (f *finder) place(cfg Config, p *plan) []member {
 	return members
 }
 
-// byRole returns the column for a name in a topic template: the column with that role, or the column of
+// byRole returns the names of the column for a name in a topic template: the column with that role, or the column of
 // that name.
-func (c Columns) byRole(name string) string {
+func (c Columns) byRole(name string) ColumnNames {
 	switch name {
 	case "id":
 		return c.ID
@@ -151,9 +151,9 @@ func (c Columns) byRole(name string) string {
 	case "route":
 		return c.Route
 	case "type":
-		if c.Type != "" {
+		if len(c.Type) > 0 {
 			return c.Type
 		}
 	}
-	return name
+	return ColumnNames{name}
 }

@@ -67,7 +67,7 @@ func catalog(rel *decoder.Relation) ([]connect.Column, error) {
 func debezium(change func(*Config)) Config {
 	cfg := Config{
 		Names:    kafka.Names{},
-		Columns:  Columns{ID: "id", Key: "aggregateid", Route: "aggregatetype", Payload: "payload"},
+		Columns:  Columns{ID: ColumnNames{"id"}, Key: ColumnNames{"aggregateid"}, Route: ColumnNames{"aggregatetype"}, Payload: ColumnNames{"payload"}},
 		Encoding: Encodings{Key: connect.String, Value: connect.String, Headers: connect.Simple},
 		Debezium: Debezium{Name: "shop"},
 	}
@@ -143,14 +143,14 @@ func TestProfile(t *testing.T) {
 		},
 		"bytes": {
 			config: func(c *Config) {
-				c.Columns.Payload, c.Columns.Key, c.Encoding.Value, c.Encoding.Key = "blob", "blob_domain", connect.Bytes, connect.Bytes
+				c.Columns.Payload, c.Columns.Key, c.Encoding.Value, c.Encoding.Key = ColumnNames{"blob"}, ColumnNames{"blob_domain"}, connect.Bytes, connect.Bytes
 			},
 			row:  map[string]string{"blob": `\x4142`, "blob_domain": `\x6b6b`},
 			want: "key kk\nvalue AB\nid " + eventID,
 		},
 		"bytes, with a delegate for what is not bytea": {
 			config: func(c *Config) {
-				c.Columns.Key, c.Encoding.Value, c.Encoding.Key = "blob", connect.Bytes, connect.Bytes
+				c.Columns.Key, c.Encoding.Value, c.Encoding.Key = ColumnNames{"blob"}, connect.Bytes, connect.Bytes
 				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate = connect.String, connect.JSON
 			},
 			row:  map[string]string{"blob": `\x6b6b`, "payload": `{"a": 1}`},
@@ -166,7 +166,7 @@ func TestProfile(t *testing.T) {
 		},
 		"a delegate for bytea that is text": {
 			config: func(c *Config) {
-				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate = "blob", connect.Bytes, connect.JSON
+				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate = ColumnNames{"blob"}, connect.Bytes, connect.JSON
 				c.Debezium.Modes.Binary = "hex"
 			},
 			row:  map[string]string{"blob": `\x6b6b`},
@@ -174,14 +174,14 @@ func TestProfile(t *testing.T) {
 		},
 		"an expanded payload of bytea, with a delegate": {
 			config: func(c *Config) {
-				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate, c.Debezium.Expand = "blob", connect.Bytes, connect.JSON, true
+				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate, c.Debezium.Expand = ColumnNames{"blob"}, connect.Bytes, connect.JSON, true
 			},
 			row:  map[string]string{"blob": `\x7b7d`},
 			want: "key order-7\nvalue {}\nid " + eventID,
 		},
 		"headers in order, with names that repeat": {
 			config: func(c *Config) {
-				c.Columns.Type = "type"
+				c.Columns.Type = ColumnNames{"type"}
 				c.Place = []Placement{{"type", ToHeader, ""}, {"tenant", ToHeader, "id"}, {"amount", ToHeader, ""}}
 				c.Static = []StaticHeader{{"source", "shop-db"}}
 			},
@@ -197,17 +197,17 @@ func TestProfile(t *testing.T) {
 			want: "key order-7\nvalue {}\nid " + eventID + "\ntype OrderPlaced",
 		},
 		"timestamp": {
-			config: func(c *Config) { c.Columns.Timestamp = "at" },
+			config: func(c *Config) { c.Columns.Timestamp = ColumnNames{"at"} },
 			row:    map[string]string{"payload": "{}", "at": "2019-03-24 20:52:59.123987"},
 			want:   "key order-7\nvalue {}\nid " + eventID + "\nat 2019-03-24T20:52:59.123Z",
 		},
 		"timestamp with time zone": {
-			config: func(c *Config) { c.Columns.Timestamp = "at_zone" },
+			config: func(c *Config) { c.Columns.Timestamp = ColumnNames{"at_zone"} },
 			row:    map[string]string{"payload": "{}", "at_zone": "2019-03-24 21:52:59.5+01"},
 			want:   "key order-7\nvalue {}\nid " + eventID + "\nat 2019-03-24T20:52:59.5Z",
 		},
 		"no timestamp": {
-			config: func(c *Config) { c.Columns.Timestamp = "at" },
+			config: func(c *Config) { c.Columns.Timestamp = ColumnNames{"at"} },
 			row:    map[string]string{"payload": "{}"},
 			want:   "key order-7\nvalue {}\nid " + eventID,
 		},
@@ -223,14 +223,14 @@ func TestProfile(t *testing.T) {
 		},
 		"empty bytea": {
 			config: func(c *Config) {
-				c.TombstoneOnEmpty, c.Columns.Payload, c.Encoding.Value = true, "blob", connect.Bytes
+				c.TombstoneOnEmpty, c.Columns.Payload, c.Encoding.Value = true, ColumnNames{"blob"}, connect.Bytes
 			},
 			row:  map[string]string{"blob": `\x`},
 			want: "key order-7\nvalue \nid " + eventID,
 		},
 		"empty bytea as text": {
 			config: func(c *Config) {
-				c.TombstoneOnEmpty, c.Columns.Payload, c.Debezium.Modes.Binary = true, "blob", "hex"
+				c.TombstoneOnEmpty, c.Columns.Payload, c.Debezium.Modes.Binary = true, ColumnNames{"blob"}, "hex"
 			},
 			row:  map[string]string{"blob": `\x`},
 			want: "key order-7\nvalue null\nid " + eventID,
@@ -319,12 +319,12 @@ func TestRefusedRows(t *testing.T) {
 		want   RowError
 	}{
 		"timestamp before 1970": {
-			config: func(c *Config) { c.Columns.Timestamp = "at" },
+			config: func(c *Config) { c.Columns.Timestamp = ColumnNames{"at"} },
 			row:    map[string]string{"at": "1969-12-30 00:00:00"},
 			want:   RowError{column: "at", reason: "is before 1970, where records have no timestamps"},
 		},
 		"infinite timestamp": {
-			config: func(c *Config) { c.Columns.Timestamp = "at" },
+			config: func(c *Config) { c.Columns.Timestamp = ColumnNames{"at"} },
 			row:    map[string]string{"at": "infinity"},
 			want:   RowError{column: "at", reason: "infinity has no milliseconds"},
 		},
@@ -334,7 +334,7 @@ func TestRefusedRows(t *testing.T) {
 		},
 		"version beyond 32 bits": {
 			config: func(c *Config) {
-				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = "version", place(ToEnvelope, "tenant"), connect.JSONSchema
+				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = ColumnNames{"version"}, place(ToEnvelope, "tenant"), connect.JSONSchema
 			},
 			row:  map[string]string{"version": "4294967296"},
 			want: RowError{column: "version", reason: "is not a schema's version"},
@@ -379,12 +379,12 @@ func TestRefusedTables(t *testing.T) {
 			},
 		},
 		"no timestamp": {
-			config: func(c *Config) { c.Columns.Timestamp = "day" },
+			config: func(c *Config) { c.Columns.Timestamp = ColumnNames{"day"} },
 			want:   []string{`column "day" is no timestamp, with or without time zone (outbox.columns.timestamp)`},
 		},
 		"no version": {
 			config: func(c *Config) {
-				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = "tenant", place(ToEnvelope, "type"), connect.JSONSchema
+				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = ColumnNames{"tenant"}, place(ToEnvelope, "type"), connect.JSONSchema
 			},
 			want: []string{`column "tenant" is not an integer (outbox.columns.schema_version)`},
 		},

@@ -242,7 +242,7 @@ func (b *builder) identity() {
 
 func (b *builder) topicName() {
 	name := b.r.topic[:0]
-	column, known := b.r.cfg.Columns.Route, true
+	column, known := b.plan.route.name, true
 	for _, t := range b.plan.topic {
 		if t.field == nil {
 			name = append(name, t.text...)

@@ -109,12 +109,12 @@ func TestRecord(t *testing.T) {
 			want: func(r *sink.Record) { r.Key = []byte{} },
 		},
 		"bytea is its bytes": {
-			config: func(c *Config) { c.Columns.Payload, c.Columns.Key = "blob", "blob" },
+			config: func(c *Config) { c.Columns.Payload, c.Columns.Key = ColumnNames{"blob"}, ColumnNames{"blob"} },
 			row:    map[string]string{"blob": `\x00ff5c78`},
 			want:   func(r *sink.Record) { r.Value = []byte("\x00\xff\\x"); r.Key = r.Value },
 		},
 		"empty bytea is not null": {
-			config: func(c *Config) { c.Columns.Payload = "blob" },
+			config: func(c *Config) { c.Columns.Payload = ColumnNames{"blob"} },
 			row:    map[string]string{"blob": `\x`},
 			want:   func(r *sink.Record) { r.Value = []byte{} },
 		},
@@ -127,7 +127,7 @@ func TestRecord(t *testing.T) {
 		},
 		"headers column is JSON null": {row: map[string]string{"headers": "null"}},
 		"no type header": {
-			config: func(c *Config) { c.Columns.Type = "" },
+			config: func(c *Config) { c.Columns.Type = nil },
 			want:   func(r *sink.Record) { r.Headers = r.Headers[:1] },
 		},
 		"placed columns": {
@@ -206,9 +206,9 @@ func TestBadRow(t *testing.T) {
 			want: RowError{column: "aggregatetype", reason: "the topic name cannot be rewritten by outbox.topic_rules[1]: " + javaregex.ErrBacktracking.Error()},
 		},
 		"headers array":   {row: map[string]string{"headers": `[1]`}, want: RowError{column: "headers", reason: "is not a JSON object"}},
-		"headers no JSON": {config: func(c *Config) { c.Columns.Headers = "tenant" }, row: map[string]string{"tenant": `{"a":`}, want: RowError{column: "tenant", reason: "is not JSON"}},
+		"headers no JSON": {config: func(c *Config) { c.Columns.Headers = ColumnNames{"tenant"} }, row: map[string]string{"tenant": `{"a":`}, want: RowError{column: "tenant", reason: "is not JSON"}},
 		"partition":       {config: func(c *Config) { c.Place = []Placement{{Column: "shard", To: ToPartition}} }, row: map[string]string{"shard": "-1"}, want: RowError{column: "shard", reason: "is not a partition's number"}},
-		"escape bytea":    {config: func(c *Config) { c.Columns.Payload = "blob" }, row: map[string]string{"blob": `\336\255`}, want: RowError{column: "blob", reason: "bytea is not in hex form; the session's bytea_output was changed"}},
+		"escape bytea":    {config: func(c *Config) { c.Columns.Payload = ColumnNames{"blob"} }, row: map[string]string{"blob": `\336\255`}, want: RowError{column: "blob", reason: "bytea is not in hex form; the session's bytea_output was changed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := New(defaultConfig(tc.config))
@@ -258,7 +258,7 @@ func TestColumns(t *testing.T) {
 		"defaults": {want: []string{`no column "aggregateid" (outbox.columns.key)`, `no column "type" (outbox.columns.type)`}},
 		"all kinds": {
 			config: func(c *Config) {
-				c.Columns = Columns{ID: "id", Key: "id", Route: "aggregatetype", Payload: "payload", Headers: "meta"}
+				c.Columns = Columns{ID: ColumnNames{"id"}, Key: ColumnNames{"id"}, Route: ColumnNames{"aggregatetype"}, Payload: ColumnNames{"payload"}, Headers: ColumnNames{"meta"}}
 				c.Topic = "${region}"
 				c.Place = []Placement{{Column: "shard", To: ToPartition}, {Column: "who", To: ToHeader}}
 			},
@@ -268,7 +268,7 @@ func TestColumns(t *testing.T) {
 			},
 		},
 		"a missing headers column of the default name is fine": {
-			config: func(c *Config) { c.Columns.Key, c.Columns.Type = "id", "" },
+			config: func(c *Config) { c.Columns.Key, c.Columns.Type = ColumnNames{"id"}, nil },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestColumns(t *testing.T) {
 			}
 			var want error
 			if tc.want != nil {
-				want = &ColumnError{table: "app.events", Problems: tc.want, have: []string{"id", "aggregatetype", "payload", "shard"}}
+				want = &ColumnError{Table: "app.events", Problems: tc.want, have: []string{"id", "aggregatetype", "payload", "shard"}}
 			}
 			if diff := cmp.Diff(want, r.Check(narrow), cmp.AllowUnexported(ColumnError{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -30,7 +30,7 @@ func TestTraceContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := New(defaultConfig(func(c *Config) {
-				c.Columns.TraceContext, c.PositionHeaders = "tenant", true
+				c.Columns.TraceContext, c.PositionHeaders = ColumnNames{"tenant"}, true
 			}))
 			if err != nil {
 				t.Fatal(err)
@@ -55,7 +55,7 @@ func TestTraceContext(t *testing.T) {
 
 // If the configured column is missing, the router rejects the table.
 func TestTraceContextColumnMissing(t *testing.T) {
-	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "trace" }))
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = ColumnNames{"trace"} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestTraceContextColumnMissing(t *testing.T) {
 
 // The trace context allocates nothing either.
 func TestTraceContextAllocations(t *testing.T) {
-	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = ColumnNames{"tenant"} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func FuzzTraceContext(f *testing.F) {
 	f.Add(traceparent)
 	f.Add("#x\na\\=b=c\\")
 	f.Add(`{"a": {"b": [1]}, "": ""}`)
-	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = ColumnNames{"tenant"} }))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -15,13 +15,16 @@ func (cfg Config) validate() error {
 }
 
 func (cfg Config) columnProblems() (errs []error) {
-	for _, c := range []struct{ role, name string }{
+	for _, c := range []struct {
+		role  string
+		names ColumnNames
+	}{
 		{"id", cfg.Columns.ID},
 		{"key", cfg.Columns.Key},
 		{"route", cfg.Columns.Route},
 		{"payload", cfg.Columns.Payload},
 	} {
-		if c.name == "" {
+		if len(c.names) == 0 || slices.Contains(c.names, "") {
 			errs = append(errs, fmt.Errorf("columns.%s: a column name is needed", c.role))
 		}
 	}
@@ -111,7 +114,7 @@ func (cfg Config) encodingProblems() (errs []error) {
 	if cfg.Debezium.Expand && !isJSON(e.Value) && (e.Value != connect.Bytes || !isJSON(cfg.Debezium.ValueDelegate)) {
 		errs = append(errs, errors.New("debezium.expand_payload: has no effect: encoding.value is not json or json-schema"))
 	}
-	if cfg.Columns.Headers != "" && e.Headers == connect.JSONSchema {
+	if len(cfg.Columns.Headers) > 0 && e.Headers == connect.JSONSchema {
 		errs = append(errs, errors.New(`encoding.headers: the members of a JSON column have no schema: columns.headers must be ""`))
 	}
 	return errs

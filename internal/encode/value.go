@@ -38,7 +38,7 @@ func (f *finder) value(cfg Config, p *plan, members []member) {
 	if cfg.Debezium.Expand {
 		expand = &cfg.Debezium.Expansion
 	}
-	enc := f.delegated(p.payload.name, cfg.Encoding.Value, cfg.Debezium.ValueDelegate)
+	enc := f.delegated(ColumnNames{p.payload.name}, cfg.Encoding.Value, cfg.Debezium.ValueDelegate)
 	if !isJSON(enc) {
 		expand = nil // bytea, which has no members
 	}
@@ -75,7 +75,7 @@ func (f *finder) schema(cfg Config, p *plan) *schema {
 	if f.documents != nil { // the row of a message has a schema without name
 		s.prefix, s.suffix = "", ""
 	}
-	if v := cfg.Columns.SchemaVersion; v != "" {
+	if v := cfg.Columns.SchemaVersion; len(v) > 0 {
 		const key = "columns.schema_version"
 		s.version = new(f.need(v, key))
 		f.integer(*s.version, key)

@@ -59,7 +59,7 @@ func TestEnvelope(t *testing.T) {
 			want:   schema + `},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
 		},
 		"schema with a version": {
-			config: func(c *Config) { c.Encoding.Value, c.Columns.SchemaVersion = connect.JSONSchema, "version" },
+			config: func(c *Config) { c.Encoding.Value, c.Columns.SchemaVersion = connect.JSONSchema, ColumnNames{"version"} },
 			row:    map[string]string{"payload": "{}", "version": "3"},
 			want:   schema + `,"version":3},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
 		},
@@ -98,7 +98,10 @@ func TestSchemaNames(t *testing.T) {
 	} {
 		r := newRouter(t, debezium(func(c *Config) {
 			c.Encoding.Value, c.Place = connect.JSONSchema, place(ToEnvelope, "type")
-			c.Debezium.Exact, c.Columns.SchemaVersion = tc.exact, tc.version
+			c.Debezium.Exact = tc.exact
+			if tc.version != "" {
+				c.Columns.SchemaVersion = ColumnNames{tc.version}
+			}
 		}))
 		outbox, events := typedTable(), typedTable()
 		events.OID, events.Namespace, events.Name = 16399, "app", "events"
@@ -153,7 +156,7 @@ func TestExpand(t *testing.T) {
 func TestEncodedAllocations(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) {
 		c.Encoding = Encodings{Key: connect.JSON, Value: connect.JSON, Headers: connect.Simple}
-		c.Place, c.Columns.Timestamp, c.Debezium.ContextHeaders = append(place(ToHeader, "tags", "at"), place(ToEnvelope, "type", "attempt")...), "at", true
+		c.Place, c.Columns.Timestamp, c.Debezium.ContextHeaders = append(place(ToHeader, "tags", "at"), place(ToEnvelope, "type", "attempt")...), ColumnNames{"at"}, true
 	}))
 	ins := row(typedTable(), map[string]string{"tags": "{a,b}", "at": "2026-03-24 20:52:59", "attempt": "3"})
 	var rec sink.Record

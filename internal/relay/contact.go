@@ -80,7 +80,8 @@ func (r *Relay) closeSink() {
 	}
 }
 
-// readCatalog reads the source's catalog and checks that rows of the published tables can become records.
+// readCatalog reads the source's catalog and checks that rows of the published tables can become records, if no older
+// rows wait.
 // If the check fails, it returns the catalog with the error. An attempt takes at most a third of
 // StartupTimeout, so that there is time for a retry.
 func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
@@ -94,7 +95,7 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	if err := state.Verify(); err != nil {
 		return state, err
 	}
-	return state, r.tables.checkTables(state, r.newDescribe(ctx))
+	return state, r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state))
 }
 
 // needsSetup reports whether setUpSource has something to do after the catalog was read with err.

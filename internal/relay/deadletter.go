@@ -18,7 +18,7 @@ import (
 type deadLetters struct {
 	topic    string // empty: no dead-letter topic
 	slot     string
-	idColumn string
+	idColumn encode.ColumnNames
 	log      *slog.Logger
 	wake     chan struct{} // cap 1; dead letters to log
 

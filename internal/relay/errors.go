@@ -145,7 +145,8 @@ const (
 		"the cause, or the reason why the broker does not accept the earlier transaction, and start the relay again."
 	adviseDecoder = "Postgres sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the version of Postgres."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table\n" +
-		"and, if the publication lists columns, to the publication."
+		"and, if the publication lists columns, to the publication. If a column was renamed, name both, because older rows have the\n" +
+		"old name: outbox.columns.payload: [payload, body]."
 	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres still sends what\n" +
 		"is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
 	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +

@@ -198,7 +198,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
 	r := &Relay{
 		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
-		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation)},
+		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
 		deadLetters: newDeadLetters(cfg, log),
 		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
 		skip:        newSkip(cfg.SkipTo, log),
@@ -319,7 +319,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	t := r.tenure
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
 	t.pump.published, t.pump.describe = state.Publication, r.newDescribe
-	err = t.runSession(ctx, s, r.newWatcher(stream, state).run)
+	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(stream, state).run))
 	r.positions.startOver = as[*checkpoint.PrefixError](err) && t.pump.copy != nil
 	if t.over {
 		r.tenure = nil

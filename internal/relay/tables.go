@@ -3,7 +3,10 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -40,6 +43,53 @@ func dataType(t catalog.TypeDescription) connect.Type {
 type tableChecker struct {
 	router *encode.Router
 	known  map[uint32]*decoder.Relation // by OID; the router checks each pointer once
+	log    *slog.Logger
+
+	// While held is set, it refuses the columns that the tables have now. Rows that were committed before until, when
+	// the catalog had them already, may have others: the stream judges these rows by the columns they come with.
+	held  error
+	until pglogrepl.LSN
+
+	unsent map[string][]catalog.UnsentColumn // by schema.table, as of the last check
+}
+
+// check is checkTables, but it holds an [*encode.ColumnError] back until everything that was committed before is
+// confirmed.
+func (c *tableChecker) check(ctx context.Context, state *catalog.State, describe encode.Describe, confirmed pglogrepl.LSN) error {
+	err := c.checkTables(state, describe)
+	if !as[*encode.ColumnError](err) {
+		if err == nil {
+			c.held = nil
+		}
+		return err
+	}
+	if c.held == nil {
+		c.until = state.WALEnd
+	}
+	if confirmed >= c.until {
+		return err
+	}
+	if c.held == nil {
+		c.log.WarnContext(ctx, "the columns of a table do not fit the configuration: the relay stops after the rows that were committed before",
+			slog.String("until", c.until.String()), slog.Any("err", err))
+	}
+	c.held = err
+	return nil
+}
+
+// isDue reports whether check would return an error that it has held back.
+func (c *tableChecker) isDue(confirmed pglogrepl.LSN) bool {
+	return c.held != nil && confirmed >= c.until
+}
+
+// explain adds to an [*encode.ColumnError] of the stream why it lacks a column that the table has now.
+func (c *tableChecker) explain(err error) error {
+	if refusal, ok := errors.AsType[*encode.ColumnError](err); ok {
+		for _, column := range c.unsent[refusal.Table] {
+			refusal.Explain(column.Name, column.Reason)
+		}
+	}
+	return err
 }
 
 // checkTables returns an [*encode.ColumnError] for the first table whose rows cannot become records, or the
@@ -49,6 +99,10 @@ func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describ
 		return nil
 	}
 	c.router.SetDescribe(describe)
+	c.unsent = make(map[string][]catalog.UnsentColumn)
+	for _, t := range state.Publication.Tables {
+		c.unsent[t.Schema+"."+t.Name] = t.Unsent
+	}
 	for _, t := range state.Publication.Tables {
 		if err := explain(c.router.Check(c.relation(t)), t); err != nil {
 			return err

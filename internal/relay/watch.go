@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -15,6 +17,7 @@ import (
 const (
 	inspectTimeout   = 10 * time.Second // for one read of the catalog
 	snapshotInterval = time.Second      // between two snapshots in the WAL
+	heldInterval     = time.Second / 5  // between two looks whether an error that was held back is due
 )
 
 // An observer is the connection to the source that a watcher uses, beside the stream.
@@ -39,6 +42,7 @@ type watcher struct {
 	pid           int32                     // of the WAL sender that must hold the slot
 	heard         func(at time.Time)        // called with the time of the query if pid holds the slot
 	checkState    func(context.Context, *catalog.State) error
+	isHeld, isDue func() bool   // checkState has held an error back, and returns it now
 	rowsSent      func() uint64 // number of rows sent to the sink
 	nonce         string        // [Relay.nonce]
 	emitSnapshots bool
@@ -64,6 +68,7 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
 		},
+		isDue: func() bool { return r.tables.isDue(r.confirmed(nil)) }, isHeld: func() bool { return r.tables.held != nil },
 		rowsSent: func() uint64 { return r.flow.load().rows }, nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
 		log: r.log,
 	}
@@ -91,13 +96,16 @@ func (w *watcher) run(ctx context.Context) error {
 		if w.emitSnapshots && emit.Before(look) {
 			next = emit
 		}
+		if soon := time.Now().Add(heldInterval); w.isHeld() && soon.Before(next) {
+			next = soon
+		}
 		waiting, cancel := context.WithDeadline(ctx, next)
 		err := w.observer.Wait(waiting)
 		cancel()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil && !time.Now().Before(look) {
+		if err == nil && (w.isDue() || !time.Now().Before(look)) {
 			look = time.Now().Add(w.interval)
 			err = w.watchOnce(ctx)
 		}
@@ -193,10 +201,22 @@ func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error 
 	return err
 }
 
-// recheckTables returns an error if rows of a published table can no longer become records. It only logs an
-// error of the catalog.
+// confirmed returns a position up to which everything is delivered. state may be nil.
+func (r *Relay) confirmed(state *catalog.State) pglogrepl.LSN {
+	var confirmed pglogrepl.LSN
+	if state != nil && state.Slot != nil {
+		confirmed = state.Slot.ConfirmedFlushLSN
+	}
+	if t := r.flow.tracker.Load(); t != nil {
+		confirmed = max(confirmed, t.Confirmed())
+	}
+	return confirmed
+}
+
+// recheckTables returns an error if rows of a published table can no longer become records, and all older rows are
+// delivered. It only logs an error of the catalog.
 func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
-	err := r.tables.checkTables(state, r.newDescribe(ctx))
+	err := r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state))
 	if err == nil || as[*encode.ColumnError](err) {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -74,7 +75,7 @@ func catalogOf(columns ...string) *catalog.State {
 	return &catalog.State{
 		SystemID: "7", SlotName: "slot", PublicationName: "pub", ReadAt: time.Now(), WALEnd: 0x2000,
 		Publication: &catalog.Publication{Name: "pub", Insert: true, Tables: []catalog.Table{table}},
-		Slot:        &catalog.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x1800},
+		Slot:        &catalog.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x2000},
 	}
 }
 
@@ -109,7 +110,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(c.compareCatalog(ctx, now), c.recheckTables(ctx, now))
 		},
-		rowsSent: w.rows.Load, heard: func(time.Time) {},
+		isHeld: func() bool { return c.tables.held != nil }, isDue: func() bool { return c.tables.isDue(c.confirmed(nil)) }, rowsSent: w.rows.Load, heard: func(time.Time) {},
 	}
 	return w
 }
@@ -123,6 +124,43 @@ func (w *watch) logged(text string) int {
 		}
 	}
 	return n
+}
+
+// Columns of today that do not fit end the session only when everything is delivered that was committed before: these
+// rows may have had other columns.
+func TestWatcherWaitsForRowsWithOlderColumns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		renamed := catalogOf("id", "aggregatetype", "aggregateid", "type", "body")
+		renamed.Slot.ConfirmedFlushLSN = 0x1000
+		w := newWatch(t, step{catalog: renamed}, step{catalog: renamed}, step{catalog: renamed}, step{catalog: renamed})
+		tracker := checkpoint.New(0x1000, nil)
+		w.relay.flow.startTenure(tracker)
+		time.AfterFunc(25*time.Second, func() { tracker.Keepalive(0x2000) })
+		err := w.run(t.Context())
+		if code := ExitCode(err); code != ExitNoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {
+			t.Errorf("exit code %d for %v", code, err)
+		}
+		if took := bubble.Since(w.observer.began); took != 25*time.Second+heldInterval && took != 25*time.Second {
+			t.Errorf("took %s", took)
+		}
+		if n := w.logged("the relay stops after the rows"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, &w.log)
+		}
+	})
+}
+
+// A column that is renamed back in time ends nothing.
+func TestColumnsThatFitAgain(t *testing.T) {
+	w := newWatch(t)
+	renamed := catalogOf("id", "aggregatetype", "aggregateid", "type", "body")
+	for _, state := range []*catalog.State{renamed, outboxCatalog()} {
+		if err := w.relay.tables.check(t.Context(), state, nil, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if w.relay.tables.isDue(0x3000) {
+		t.Error("the error is still held")
+	}
 }
 
 // If the watcher finds that Postgres leaves out rows, it ends the session with the matching exit code.

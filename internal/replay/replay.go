@@ -58,8 +58,8 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Route.Columns.Timestamp == "" {
-		cfg.Route.Columns.Timestamp = rows.Time
+	if len(cfg.Route.Columns.Timestamp) == 0 && rows.Time != "" {
+		cfg.Route.Columns.Timestamp = encode.ColumnNames{rows.Time}
 	}
 	cfg.Route.PositionHeaders = false
 	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: header, Value: "true"})
@@ -72,7 +72,7 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 		rows.Close(ctx)
 		return nil, err
 	}
-	r.id = slices.IndexFunc(rows.Table.Columns, func(c catalog.Column) bool { return c.Name == sel.ID })
+	r.id = slices.IndexFunc(rows.Table.Columns, func(c catalog.Column) bool { return c.Name == rows.ID })
 	return r, nil
 }
 
