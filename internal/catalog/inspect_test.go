@@ -163,6 +163,7 @@ func TestVerify(t *testing.T) {
 		"slot in use":          {change: func(c *State) { c.Slot.Active = true }},
 		"slot running out":     {change: func(c *State) { c.Slot.WALStatus = "unreserved" }},
 		"standby":              {change: func(c *State) { c.InRecovery = true }},
+		"left on a standby":    {change: func(c *State) { c.InRecovery, c.Slot.Failover = true, true }, want: replication.ErrUnreachable, text: "pg_drop_replication_slot('slot')"},
 		"version":              {change: func(c *State) { c.ServerVersion = 130022 }, want: replication.ErrConfig, text: "13.22"},
 		"wal_level":            {change: func(c *State) { c.WALLevel = "replica" }, want: replication.ErrConfig, text: "wal_level"},
 		"encoding":             {change: func(c *State) { c.Encoding = "SQL_ASCII" }, want: replication.ErrConfig, text: "SQL_ASCII"},

@@ -73,6 +73,9 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: this server is a standby and has no slot %q: connect to the primary", replication.ErrUnreachable, c.SlotName)
 	case s != nil && s.Synced && c.InRecovery: // such a copy may be temporary or invalidated until Postgres re-creates it
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is a copy of the primary's slot: connect to the primary", replication.ErrUnreachable, s.Name)
+	case c.Orphaned():
+		return fmt.Errorf("%w: this server is a standby, and its slot %q is left from when it was the primary: it does not get the new primary's rows, and prevents the synchronization of the new primary's slot; connect to the primary, and run on this standby: %s",
+			replication.ErrUnreachable, s.Name, DropSlot(s.Name))
 	case s == nil:
 		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; to create it and send those rows from the table: outbox-cdc recover; to create it without them: outbox-cdc setup",
 			replication.ErrSlotMissing, c.SlotName)

@@ -20,6 +20,10 @@ func (s *sourceLook) slot(ctx context.Context, survey *catalog.Surveyor) {
 	case slot == nil && c.InRecovery:
 		s.fail("slot", "", "the server is a standby without slot "+c.SlotName, "connect to the primary")
 		return
+	case c.Orphaned():
+		s.fail("slot", "", fmt.Sprintf("the server is a standby, and its slot %s is left from when it was the primary: it prevents the synchronization of the primary's slot", slot.Name),
+			"connect to the primary, and on this standby: "+catalog.DropSlot(slot.Name))
+		return
 	case slot == nil:
 		s.fail("slot", "", fmt.Sprintf("slot %s does not exist; rows committed without it are not delivered", c.SlotName), s.command("setup"))
 		return
@@ -28,7 +32,7 @@ func (s *sourceLook) slot(ctx context.Context, survey *catalog.Surveyor) {
 	s.kind(slot)
 	s.standing(slot)
 	s.holder(ctx, survey)
-	s.failover()
+	s.failover(ctx)
 	s.synchronized()
 }
 
@@ -116,9 +120,18 @@ func (s *sourceLook) holder(ctx context.Context, survey *catalog.Surveyor) {
 }
 
 // failover checks that the slot survives a failover, if that is configured.
-func (s *sourceLook) failover() {
+func (s *sourceLook) failover(ctx context.Context) {
 	slot, name := s.catalog.Slot, "failover"
+	var blocked []string
+	if slot.Failover && !s.catalog.InRecovery {
+		limited, cancel := context.WithTimeout(ctx, s.each)
+		defer cancel()
+		blocked = catalog.BlockedStandbys(limited, s.Relay.Source.Conn, slot.Name)
+	}
 	switch {
+	case len(blocked) > 0:
+		s.warn(name, "", fmt.Sprintf("the standby at %s has a slot %s of its own, so it cannot synchronize this one: after a failover to it, rows would be missing", strings.Join(blocked, " and at "), slot.Name),
+			"on that standby: "+catalog.DropSlot(slot.Name))
 	case s.catalog.ServerVersion < 170000 && s.Relay.SlotFailover:
 		s.warn(name, "", "source.slot_failover is set, but standbys synchronize slots only from PostgreSQL 17 on", "after a failover re-create the slot: docs/runbook.md#exit-11")
 	case s.Relay.SlotFailover && !slot.Failover:

@@ -51,6 +51,7 @@ func (c *Config) source() (pg *pgx.ConnConfig, notes []string, err error) {
 		return nil, nil, err
 	}
 	pg.ConnectTimeout = cmp.Or(pg.ConnectTimeout, connectTimeout)
+	preferPrimary(&pg.Config, string(c.Source.DSN))
 	c.rereadSource(&pg.Config)
 	pg.Config = *replication.Ordinary(&pg.Config)
 	return pg, notes, nil

@@ -41,6 +41,9 @@ type Asker struct {
 
 	trend   catalog.Trend // of the WAL that Postgres may still retain for the slot
 	history admin.History // of the relay
+
+	blocked   []string // result of blockedStandbys
+	blockedAt time.Time
 }
 
 // New returns an Asker. It does not connect.
@@ -89,13 +92,29 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 			Confirmed: s.ConfirmedFlushLSN.String(), Restart: s.RestartLSN.String(),
 			WALStatus: s.WALStatus, Invalidation: s.InvalidationReason,
 			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: reserve.Retained, Safe: reserve.Safe, idleAt: reserve.IdleAt,
-			Failover: s.Failover, Synced: s.Synced, SyncSkipReason: s.SyncSkipReason, Decoding: Decoding(s.Decoding),
+			Orphaned: state.Orphaned(), Blocked: a.blockedStandbys(ctx, state), Failover: s.Failover, Synced: s.Synced, SyncSkipReason: s.SyncSkipReason, Decoding: Decoding(s.Decoding),
 		}
 		if left := reserve.Judge(state.ReadAt).TimeToLimit; left > 0 {
 			p.Slot.TimeToFull = new(left.Seconds())
 		}
 	}
 	return p
+}
+
+// blockedEvery is the interval at which the standbys are asked.
+const blockedEvery = 10 * time.Second
+
+// blockedStandbys returns [catalog.BlockedStandbys], which it remembers for a while.
+func (a *Asker) blockedStandbys(ctx context.Context, state *catalog.State) []string {
+	if state.InRecovery || !state.Slot.Failover {
+		return nil
+	}
+	if now := time.Now(); now.Sub(a.blockedAt) >= blockedEvery {
+		limited, cancel := context.WithTimeout(ctx, askTimeout/2) // the rest of the report does not need them
+		defer cancel()
+		a.blockedAt, a.blocked = now, catalog.BlockedStandbys(limited, a.cfg.Conn, a.cfg.Slot)
+	}
+	return a.blocked
 }
 
 // behind returns the number of bytes of WAL from confirmed to end.

@@ -55,6 +55,8 @@ type Slot struct {
 	Failover       bool     `json:"failover"` // Postgres synchronizes it to standbys
 	Synced         bool     `json:"synced"`   // it is the copy on a standby
 	SyncSkipReason string   `json:"slotsync_skip_reason,omitempty"`
+	Orphaned       bool     `json:"orphaned,omitempty"`         // it is left on a standby that was the primary
+	Blocked        []string `json:"blocked_standbys,omitempty"` // standbys that cannot synchronize it, because they have a slot of this name
 	Decoding       Decoding `json:"decoding"`
 
 	idleAt time.Time // see [catalog.Reserve]

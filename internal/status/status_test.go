@@ -107,6 +107,12 @@ func TestVerdict(t *testing.T) {
 		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
 		"filling, slowly": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
 		"no slot":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
+		"left on a standby": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Orphaned = true }), admin.Bad, "The slot is left on a standby", "when it was the primary", false},
+		"blocks a standby":  {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Blocked = []string{"old:5432"} }), admin.Warn, "A standby cannot synchronize the slot", "The standby at old:5432 has a slot", true},
+		"blocks, no slot": {sides(t, func(p *Postgres, st *admin.Status) {
+			inactive(p, st)
+			p.Slot.Blocked = []string{"old:5432"}
+		}), admin.Warn, "No relay reads the slot", "lost its connection", false},
 		"elsewhere": {sides(t, func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			p.SystemID, st.Source.SystemID = "7001", "7002"

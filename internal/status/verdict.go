@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
@@ -24,9 +25,33 @@ func (r *Report) judge(cfg *Config) {
 		}
 		r.Verdict = slot
 	}
+	if slot, ok := r.Postgres.Slot.standbyVerdict(); ok && (slot.Level == admin.Bad || r.Level == admin.Good) {
+		r.Verdict = slot
+	}
 	active := r.Postgres.Slot != nil && r.Postgres.Slot.Active
 	delivers := r.Relay.URL == "" || st != nil && st.Ready && st.Sink.Stalled == 0
 	r.Healthy = r.Level != admin.Bad && active && delivers
+}
+
+// standbyVerdict returns the verdict on a slot that prevents the synchronization of the primary's slot to a standby. s
+// may be nil.
+func (s *Slot) standbyVerdict() (v admin.Verdict, ok bool) {
+	switch {
+	case s == nil:
+	case s.Orphaned:
+		return admin.Verdict{
+			Level: admin.Bad, Title: "The slot is left on a standby",
+			Why:    "The server is a standby, and its slot " + s.Name + " is left from when it was the primary. The slot does not get the new primary's rows, and Postgres cannot synchronize the new primary's slot to this standby.",
+			Advice: "Let source.dsn lead to the primary. On this standby: " + catalog.DropSlot(s.Name) + ".",
+		}, true
+	case len(s.Blocked) > 0:
+		return admin.Verdict{
+			Level: admin.Warn, Title: "A standby cannot synchronize the slot",
+			Why:    "The standby at " + strings.Join(s.Blocked, " and at ") + " has a slot " + s.Name + " of its own, perhaps from when it was the primary. After a failover to it, rows would be missing.",
+			Advice: "On that standby: " + catalog.DropSlot(s.Name) + ".",
+		}, true
+	}
+	return admin.Verdict{}, false
 }
 
 // slotVerdict returns the verdict on a slot that is missing or at risk. ok is false for any other slot, and if
