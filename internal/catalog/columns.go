@@ -22,8 +22,8 @@ func (c *scannedColumn) fields() []any {
 	return []any{&c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.notNull, &c.generated, &c.listed}
 }
 
-// add adds c to the columns that the stream has, or to those that it lacks.
-func (t *Table) add(c scannedColumn, version int, publication string) {
+// addColumn adds c to the columns of t that the stream has, or to those that it lacks.
+func addColumn(t *Table, c scannedColumn, version int, publication string) {
 	if reason := c.unsent(version, publication); reason != "" {
 		t.Unsent = append(t.Unsent, UnsentColumn{c.Column, c.generated != "", reason})
 	} else {
@@ -50,20 +50,21 @@ func (c *scannedColumn) unsent(version int, publication string) string {
 	return ""
 }
 
-// readColumns sets the columns of t, which is the table ref, to those that the publication sends of it. If the
-// publication does not exist or does not publish the table, these are all columns but generated ones.
-func (t *Table) readColumns(ctx context.Context, conn executor, ref tableRef, publication string) error {
+// readTable returns a table with the columns that the publication sends of it. If the publication does not exist or does
+// not publish the table, these are all columns but generated ones.
+func readTable(ctx context.Context, conn executor, ref tableRef, publication string) (Table, error) {
+	t := Table{OID: ref.oid, Schema: ref.schema, Name: ref.name, Partitioned: ref.kind == "p", partition: len(ref.ancestors) > 1}
 	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT current_setting('server_version_num')::int")
 	if err != nil {
-		return err
+		return t, err
 	}
 	tables, err := readTables(ctx, conn, *version, publication)
 	if err != nil {
-		return err
+		return t, err
 	}
 	if published := (&Publication{Tables: tables}).carrier(ref); published != nil {
 		t.Columns, t.Unsent = published.Columns, published.Unsent
-		return nil
+		return t, nil
 	}
 	columns, err := query(ctx, conn, func(row pgx.CollectableRow) (c scannedColumn, err error) {
 		return c, row.Scan(c.fields()...)
@@ -71,7 +72,7 @@ func (t *Table) readColumns(ctx context.Context, conn executor, ref tableRef, pu
 		SELECT `+columnFields+`, a.attgenerated = '' FROM pg_catalog.pg_attribute a
 		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, oid(t.OID))
 	for _, c := range columns {
-		t.add(c, *version, publication)
+		addColumn(&t, c, *version, publication)
 	}
-	return err
+	return t, err
 }

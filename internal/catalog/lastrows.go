@@ -33,8 +33,8 @@ func LastRows(ctx context.Context, cfg replication.Config, table string, n int) 
 		return nil, nil, err
 	}
 	ref := refs[0]
-	t := ref.table()
-	if err := t.readColumns(ctx, c, ref, cfg.Publication); err != nil {
+	t, err := readTable(ctx, c, ref, cfg.Publication)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := printNames(ctx, c); err != nil {
@@ -115,6 +115,6 @@ func TableNamed(ctx context.Context, cfg replication.Config, name string) (*Tabl
 	case len(refs) > 1:
 		return nil, fmt.Errorf("%w: two tables have the name %s", replication.ErrConfig, name)
 	}
-	t := refs[0].table()
-	return &t, t.readColumns(ctx, c, refs[0], cfg.Publication)
+	t, err := readTable(ctx, c, refs[0], cfg.Publication)
+	return &t, err
 }

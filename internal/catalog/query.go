@@ -152,7 +152,7 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 		if n := len(tables); n == 0 || tables[n-1].OID != r.table.OID {
 			tables = append(tables, r.table)
 		}
-		tables[len(tables)-1].add(r.scannedColumn, version, publication)
+		addColumn(&tables[len(tables)-1], r.scannedColumn, version, publication)
 	}
 	return tables, nil
 }

@@ -124,11 +124,10 @@ func (r *Rows) lookUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Table = refs[0].table()
-	if err := VerifyRows(ctx, r.conn, r.Table.OID); err != nil {
+	if err := VerifyRows(ctx, r.conn, refs[0].oid); err != nil {
 		return err
 	}
-	if err := r.Table.readColumns(ctx, r.conn, refs[0], r.source.Publication); err != nil {
+	if r.Table, err = readTable(ctx, r.conn, refs[0], r.source.Publication); err != nil {
 		return err
 	}
 	for _, c := range r.Table.Columns {

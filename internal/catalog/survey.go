@@ -165,12 +165,12 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 			return nil, err
 		}
 		ref := refs[0]
-		t := &TableSurvey{Table: ref.table()}
+		t := &TableSurvey{}
 		name := ""
 		if publication != nil {
 			t.Published, name = publication.carrier(ref), publication.Name
 		}
-		if err := t.readColumns(ctx, conn, ref, name); err != nil {
+		if t.Table, err = readTable(ctx, conn, ref, name); err != nil {
 			return nil, err
 		}
 		carried := t.Table

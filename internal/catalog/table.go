@@ -64,11 +64,6 @@ func lookUpTables(ctx context.Context, conn executor, doing, condition, param st
 		WHERE `+condition, param)
 }
 
-// table returns the table without its columns.
-func (t tableRef) table() Table {
-	return Table{OID: t.oid, Schema: t.schema, Name: t.name, Partitioned: t.kind == "p", partition: len(t.ancestors) > 1}
-}
-
 // Covers checks that a publication publishes every row that is inserted into the tables, which are written
 // as in [SetupConfig.Tables]. A table may be published itself, through a table of which it is a partition,
 // or through all of its partitions. The error wraps ErrPublication or ErrConfig and says how to fix it.

@@ -59,9 +59,11 @@ func TestEnvelope(t *testing.T) {
 			want:   schema + `},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
 		},
 		"schema with a version": {
-			config: func(c *Config) { c.Encoding.Value, c.Columns.SchemaVersion = connect.JSONSchema, ColumnNames{"version"} },
-			row:    map[string]string{"payload": "{}", "version": "3"},
-			want:   schema + `,"version":3},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
+			config: func(c *Config) {
+				c.Encoding.Value, c.Columns.SchemaVersion = connect.JSONSchema, ColumnNames{"version"}
+			},
+			row:  map[string]string{"payload": "{}", "version": "3"},
+			want: schema + `,"version":3},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

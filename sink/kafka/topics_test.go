@@ -163,7 +163,7 @@ func TestBrokersMessageOfALogin(t *testing.T) {
 		err  error
 		want string
 	}{
-		{sarama.Wrap(sarama.ErrSASLAuthenticationFailed, errors.New("Token has expired.")), "the broker says: Token has expired"},
+		{sarama.Wrap(sarama.ErrSASLAuthenticationFailed, errors.New("token has expired")), "the broker says: token has expired"},
 		{fmt.Errorf("login: %w", sarama.Wrap(sarama.ErrSASLAuthenticationFailed, errors.New("no"))), "the broker says: no"},
 		{sarama.ErrSASLAuthenticationFailed, "or the token, are wrong"},
 		{fmt.Errorf("login: %w", sarama.ErrSASLAuthenticationFailed), "or the token, are wrong"},
