@@ -37,13 +37,13 @@ func TestRowSecurity(t *testing.T) {
 		missing, slot := Missing{Delivered: "1:1:"}, s.inspect(t).Slot
 		reads := map[string]func() error{
 			"rows": func() error {
-				r, err := Select(ctx, cfg, Selection{Table: "outbox", ID: "id", Order: []string{"position"}})
+				r, err := Select(ctx, cfg, Selection{Table: "outbox", ID: []string{"id"}, Order: []string{"position"}})
 				if err == nil {
 					r.Close(ctx)
 				}
 				return err
 			},
-			"last rows": func() error { _, _, err := LastRows(ctx, cfg.Conn, "outbox", 3); return err },
+			"last rows": func() error { _, _, err := LastRows(ctx, cfg, "outbox", 3); return err },
 			"missing rows": func() error {
 				c, err := OpenMissing(ctx, cfg, missing)
 				if err == nil {
@@ -132,7 +132,7 @@ func TestRowSecurityOfTheOwner(t *testing.T) {
 	if got := hidden("parted"); got != "" {
 		t.Errorf("a partitioned table: %s", got)
 	}
-	if _, _, err := LastRows(t.Context(), cfg.Conn, "parted", 1); !errors.Is(err, replication.ErrAccess) {
+	if _, _, err := LastRows(t.Context(), cfg, "parted", 1); !errors.Is(err, replication.ErrAccess) {
 		t.Errorf("the last rows of partitions: %v", err)
 	}
 	survey := NewSurveyor(cfg.Conn)

@@ -106,12 +106,12 @@ func TestTextOfTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rows, err := LastRows(t.Context(), cfg.Conn, "outbox", 1) // found in the search_path
+		_, rows, err := LastRows(t.Context(), cfg, "outbox", 1) // found in the search_path
 		if err != nil {
 			t.Fatal(err)
 		}
 		same("last rows", texts(rows[0]))
-		selected, err := Select(t.Context(), cfg, Selection{Table: "outbox", ID: "id", Order: []string{"id"}})
+		selected, err := Select(t.Context(), cfg, Selection{Table: "outbox", ID: []string{"id"}, Order: []string{"id"}})
 		if err != nil {
 			t.Fatal(err)
 		}
