@@ -136,7 +136,7 @@ func TestBrokersMessageIsShown(t *testing.T) {
 				})
 				r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 1}})
 				r.send(recordFor("a.b", 0, "x"))
-				time.Sleep(time.Minute)
+				bubble.Sleep(time.Minute)
 				want := tc.code.Message + ": " + tc.message
 				if s := r.client.Stat(); !strings.Contains(s.StallReason, want) {
 					l.Errorf("the stall is %q, want %q", s.StallReason, want)
