@@ -50,9 +50,11 @@ type source struct {
 	Address     string `json:"address"`
 	SystemID    string `json:"system_id,omitempty"` // system identifier of the cluster; empty: not known yet
 	Publication string `json:"publication"`
-	Received    string `json:"received"`   // position read
-	Confirmed   string `json:"confirmed"`  // confirmed to Postgres
-	ServerEnd   string `json:"server_end"` // end of the WAL, as far as it is known
+
+	Neighbours []string `json:"neighbours,omitempty"` // published tables that are not in outbox.tables
+	Received   string   `json:"received"`             // position read
+	Confirmed  string   `json:"confirmed"`            // confirmed to Postgres
+	ServerEnd  string   `json:"server_end"`           // end of the WAL, as far as it is known
 }
 
 type slot struct {
@@ -168,7 +170,7 @@ func (s *Server) status(now time.Time) *Status {
 		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
 		Role: string(role), State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
 		Source: source{
-			Address: s.cfg.Source, SystemID: st.Slot.SystemID, Publication: s.cfg.Publication,
+			Address: s.cfg.Source, SystemID: st.Slot.SystemID, Publication: s.cfg.Publication, Neighbours: st.Neighbours,
 			Received: st.Received.String(), Confirmed: st.Confirmed.String(), ServerEnd: last.serverEnd().String(),
 		},
 		Slot:     s.slot(last, risk),

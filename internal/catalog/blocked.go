@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 const transactionHolders = "l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
 
 // tableHolders selects the locks on tables that CREATE PUBLICATION waits for.
-func tableHolders(tables []tableRef) string {
+func tableHolders(outboxes []Outbox) string {
 	var oids []string
-	for _, t := range tables {
-		oids = append(oids, strconv.FormatUint(uint64(t.oid), 10))
+	for _, o := range outboxes {
+		oids = append(oids, oid(o.table().OID))
 	}
 	return "l.locktype = 'relation' AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')" +
 		" AND l.relation IN (" + strings.Join(oids, ", ") + ")"

@@ -7,10 +7,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A comparison collects the differences between two reads of a publication.
+// A comparison collects the differences between two reads of a publication, as far as they are about outbox tables.
 type comparison struct {
 	was, now *Publication
+	carriers map[uint32]bool // OIDs of the outbox tables in both reads, their parts and the tables of which these are partitions
 	warnings []Warning
+}
+
+// replaced adds to err if the name of an outbox table belongs to another table than before.
+func replaced(was, now *State, err error) error {
+	for i := range min(len(was.Outboxes), len(now.Outboxes)) {
+		old, current := was.Outboxes[i].Parts, now.Outboxes[i].Parts
+		if len(old) == 0 || len(current) == 0 || old[0].OID == current[0].OID || now.Publication == nil {
+			continue
+		}
+		if t := now.Publication.member(old[0].OID); t != nil {
+			return fmt.Errorf("%w; another table has this name now: the one that had it is %s", err, t.SQLName())
+		}
+		return fmt.Errorf("%w; the table was dropped and re-created", err)
+	}
+	return err
 }
 
 // An entry is a table that is published by itself, not as a partition of another table.
@@ -36,8 +52,16 @@ func (p *Publication) entries() []entry {
 	return all
 }
 
-func (c *comparison) publications(was, now *Publication) error {
-	c.was, c.now = was, now
+func (c *comparison) publications(was, now *State) error {
+	c.was, c.now, c.carriers = was.Publication, now.Publication, make(map[uint32]bool)
+	for _, o := range slices.Concat(was.Outboxes, now.Outboxes) {
+		for _, part := range o.Parts {
+			c.carriers[part.OID] = true
+			for _, ancestor := range part.ancestors {
+				c.carriers[ancestor] = true
+			}
+		}
+	}
 	c.options()
 	if err := c.members(); err != nil {
 		return err
@@ -73,7 +97,8 @@ func (c *comparison) options() {
 
 // members compares which tables are published.
 func (c *comparison) members() error {
-	old, current := c.was.entries(), c.now.entries()
+	neighbour := func(e entry) bool { return !c.carriers[e.oid] }
+	old, current := slices.DeleteFunc(c.was.entries(), neighbour), slices.DeleteFunc(c.now.entries(), neighbour)
 	for _, was := range old {
 		now, ok := find(current, func(e entry) bool { return e.oid == was.oid })
 		if !ok {
@@ -131,7 +156,7 @@ func (c *comparison) tables() error {
 	for i := range c.now.Tables {
 		now := &c.now.Tables[i]
 		was := c.was.member(now.OID)
-		if was == nil {
+		if was == nil || !c.carriers[now.OID] {
 			continue
 		}
 		name := now.Schema + "." + now.Name

@@ -52,8 +52,8 @@ func (c *scannedColumn) unsent(version int, publication string) string {
 
 // readTable returns a table with the columns that the publication sends of it. If the publication does not exist or does
 // not publish the table, these are all columns but generated ones.
-func readTable(ctx context.Context, conn executor, ref tableRef, publication string) (Table, error) {
-	t := Table{OID: ref.oid, Schema: ref.schema, Name: ref.name, Partitioned: ref.kind == "p", partition: len(ref.ancestors) > 1}
+func readTable(ctx context.Context, conn executor, o *Outbox, publication string) (Table, error) {
+	t := o.table().asTable()
 	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT current_setting('server_version_num')::int")
 	if err != nil {
 		return t, err
@@ -62,9 +62,11 @@ func readTable(ctx context.Context, conn executor, ref tableRef, publication str
 	if err != nil {
 		return t, err
 	}
-	if published := (&Publication{Tables: tables}).carrier(ref); published != nil {
-		t.Columns, t.Unsent = published.Columns, published.Unsent
-		return t, nil
+	for _, part := range o.Parts { // its partitions are published in its place, or it through its root
+		if published := (&Publication{Tables: tables}).carrier(part); published != nil {
+			t.Columns, t.Unsent = published.Columns, published.Unsent
+			return t, nil
+		}
 	}
 	columns, err := query(ctx, conn, func(row pgx.CollectableRow) (c scannedColumn, err error) {
 		return c, row.Scan(c.fields()...)

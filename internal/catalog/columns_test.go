@@ -107,13 +107,13 @@ func namesOf(columns []Column) string {
 func sentTables(t *testing.T, cfg replication.Config) map[string]Table {
 	t.Helper()
 	tables := make(map[string]Table)
-	state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+	state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := state.Publication; p != nil {
 		tables["the stream"] = p.Tables[0]
-		c, err := OpenCopy(t.Context(), cfg, nil)
+		c, err := OpenCopy(t.Context(), cfg, []string{"outbox"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

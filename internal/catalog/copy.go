@@ -22,7 +22,7 @@ type Copy struct {
 	// Point is the position of the snapshot in the WAL. The Copy has the rows that were committed
 	// before Point and not deleted before it. Rows committed later are not in the Copy.
 	Point  pglogrepl.LSN
-	Tables []Table // of the publication
+	Tables []Table // published tables that have rows of outbox tables
 
 	// Snapshot is pg_current_snapshot() of the Copy.
 	Snapshot string
@@ -49,13 +49,13 @@ func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) (
 	return steps, c, err
 }
 
-// OpenCopy returns a Copy of the current rows of the publication's tables, or of the missing ones, for a
+// OpenCopy returns a Copy of the current rows of the outbox tables, or of the missing ones, for a
 // slot that already exists. Unless missing.Until excludes them, rows committed since the slot was created
 // are in the Copy and in the stream. OpenCopy creates a temporary slot for its snapshot, and so waits for
 // every transaction in progress. A snapshot without a slot could miss a transaction whose commit record is
 // before the slot's position.
-func OpenCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Copy, error) {
-	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot})
+func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, missing *Missing) (*Copy, error) {
+	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: tables})
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newS
 		return nil, err
 	}
 	c.Point = slot.point
-	if err := c.begin(ctx, cfg.Publication, slot.snapshot); err != nil {
+	if err := c.begin(ctx, cfg.Publication, s.cfg.Tables, slot.snapshot); err != nil {
 		c.Close(ctx)
 		return nil, err
 	}
@@ -101,9 +101,8 @@ const currentSnapshot = `
 		THEN pg_catalog.concat(pg_catalog.pg_snapshot_xmin(s), ':', pg_catalog.pg_snapshot_xmin(s), ':') ELSE s::text END
 	FROM pg_catalog.pg_current_snapshot() AS s`
 
-// begin starts a transaction, with the exported snapshot unless that is empty, and reads the tables of the
-// publication.
-func (c *Copy) begin(ctx context.Context, publication, exported string) error {
+// begin starts a transaction, with the exported snapshot unless that is empty, and reads the tables that it copies.
+func (c *Copy) begin(ctx context.Context, publication string, tables []string, exported string) error {
 	if err := beginReading(ctx, c.conn); err != nil {
 		return err
 	}
@@ -124,12 +123,20 @@ func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 		return err
 	}
 	c.Snapshot = *snapshot
-	if c.Tables, err = readTables(ctx, c.conn, server.ServerVersion, publication); err != nil {
+	published, err := readTables(ctx, c.conn, server.ServerVersion, publication)
+	if err != nil {
 		return err
 	}
-	err = VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...)
+	server.Publication = &Publication{Name: publication, Tables: published}
+	if server.Outboxes, err = NewTables(tables).read(ctx, c.conn, publication); err != nil {
+		return err
+	}
+	c.Tables = server.Carriers()
+	if err := VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...); err != nil {
+		return err
+	}
 	c.conn.Frontend().SetMaxBodyLen(c.maxBytes)
-	return err
+	return nil
 }
 
 // Rows calls fn with each row of a table of Tables, in physical order, or with missing rows in insertion

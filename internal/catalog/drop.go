@@ -18,7 +18,7 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 		return nil, err
 	}
 	defer s.close(ctx)
-	state, err := inspect(ctx, s.conn, cfg.Publication, cfg.Slot)
+	state, err := inspect(ctx, s.conn, cfg.Publication, cfg.Slot, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 // SQLSTATEs, named as in https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const (
 	insufficientPrivilege  = "42501"
+	invalidParameterValue  = "22023"
+	featureNotSupported    = "0A000"
 	undefinedObject        = "42704"
 	notInPrerequisiteState = "55000"
 	lockNotAvailable       = "55P03"
@@ -33,7 +35,7 @@ func Diagnose(ctx context.Context, cfg replication.Config, err error) error {
 	if code := sqlState(err); code != notInPrerequisiteState && code != undefinedObject {
 		return err
 	}
-	state, inspectErr := Inspect(ctx, cfg.Conn, cfg.Publication, cfg.Slot)
+	state, inspectErr := Inspect(ctx, cfg.Conn, cfg.Publication, cfg.Slot, nil)
 	if inspectErr != nil {
 		return fmt.Errorf("%w; the cause could not be read from the catalog: %w", err, inspectErr)
 	}

@@ -118,7 +118,7 @@ func refusals() map[string]refusal {
 func roleLimit(t *testing.T, s *source) error {
 	s.Exec(t, "ALTER ROLE poor CONNECTION LIMIT 0")
 	s.cfg.Conn.User = "poor"
-	_, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+	_, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot, nil)
 	return err
 }
 

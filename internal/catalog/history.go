@@ -66,9 +66,10 @@ func changes(was, now *State) ([]Warning, error) {
 	var c comparison
 	err := obstacle(now)
 	if err == nil && was.Publication != nil {
-		err = c.publications(was.Publication, now.Publication)
+		err = c.publications(was, now)
 	}
 	if err != nil {
+		err = replaced(was, now, err)
 		err = fmt.Errorf("%w (correct at %s, %s; no longer at %s, %s)",
 			err, was.WALEnd, clock(was.ReadAt), now.WALEnd, clock(now.ReadAt))
 	}
@@ -77,7 +78,7 @@ func changes(was, now *State) ([]Warning, error) {
 
 // obstacle returns the error of Verify, limited to errors that can arise while a relay streams.
 func obstacle(c *State) error {
-	for _, err := range []error{c.verifyPublication(), c.verifySlot()} {
+	for _, err := range []error{c.verifyPublication(), c.VerifyOutboxes(), c.verifySlot()} {
 		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) {
 			return err
 		}

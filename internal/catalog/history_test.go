@@ -24,11 +24,22 @@ func look(n int) *State {
 			members: []member{{oid: 200, table: 300, schema: "public", name: "outbox"}},
 			Tables:  []Table{outboxTable(300)},
 		},
+		Outboxes: []Outbox{outboxOf(300)},
 		Slot: &Slot{
 			Name: "slot", Plugin: plugin, Database: "app", WALStatus: "reserved", Active: true,
 			RestartLSN: 0x1000000 + 0x100000*pglogrepl.LSN(n) - 0x10000, ConfirmedFlushLSN: 0x1000000 + 0x100000*pglogrepl.LSN(n),
 		},
 	}
+}
+
+// outboxOf returns the outbox table with this OID. It is partitioned if it has partitions.
+func outboxOf(oid uint32, partitions ...uint32) Outbox {
+	o := Outbox{Configured: "outbox", Parts: []Part{{OID: oid, Schema: "public", Name: "outbox", Kind: ordinaryTable, Persistence: "p"}}}
+	for _, p := range partitions {
+		o.Parts[0].Kind = partitionedTable
+		o.Parts = append(o.Parts, Part{OID: p, Schema: "public", Name: fmt.Sprint("p", p), Kind: ordinaryTable, Persistence: "p", ancestors: []uint32{oid}})
+	}
+	return o
 }
 
 func outboxTable(oid uint32) Table {
@@ -39,21 +50,27 @@ func outboxTable(oid uint32) Table {
 func TestHistory(t *testing.T) {
 	type change func(p *Publication, c *State)
 	partitions := func(oids ...uint32) change {
-		return func(p *Publication, _ *State) {
-			p.ViaRoot, p.Tables = false, nil
+		return func(p *Publication, c *State) {
+			p.ViaRoot, p.Tables, c.Outboxes = false, nil, []Outbox{outboxOf(300, oids...)}
 			for _, oid := range oids {
 				p.Tables = append(p.Tables, Table{OID: oid, Schema: "public", Name: fmt.Sprint("p", oid), partition: true})
 			}
 		}
 	}
 	wholeSchema := func(oid uint32) change {
-		return func(p *Publication, _ *State) {
-			p.schemas, p.members, p.Tables = true, nil, []Table{outboxTable(oid)}
+		return func(p *Publication, c *State) {
+			p.schemas, p.members, p.Tables, c.Outboxes = true, nil, []Table{outboxTable(oid)}, []Outbox{outboxOf(oid)}
 		}
 	}
-	second := func(p *Publication, _ *State) {
+	neighbour := func(p *Publication, _ *State) {
 		p.members = append(p.members, member{oid: 201, table: 301, schema: "app", name: "events"})
 		p.Tables = append(p.Tables, Table{OID: 301, Schema: "app", Name: "events"})
+	}
+	events := Outbox{Configured: "app.events", Parts: []Part{{OID: 301, Schema: "app", Name: "events", Kind: ordinaryTable, Persistence: "p"}}}
+	configured := func(_ *Publication, c *State) { c.Outboxes = append(c.Outboxes, events) }
+	second := func(p *Publication, c *State) {
+		neighbour(p, c)
+		configured(p, c)
 	}
 	for name, tc := range map[string]struct {
 		before, after change
@@ -72,17 +89,30 @@ func TestHistory(t *testing.T) {
 		"deletes":                {after: func(p *Publication, _ *State) { p.Delete = true }, says: []string{"DELETEs"}},
 		"truncates":              {after: func(p *Publication, _ *State) { p.Truncate = true }, says: []string{"TRUNCATEs"}},
 		"removed":                {after: func(p *Publication, _ *State) { p.members, p.Tables = nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
-		"one of two removed":     {before: second, after: func(*Publication, *State) {}, err: replication.ErrPublication, says: []string{"app.events", "0/1100000"}},
+		"one of two removed":     {before: second, after: configured, err: replication.ErrPublication, says: []string{`"app"."events"`, "0/1100000"}},
 		"removed and added":      {after: func(p *Publication, _ *State) { p.members[0].oid = 201 }, err: replication.ErrPublication, says: []string{"public.outbox", "added again"}},
-		"recreated and added": {after: func(p *Publication, _ *State) {
+		"recreated and added": {after: func(p *Publication, c *State) {
 			p.members[0] = member{201, 301, "public", "outbox"}
-			p.Tables[0].OID = 301
+			p.Tables[0].OID, c.Outboxes[0].Parts[0].OID = 301, 301
 		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, re-created"}},
 		"detached while we read": {before: func(p *Publication, _ *State) {
 			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
 		}, after: func(*Publication, *State) {}},
-		"recreated in a schema":  {before: wholeSchema(300), after: wholeSchema(301), says: []string{"re-created"}},
-		"dropped in a schema":    {before: func(p *Publication, c *State) { second(p, c); p.schemas, p.members = true, nil }, after: wholeSchema(300), err: replication.ErrPublication, says: []string{"app.events"}},
+		"recreated in a schema": {before: wholeSchema(300), after: wholeSchema(301), says: []string{"re-created"}},
+		"dropped in a schema": {before: func(p *Publication, c *State) { second(p, c); p.schemas, p.members = true, nil }, after: func(p *Publication, c *State) {
+			wholeSchema(300)(p, c)
+			c.Outboxes = append(c.Outboxes, Outbox{Configured: "app.events"})
+		}, err: replication.ErrPublication, says: []string{`"app.events" does not exist`}},
+		"a neighbour":           {before: neighbour, after: neighbour},
+		"neighbour removed":     {before: neighbour, after: func(*Publication, *State) {}},
+		"neighbour added again": {before: neighbour, after: func(p *Publication, c *State) { neighbour(p, c); p.members[1].oid = 202 }},
+		"replaced": {after: func(p *Publication, c *State) {
+			p.members[0].name, p.Tables[0].Name = "outbox_old", "outbox_old"
+			c.Outboxes = []Outbox{outboxOf(301)}
+		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox"`, `"public"."outbox_old"`, "replay --undelivered", "0/1000000"}},
+		"a child by inheritance": {after: func(_ *Publication, c *State) {
+			c.Outboxes[0].Parts = append(c.Outboxes[0].Parts, Part{OID: 302, Schema: "public", Name: "outbox_2027", Kind: ordinaryTable, Persistence: "p"})
+		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},
 		"renamed":                {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
 		"moved to a schema":      {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
 		"added":                  {after: second, says: []string{"now published"}},

@@ -28,6 +28,7 @@ type State struct {
 
 	PublicationName, SlotName string           // the names that were looked up
 	Publication               *Publication     // nil: missing
+	Outboxes                  []Outbox         // the outbox tables of the configuration, in its order
 	Slot                      *Slot            // nil: missing
 	Oldest                    *OpenTransaction // oldest one of the cluster that has written; nil: none
 
@@ -130,8 +131,8 @@ func (s *Slot) retained(end pglogrepl.LSN) int64 {
 }
 
 // Inspect reads a State over a new ordinary connection. A missing publication or slot is no error.
-// The role needs neither REPLICATION nor SELECT on the tables.
-func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string) (*State, error) {
+// The role needs neither REPLICATION nor SELECT on the tables. tables may be nil.
+func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string, tables *Tables) (*State, error) {
 	if err := replication.CheckNames(publication, slot); err != nil {
 		return nil, err
 	}
@@ -140,12 +141,12 @@ func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string)
 		return nil, err
 	}
 	defer func() { _ = c.Close(ctx) }()
-	return inspect(ctx, c, publication, slot)
+	return inspect(ctx, c, publication, slot, tables)
 }
 
 // inspect is Inspect over conn. For a server that is too old, it reads only what Verify needs to report
 // that.
-func inspect(ctx context.Context, conn executor, publication, slot string) (*State, error) {
+func inspect(ctx context.Context, conn executor, publication, slot string, tables *Tables) (*State, error) {
 	c, err := readServer(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -155,6 +156,9 @@ func inspect(ctx context.Context, conn executor, publication, slot string) (*Sta
 		return c, nil
 	}
 	if c.Publication, err = readPublication(ctx, conn, c.ServerVersion, publication); err != nil {
+		return nil, err
+	}
+	if c.Outboxes, err = tables.read(ctx, conn, publication); err != nil {
 		return nil, err
 	}
 	if c.Slot, err = readSlot(ctx, conn, c.ServerVersion, slot); err != nil {

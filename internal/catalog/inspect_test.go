@@ -74,7 +74,7 @@ func TestInspectTables(t *testing.T) {
 				}
 				db := pgtest.DatabaseOn(t, srv)
 				db.Exec(t, tc.sql)
-				state, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot")
+				state, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot", nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -96,7 +96,7 @@ func TestInspectServer(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		began := time.Now()
-		got, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot")
+		got, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,29 +26,23 @@ func LastRows(ctx context.Context, cfg replication.Config, table string, n int) 
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &setup{cfg: SetupConfig{Conn: cfg.Conn, Tables: []string{table}}, conn: c}
-	defer s.close(ctx)
-	refs, err := s.tables(ctx)
+	defer replication.Disconnect(ctx, c)
+	o, err := findTable(ctx, c, table, cfg.Conn.Database)
 	if err != nil {
 		return nil, nil, err
 	}
-	ref := refs[0]
-	t, err := readTable(ctx, c, ref, cfg.Publication)
+	t, err := readTable(ctx, c, o, cfg.Publication)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := printNames(ctx, c); err != nil {
 		return nil, nil, err
 	}
-	leaves := ref.leaves
-	if ref.kind != "p" {
-		leaves = []uint32{ref.oid}
-	}
-	if err := VerifyRows(ctx, c, leaves...); err != nil {
+	if err := VerifyRows(ctx, c, o.leaves()...); err != nil {
 		return nil, nil, err
 	}
 	var rows [][][]byte
-	for _, leaf := range slices.Backward(leaves) {
+	for _, leaf := range slices.Backward(o.leaves()) {
 		for _, end := range []bool{true, false} { // from the end; if that is empty, from the start
 			if len(rows) > 0 && !end {
 				break
@@ -108,13 +102,19 @@ func TableNamed(ctx context.Context, cfg replication.Config, name string) (*Tabl
 		return nil, err
 	}
 	defer replication.Disconnect(ctx, c)
-	refs, err := lookUpTables(ctx, c, "look up the table", "n.nspname || '.' || c.relname = $1 AND c.relkind IN ('r', 'p')", name)
+	names, err := query(ctx, c, pgx.RowTo[string], "look up the table", `
+		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname || '.' || c.relname = $1 AND c.relkind IN ('r', 'p')`, name)
 	switch {
-	case err != nil || len(refs) == 0:
+	case err != nil || len(names) == 0:
 		return nil, err
-	case len(refs) > 1:
+	case len(names) > 1:
 		return nil, fmt.Errorf("%w: two tables have the name %s", replication.ErrConfig, name)
 	}
-	t, err := readTable(ctx, c, refs[0], cfg.Publication)
+	o, err := findTable(ctx, c, names[0], cfg.Conn.Database)
+	if err != nil {
+		return nil, err
+	}
+	t, err := readTable(ctx, c, o, cfg.Publication)
 	return &t, err
 }

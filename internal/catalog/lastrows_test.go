@@ -67,7 +67,7 @@ func TestLastRows(t *testing.T) {
 	})
 }
 
-func TestCovers(t *testing.T) {
+func TestVerifyOutboxes(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `
@@ -78,6 +78,15 @@ func TestCovers(t *testing.T) {
 		CREATE PUBLICATION leaves FOR TABLE parts_0, parts_1;
 		CREATE PUBLICATION half FOR TABLE parts_0;
 		CREATE PUBLICATION root FOR TABLE parts WITH (publish_via_partition_root = true);
+		CREATE TABLE parent (id int);
+		CREATE PUBLICATION parent FOR TABLE parent;
+		CREATE TABLE child () INHERITS (parent);
+		CREATE PUBLICATION family FOR TABLE parent;
+		CREATE TABLE empty (id int) PARTITION BY HASH (id);
+		CREATE PUBLICATION of_empty FOR TABLE empty;
+		CREATE UNLOGGED TABLE unlogged (id int);
+		CREATE TABLE half_logged (id int) PARTITION BY HASH (id);
+		CREATE UNLOGGED TABLE half_logged_0 PARTITION OF half_logged FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 		CREATE PUBLICATION everything FOR ALL TABLES`)
 	for _, tt := range []struct {
 		publication, table string
@@ -87,15 +96,25 @@ func TestCovers(t *testing.T) {
 		{"leaves", "parts_0", nil},
 		{"half", "parts", replication.ErrPublication},
 		{"root", "parts", nil},
-		{"root", "parts_1", nil},
+		{"root", "parts_1", replication.ErrConfig}, // rows of parts_0 come with it
 		{"root", "plain", replication.ErrPublication},
 		{"everything", "plain", nil},
 		{"everything", "nobody", replication.ErrPublication},
-		{"nobody", "plain", replication.ErrPublication},
+		{"parent", "parent", replication.ErrPublication}, // a child was added later
+		{"family", "parent", nil},
+		{"everything", "parent", nil},
+		{"root", "empty", replication.ErrPublication},
+		{"of_empty", "empty", nil},
+		{"everything", "unlogged", replication.ErrConfig},
+		{"everything", "half_logged", replication.ErrPublication},
 	} {
 		t.Run(fmt.Sprintf("%s of %s", tt.table, tt.publication), func(t *testing.T) {
-			if err := Covers(t.Context(), db.Config(t), tt.publication, []string{tt.table}); !errors.Is(err, tt.want) {
-				t.Errorf("Covers() = %v, want %v", err, tt.want)
+			state, err := Inspect(t.Context(), db.Config(t), tt.publication, "no_slot", NewTables([]string{tt.table}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := state.VerifyOutboxes(); !errors.Is(err, tt.want) {
+				t.Errorf("VerifyOutboxes() = %v, want %v", err, tt.want)
 			}
 		})
 	}

@@ -69,10 +69,13 @@ func TestMessagesOfARoleWithoutRights(t *testing.T) {
 			t.Errorf("%+v, %v", role, err)
 		}
 		s.Exec(t, "GRANT EXECUTE ON FUNCTION "+role.EmitText+" TO "+replication.QuoteIdent(role.Name))
-		o := Observe(s.cfg)
+		o := Observe(s.cfg, nil)
 		defer o.Close(t.Context())
-		if err := o.EmitSnapshot(t.Context(), "nonce"); err != nil {
+		if _, err := o.Inspect(t.Context()); err != nil {
 			t.Error(err)
+		}
+		if changed, err := o.EmitSnapshot(t.Context(), "nonce"); changed || err != nil {
+			t.Error(changed, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ type Observer struct {
 	settings          *pgconn.Config
 	publication, slot string
 	messages          bool // see State.Messages
+	tables            *Tables
+	seen              definition // of the last Inspect
 
 	conn   *preparer // nil: none
 	opened time.Time // when the newest connection was opened
@@ -32,16 +35,16 @@ const maxObserverAge = time.Minute
 // statementTimeout, in ms, ends a statement on the server if the relay no longer waits for it.
 const statementTimeout = "30000"
 
-// Observe returns an Observer of the server, the publication and the slot of a stream. cfg is the
+// Observe returns an Observer of the server, the publication, the outbox tables and the slot of a stream. cfg is the
 // result of [replication.Stream.Config]. Observe does not connect. The application_name of the
 // connection is that of the stream with " watch" appended.
-func Observe(cfg replication.Config) *Observer {
+func Observe(cfg replication.Config, tables *Tables) *Observer {
 	settings := replication.Ordinary(cfg.Conn)
 	settings.RuntimeParams["application_name"] += " watch"
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	settings.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot, which may be lost and need not wait for a standby
-	return &Observer{settings: settings, publication: cfg.Publication, slot: cfg.Slot, messages: len(cfg.Messages) > 0}
+	return &Observer{settings: settings, publication: cfg.Publication, slot: cfg.Slot, messages: len(cfg.Messages) > 0, tables: tables}
 }
 
 // ObserveSlot returns an Observer of a slot without a stream, for [Observer.InspectSlot]. It does not
@@ -91,12 +94,13 @@ func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := inspect(ctx, conn, o.publication, o.slot)
+	c, err := inspect(ctx, conn, o.publication, o.slot, o.tables)
 	if err != nil {
 		o.Close(ctx)
 		return nil, err
 	}
 	c.Messages = o.messages
+	o.seen = c.definition()
 	return c, nil
 }
 
@@ -129,20 +133,28 @@ func (o *Observer) Wait(ctx context.Context) error {
 // with that [replication.Config.MessagePrefix]. Its content is nonce, "|" and the result of
 // pg_current_snapshot(). The stream sends the message after every transaction that is visible in the
 // snapshot. On a standby, which cannot write, EmitSnapshot does nothing.
+//
+// It writes nothing and returns true if, in that snapshot, the outbox tables or the publication are not those of the last Inspect:
+// transactions that are visible in it may have written rows that are not published.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
-func (o *Observer) EmitSnapshot(ctx context.Context, nonce string) error {
+func (o *Observer) EmitSnapshot(ctx context.Context, nonce string) (changed bool, err error) {
 	conn, err := o.connected(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = query(ctx, conn, pgx.RowTo[*string], "write a snapshot to the WAL", `
-		SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
-			pg_catalog.pg_logical_emit_message(true, $1, pg_catalog.concat($2::text, '|', pg_catalog.pg_current_snapshot())) END::text`,
-		MessagePrefix, nonce)
+	same, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (same bool, err error) {
+		var lsn *string
+		return same, row.Scan(&same, &lsn)
+	}, "write a snapshot to the WAL", `
+		SELECT d.publication = $4 AND d.parts = $5 AS same, CASE WHEN d.publication = $4 AND d.parts = $5 AND NOT pg_catalog.pg_is_in_recovery() THEN
+			pg_catalog.pg_logical_emit_message(true, $1, pg_catalog.concat($2::text, '|', pg_catalog.pg_current_snapshot())) END::text AS lsn
+		FROM (`+definitionSQL+`) d`,
+		MessagePrefix, nonce, o.publication, o.seen.publication, o.seen.parts, cmp.Or(o.seen.oids, "{}"))
 	if err != nil {
 		o.Close(ctx)
+		return false, err
 	}
-	return err
+	return !*same, nil
 }
 
 // Close closes the connection, if there is one, even if ctx has ended. It waits at most one second

@@ -45,10 +45,10 @@ func TestObserver(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.leastPrivileged(t)
-		o := Observe(s.cfg)
+		o := Observe(s.cfg, nil)
 		same := cmp.Options{cmp.AllowUnexported(Publication{}, member{}, Table{}, Column{}, Slot{}), cmpopts.IgnoreFields(State{}, "ReadAt", "WALEnd", "Oldest"), cmpopts.IgnoreFields(Slot{}, "InactiveSince")}
 		for range 3 {
-			want, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+			want, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestObserverConnectsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
 	s.cfg.Conn.RuntimeParams["application_name"] = "orders"
-	o := Observe(s.cfg)
+	o := Observe(s.cfg, nil)
 	defer o.Close(t.Context())
 	look := func() int32 {
 		t.Helper()
@@ -107,7 +107,7 @@ func TestObserverConnectsAgain(t *testing.T) {
 	if _, err := o.Inspect(ctx); !errors.Is(err, stop) {
 		t.Errorf("look after the end: %v", err)
 	}
-	if err := o.EmitSnapshot(ctx, "l"); !errors.Is(err, stop) {
+	if _, err := o.EmitSnapshot(ctx, "l"); !errors.Is(err, stop) {
 		t.Errorf("snapshot after the end: %v", err)
 	}
 	look()
@@ -119,7 +119,7 @@ func TestObserverLetsServerStop(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
 	s := newSource(t, srv)
-	o := Observe(s.cfg)
+	o := Observe(s.cfg, nil)
 	defer o.Close(t.Context())
 	if _, err := o.Inspect(t.Context()); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestObserverLetsServerStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.For(t, "new connections are refused", func() bool {
-		_, err := Inspect(t.Context(), s.cfg.Conn, "pub", "slot")
+		_, err := Inspect(t.Context(), s.cfg.Conn, "pub", "slot", nil)
 		return err != nil
 	})
 	if _, err := o.Inspect(t.Context()); err != nil || !srv.Running() {
@@ -165,7 +165,7 @@ func TestObserverNoticesAFastShutdown(t *testing.T) {
 		stream := s.start(t) // nobody reads it
 		s.Exec(t, "ALTER TABLE outbox ADD pad text")
 		s.Exec(t, "INSERT INTO outbox SELECT i, repeat('x', 1000000) FROM generate_series(1, 40) i")
-		o := Observe(stream.Config())
+		o := Observe(stream.Config(), nil)
 		defer o.Close(t.Context())
 		waited := make(chan error, 1)
 		go func() {
@@ -206,11 +206,14 @@ func TestEmitSnapshot(t *testing.T) {
 		s.leastPrivileged(t)
 		s.cfg.MessagePrefix = MessagePrefix
 		stream := s.start(t)
-		o := Observe(stream.Config())
+		o := Observe(stream.Config(), nil)
 		defer o.Close(t.Context())
-		s.Exec(t, "INSERT INTO outbox VALUES (1)")
-		if err := o.EmitSnapshot(t.Context(), `or"d'ers`); err != nil {
+		if _, err := o.Inspect(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+		s.Exec(t, "INSERT INTO outbox VALUES (1)")
+		if changed, err := o.EmitSnapshot(t.Context(), `or"d'ers`); changed || err != nil {
+			t.Fatal(changed, err)
 		}
 		s.Exec(t, "INSERT INTO outbox VALUES (2)")
 		kinds, message := readUntil(t, stream, 2)
@@ -225,6 +228,44 @@ func TestEmitSnapshot(t *testing.T) {
 		if !pgtest.QueryRow[bool](t, s.DB, `SELECT bool_and(pg_visible_in_snapshot(t.xid, $1::pg_snapshot) = (t.id = 1))
 			FROM (SELECT id, xmin::text::xid8 AS xid FROM outbox) t`, message[strings.LastIndex(message, "|")+1:]) {
 			t.Errorf("%q does not distinguish the transaction before it from the one after it", message)
+		}
+	})
+}
+
+// A snapshot is not written if a transaction that is visible in it may have written rows that are not published.
+func TestEmitSnapshotOfChangedTables(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		for name, change := range map[string]string{
+			"nothing":               "SELECT",
+			"another table":         "CREATE TABLE another (id int)",
+			"table replaced":        "ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (LIKE outbox_old)",
+			"table dropped":         "DROP TABLE outbox",
+			"child":                 "CREATE TABLE child () INHERITS (outbox)",
+			"table removed":         "ALTER PUBLICATION pub DROP TABLE outbox",
+			"table removed, added":  "ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox",
+			"inserts not published": "ALTER PUBLICATION pub SET (publish = 'delete')",
+			"publication dropped":   "DROP PUBLICATION pub",
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := newSource(t, srv)
+				o := Observe(s.cfg, NewTables([]string{"outbox"}))
+				defer o.Close(t.Context())
+				if _, err := o.Inspect(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				s.Exec(t, change)
+				want := name != "nothing" && name != "another table"
+				if changed, err := o.EmitSnapshot(t.Context(), "nonce"); changed != want || err != nil {
+					t.Errorf("changed %t, %v, want %t", changed, err, want)
+				}
+				if _, err := o.Inspect(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if changed, err := o.EmitSnapshot(t.Context(), "nonce"); changed || err != nil {
+					t.Errorf("after another look: changed %t, %v", changed, err)
+				}
+			})
 		}
 	})
 }
@@ -270,7 +311,7 @@ func TestObserverOfASilentServer(t *testing.T) {
 			dialed = true
 			return client, nil
 		}
-		o := Observe(replication.Config{Conn: conn, Publication: "pub", Slot: "slot"})
+		o := Observe(replication.Config{Conn: conn, Publication: "pub", Slot: "slot"}, nil)
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -285,7 +326,7 @@ func TestObserverOfASilentServer(t *testing.T) {
 		}
 		_ = remote.Close() // pgx closes its side in the background, and may lose the deadline for that
 		<-gone
-		if _, err := Inspect(t.Context(), conn, "pub", "slot"); !errors.Is(err, replication.ErrUnreachable) {
+		if _, err := Inspect(t.Context(), conn, "pub", "slot", nil); !errors.Is(err, replication.ErrUnreachable) {
 			t.Errorf("the function Inspect after that: %v", err)
 		}
 	})
@@ -321,7 +362,7 @@ func BenchmarkObserverInspect(b *testing.B) {
 	if _, err := Setup(b.Context(), SetupConfig{Conn: cfg.Conn, Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}); err != nil {
 		b.Fatal(err)
 	}
-	o := Observe(cfg)
+	o := Observe(cfg, nil)
 	defer o.Close(b.Context())
 	b.ReportAllocs()
 	for b.Loop() {

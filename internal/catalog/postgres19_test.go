@@ -100,7 +100,7 @@ func postgres19(t *testing.T, walLevel, effective string, recovery bool) (*State
 		}()
 		return ours, nil
 	}
-	state, err := Inspect(t.Context(), cfg, "pub", "slot")
+	state, err := Inspect(t.Context(), cfg, "pub", "slot", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

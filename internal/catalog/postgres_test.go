@@ -43,7 +43,7 @@ func (s *source) setup(tables ...string) SetupConfig {
 
 func (s *source) inspect(t *testing.T) *State {
 	t.Helper()
-	state, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+	state, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

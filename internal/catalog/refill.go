@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,12 @@ const (
 // OpenMissing returns a Copy of the rows that are missing now. Its error wraps ErrRefill unless the tables still
 // have all of them. It creates no slot. So a transaction that commits meanwhile may be neither in the Copy nor in
 // a slot that is created later: use OpenMissing to count.
-func OpenMissing(ctx context.Context, cfg replication.Config, missing Missing) (*Copy, error) {
+func OpenMissing(ctx context.Context, cfg replication.Config, tables []string, missing Missing) (*Copy, error) {
 	c, err := newCopy(ctx, cfg, &missing)
 	if err != nil {
 		return nil, err
 	}
-	if err = c.begin(ctx, cfg.Publication, ""); err == nil {
+	if err = c.begin(ctx, cfg.Publication, tables, ""); err == nil {
 		err = c.checkRefill(ctx)
 	}
 	if err == nil {
@@ -70,7 +71,7 @@ func RecreateSlot(ctx context.Context, cfg replication.Config, setup SetupConfig
 	defer s.close(ctx)
 	state, err := s.inspect(ctx)
 	if err == nil {
-		err = state.verifyPublication()
+		err = cmp.Or(state.verifyPublication(), state.VerifyOutboxes())
 	}
 	if err == nil {
 		err = VerifyRows(ctx, s.conn, tableOIDs(state.Publication.Tables)...)

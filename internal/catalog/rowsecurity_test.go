@@ -45,7 +45,7 @@ func TestRowSecurity(t *testing.T) {
 			},
 			"last rows": func() error { _, _, err := LastRows(ctx, cfg, "outbox", 3); return err },
 			"missing rows": func() error {
-				c, err := OpenMissing(ctx, cfg, missing)
+				c, err := OpenMissing(ctx, cfg, []string{"outbox"}, missing)
 				if err == nil {
 					c.Close(ctx)
 				}
@@ -60,7 +60,7 @@ func TestRowSecurity(t *testing.T) {
 				return err
 			},
 			"refill": func() error {
-				c, err := RecreateSlot(ctx, cfg, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}, slot, missing)
+				c, err := RecreateSlot(ctx, cfg, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: []string{"outbox"}}, slot, missing)
 				if err == nil {
 					c.Close(ctx)
 				}

@@ -116,18 +116,17 @@ func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx
 
 // lookUp reads the definition of the table and finds the columns that the selection needs.
 func (r *Rows) lookUp(ctx context.Context) error {
-	s := &setup{cfg: SetupConfig{Conn: r.source.Conn, Tables: []string{r.sel.Table}}, conn: r.conn}
-	refs, err := s.tables(ctx)
+	o, err := findTable(ctx, r.conn, r.sel.Table, r.source.Conn.Database)
 	if errors.Is(err, replication.ErrPublication) { // a missing table
 		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Conn.Database)
 	}
 	if err != nil {
 		return err
 	}
-	if err := VerifyRows(ctx, r.conn, refs[0].oid); err != nil {
+	if err := VerifyRows(ctx, r.conn, o.table().OID); err != nil {
 		return err
 	}
-	if r.Table, err = readTable(ctx, r.conn, refs[0], r.source.Publication); err != nil {
+	if r.Table, err = readTable(ctx, r.conn, o, r.source.Publication); err != nil {
 		return err
 	}
 	for _, c := range r.Table.Columns {
@@ -150,7 +149,7 @@ func (r *Rows) lookUp(ctx context.Context) error {
 	if r.Order == "" && !r.sel.AnyOrder {
 		return r.refuse("it has none of the columns %s, which rows must be ordered by", strings.Join(r.sel.Order, ", "))
 	}
-	r.from = r.Table.from()
+	r.from = r.Table.SQLName() // with the rows of its children by inheritance
 	return nil
 }
 

@@ -53,16 +53,16 @@ func TestSelect(t *testing.T) {
 			sel  Selection
 			want []string
 		}{
-			"all":               {Selection{Table: "plain"}, []string{`"\`, "a", "b", "c"}},
+			"all":               {Selection{Table: "plain"}, []string{`"\`, "a", "b", "c", "h"}},
 			"a condition":       {Selection{Table: "plain", Where: "position < 3 AND id <> 'a' -- not that"}, []string{`"\`, "b"}},
 			"either":            {Selection{Table: "plain", Where: "position = 1 OR position = 3", Limit: 1}, []string{`"\`}},
 			"since, local time": {Selection{Table: "plain", Since: two}, []string{"a", "b", "c"}},
 			"since":             {Selection{Table: "parts", Since: two}, []string{"1", "12"}},
-			"until, local time": {Selection{Table: "plain", Until: two}, []string{`"\`}},
+			"until, local time": {Selection{Table: "plain", Until: two}, []string{`"\`, "h"}},
 			"since and until":   {Selection{Table: "parts", Since: two, Until: two.Add(time.Hour)}, []string{"1"}},
 			"ids":               {Selection{Table: "plain", IDs: []string{"c", `"\`}}, []string{`"\`, "c"}},
 			"ids of partitions": {Selection{Table: "parts", IDs: []string{"12", "1"}}, []string{"1", "12"}},
-			"after":             {Selection{Table: "plain", After: "a"}, []string{"b", "c"}},
+			"after":             {Selection{Table: "plain", After: "a"}, []string{"b", "c", "h"}},
 			"after, and more":   {Selection{Table: "plain", After: `"\`, Since: two, Where: "id <> 'b'"}, []string{"a", "c"}},
 		} {
 			tc.sel.ID, tc.sel.Order, tc.sel.Time = []string{"id"}, []string{"position", "created_at"}, []string{"nothing", "id", "created_at"}

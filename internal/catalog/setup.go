@@ -83,36 +83,34 @@ func (s *setup) run(ctx context.Context) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := s.tables(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if state.Slot != nil {
+	switch {
+	case state.Slot != nil:
 		err = state.Verify() // also rejects a slot without publication
-	}
-	if state.Publication != nil && err == nil {
-		err = errors.Join(state.verifyPublication(), state.Publication.covers(tables))
+	case state.Publication != nil:
+		err = cmp.Or(state.verifyPublication(), state.VerifyOutboxes())
+	default:
+		err = state.verifyTables()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s.create(ctx, state, tables)
+	return s.create(ctx, state)
 }
 
 // create creates the missing objects. Before that it makes sure that a Copy could read the tables.
-func (s *setup) create(ctx context.Context, state *State, tables []tableRef) ([]Step, error) {
+func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	if s.export && state.Slot == nil {
-		oids := make([]uint32, len(tables))
-		for i, t := range tables {
-			oids[i] = t.oid
+		oids := make([]uint32, len(state.Outboxes))
+		for i := range state.Outboxes {
+			oids[i] = state.Outboxes[i].table().OID
 		}
 		if err := VerifyRows(ctx, s.conn, oids...); err != nil {
 			return nil, err
 		}
 	}
-	publication := Step{Object: fmt.Sprintf("publication %q", s.cfg.Publication), Action: actionExists}
+	publication := Step{Object: fmt.Sprintf("publication %q", s.cfg.Publication), Action: actionExists, Warning: state.FilterWarning()}
 	if state.Publication == nil {
-		if err := s.createPublication(ctx, tables); err != nil {
+		if err := s.createPublication(ctx, state.Outboxes); err != nil {
 			return nil, err
 		}
 		publication.Action = actionCreated
@@ -134,6 +132,20 @@ func (s *setup) create(ctx context.Context, state *State, tables []tableRef) ([]
 	slot.Action, slot.LSN = actionCreated, made.point
 	slot.Warning = s.failoverWarning(state)
 	return []Step{publication, slot}, nil
+}
+
+// FilterWarning names the outbox tables whose rows the publication filters, "" if there is none.
+func (c *State) FilterWarning() string {
+	var filters []string
+	for _, t := range c.Carriers() {
+		if t.RowFilter != "" {
+			filters = append(filters, fmt.Sprintf("%s %s", t.SQLName(), t.RowFilter))
+		}
+	}
+	if filters == nil {
+		return ""
+	}
+	return "it has a row filter, and rows that do not match it are not delivered: " + strings.Join(filters, ", ")
 }
 
 // failoverSince is the first version with failover slots.
@@ -233,7 +245,7 @@ func (s *setup) exec(ctx context.Context, doing, sql string) error {
 }
 
 func (s *setup) inspect(ctx context.Context) (*State, error) {
-	state, err := inspect(ctx, s.conn, s.cfg.Publication, s.cfg.Slot)
+	state, err := inspect(ctx, s.conn, s.cfg.Publication, s.cfg.Slot, NewTables(s.cfg.Tables))
 	if err != nil {
 		return nil, err
 	}
@@ -242,10 +254,10 @@ func (s *setup) inspect(ctx context.Context) (*State, error) {
 }
 
 // createPublication runs in its own transaction, because creating the slot would wait for it.
-func (s *setup) createPublication(ctx context.Context, tables []tableRef) error {
+func (s *setup) createPublication(ctx context.Context, outboxes []Outbox) error {
 	var names []string
-	for _, t := range tables {
-		names = append(names, replication.QuoteIdent(t.schema)+"."+replication.QuoteIdent(t.name))
+	for _, o := range outboxes {
+		names = append(names, o.table().SQLName())
 	}
 	of := ""
 	if len(names) > 0 {
@@ -259,7 +271,7 @@ func (s *setup) createPublication(ctx context.Context, tables []tableRef) error 
 	err := s.exec(ctx, doing, fmt.Sprintf("CREATE PUBLICATION %s%s WITH (publish = '%s', publish_via_partition_root = true)",
 		replication.QuoteIdent(s.cfg.Publication), of, publish))
 	if sqlState(err) == lockNotAvailable {
-		return s.blocked(ctx, err, tableHolders(tables))
+		return s.blocked(ctx, err, tableHolders(outboxes))
 	}
 	return err
 }

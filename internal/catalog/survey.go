@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -126,10 +125,11 @@ func (s *Surveyor) Holder(ctx context.Context, slot string) (*Holder, error) {
 type TableSurvey struct {
 	Table // with the columns that the publication sends
 
-	// Published is the published table that has the rows of this table: the table itself, or a table of
+	// Published is the published table that has rows of this table: the table itself, or a table of
 	// which it is a partition, or, if all of its partitions are published, one of these. Nil: not all of
 	// its rows are published.
 	Published *Table
+	Missing   *Part // the first part whose rows are not published; nil: none, or there is no publication
 
 	Select, Owner bool // the role may read the table, and owns it
 
@@ -147,7 +147,7 @@ type TableSurvey struct {
 
 // SQLName returns the name with its schema, quoted for SQL.
 func (t Table) SQLName() string {
-	return replication.QuoteIdent(t.Schema) + "." + replication.QuoteIdent(t.Name)
+	return sqlName(t.Schema, t.Name)
 }
 
 // Table reads a table. name is written as in [SetupConfig.Tables]. publication may be nil. The error wraps
@@ -155,8 +155,7 @@ func (t Table) SQLName() string {
 func (s *Surveyor) Table(ctx context.Context, name string, publication *Publication) (*TableSurvey, error) {
 	var missing error
 	t, err := survey(ctx, s, func(conn executor) (*TableSurvey, error) {
-		find := &setup{cfg: SetupConfig{Conn: s.source, Tables: []string{name}}, conn: s.conn}
-		refs, err := find.tables(ctx)
+		o, err := findTable(ctx, conn, name, s.source.Database)
 		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrConfig) {
 			missing = err
 			return nil, nil
@@ -164,13 +163,15 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 		if err != nil {
 			return nil, err
 		}
-		ref := refs[0]
 		t := &TableSurvey{}
 		name := ""
 		if publication != nil {
-			t.Published, name = publication.carrier(ref), publication.Name
+			name = publication.Name
+			if t.Missing = publication.missing(o); t.Missing == nil {
+				t.Published = publication.carrier(o.Parts[len(o.Parts)-1])
+			}
 		}
-		if t.Table, err = readTable(ctx, conn, ref, name); err != nil {
+		if t.Table, err = readTable(ctx, conn, o, name); err != nil {
 			return nil, err
 		}
 		carried := t.Table
@@ -180,7 +181,7 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 		if t.RefillAlter, err = refillAlter(ctx, conn, carried); err != nil {
 			return nil, err
 		}
-		if t.Hidden, err = findHidden(ctx, conn, append(ref.leaves, ref.oid)); err != nil {
+		if t.Hidden, err = findHidden(ctx, conn, append(o.leaves(), t.OID)); err != nil {
 			return nil, err
 		}
 		return t, t.readRights(ctx, conn)
@@ -211,19 +212,4 @@ func (t *TableSurvey) readRights(ctx context.Context, conn executor) error {
 	}
 	t.Select, t.Owner, t.Unidentified = r.may, r.owns, r.unidentified
 	return nil
-}
-
-// carrier returns the table of p that publishes the rows of t. If the partitions of t are published
-// instead, it returns the last of them. It returns nil if some rows are not published.
-func (p *Publication) carrier(t tableRef) *Table {
-	published := p.member(append(slices.Clone(t.ancestors), t.oid)...)
-	if published != nil || t.kind != "p" {
-		return published
-	}
-	for _, leaf := range t.leaves { // the members, without publish_via_partition_root
-		if published = p.member(leaf); published == nil {
-			return nil
-		}
-	}
-	return published
 }

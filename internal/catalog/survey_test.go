@@ -48,7 +48,7 @@ func TestSurvey(t *testing.T) {
 		if err := s.Walsender(t.Context()); err != nil {
 			t.Error(err)
 		}
-		state, err := s.Inspect(t.Context(), "pub", "nobody")
+		state, err := s.Inspect(t.Context(), "pub", "nobody", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestSurvey(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, table, err)
 			}
 		}
-		if _, err := s.Inspect(t.Context(), "pub", "nobody"); err != nil {
+		if _, err := s.Inspect(t.Context(), "pub", "nobody", nil); err != nil {
 			t.Errorf("after errors: %v", err)
 		}
 		if err := s.exec(t); err == nil {

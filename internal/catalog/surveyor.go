@@ -70,11 +70,11 @@ func survey[T any](ctx context.Context, s *Surveyor, ask func(conn executor) (T,
 }
 
 // Inspect is the function [Inspect] over the connection of the Surveyor.
-func (s *Surveyor) Inspect(ctx context.Context, publication, slot string) (*State, error) {
+func (s *Surveyor) Inspect(ctx context.Context, publication, slot string, tables []string) (*State, error) {
 	if err := replication.CheckNames(publication, slot); err != nil {
 		return nil, err
 	}
-	return survey(ctx, s, func(conn executor) (*State, error) { return inspect(ctx, conn, publication, slot) })
+	return survey(ctx, s, func(conn executor) (*State, error) { return inspect(ctx, conn, publication, slot, NewTables(tables)) })
 }
 
 // Walsender checks that the role can open a replication connection to the database: that pg_hba.conf, the

@@ -5,115 +5,221 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A tableRef is an existing table of SetupConfig.Tables.
-type tableRef struct {
-	oid          uint32
-	schema, name string
-	kind         string   // pg_class.relkind
-	persistence  string   // pg_class.relpersistence
-	ancestors    []uint32 // tables of which it is a partition, and the table itself
-	leaves       []uint32 // leaf partitions of a partitioned table
+// Tables are the outbox tables of a configuration, by name. A table that is renamed keeps its place here: until another table has
+// the name, Tables finds it by its identity. It is safe for concurrent use.
+type Tables struct {
+	names []string // as in [SetupConfig.Tables]
+
+	mu  sync.Mutex
+	oid map[string]uint32 // of the table that had the name last
 }
 
-// tables looks up the tables of the configuration.
-func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
-	var tables []tableRef
-	for _, name := range s.cfg.Tables {
-		doing := fmt.Sprintf("look up table %q", name)
-		found, err := lookUpTables(ctx, s.conn, doing, "c.oid = pg_catalog.to_regclass($1)", name)
-		if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege { // name is not valid
-			return nil, fmt.Errorf("%w: %w", replication.ErrConfig, err)
-		}
-		var t tableRef
-		if len(found) > 0 {
-			t = found[0]
-		}
-		switch {
-		case err != nil:
+// NewTables returns Tables that know no identities yet.
+func NewTables(names []string) *Tables { return &Tables{names: names, oid: make(map[string]uint32)} }
+
+// An Outbox is a table of the configuration, with every table whose rows are its rows.
+type Outbox struct {
+	Configured string // its name in the configuration
+	Parts      []Part // the table itself, then its partitions and its children by inheritance, at any depth; empty: there is no such table
+}
+
+// A Part is a table whose rows are those of an [Outbox].
+type Part struct {
+	OID          uint32
+	Schema, Name string
+
+	Kind        string // pg_class.relkind
+	Persistence string // pg_class.relpersistence
+
+	ancestors []uint32 // tables of which it is a partition
+}
+
+// SQLName returns the name with its schema, quoted for SQL.
+func (p Part) SQLName() string { return sqlName(p.Schema, p.Name) }
+
+func sqlName(schema, name string) string {
+	return replication.QuoteIdent(schema) + "." + replication.QuoteIdent(name)
+}
+
+// Kinds of [Part].
+const (
+	ordinaryTable    = "r"
+	partitionedTable = "p"
+	foreignTable     = "f"
+)
+
+// read looks up the tables and their parts. A name without a schema that is not in the role's search_path is that of a table of the
+// publication, because the relay's role needs no rights on the schema.
+func (t *Tables) read(ctx context.Context, conn executor, publication string) ([]Outbox, error) {
+	if t == nil {
+		return nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var outboxes []Outbox
+	for _, name := range t.names {
+		o, err := readOutbox(ctx, conn, name, publication, t.oid[name])
+		if err != nil {
 			return nil, err
-		case len(found) == 0:
-			return nil, fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; create it with: outbox-cdc migrate up --dsn … --table %s",
-				replication.ErrPublication, name, s.cfg.Conn.Database, name)
-		case t.kind != "r" && t.kind != "p":
-			return nil, fmt.Errorf("%w: %q is not a table", replication.ErrConfig, name)
-		case t.persistence != "p":
-			return nil, fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, name)
 		}
-		tables = append(tables, t)
+		if len(o.Parts) > 0 {
+			t.oid[name] = o.Parts[0].OID
+		}
+		outboxes = append(outboxes, o)
 	}
-	return tables, nil
+	return outboxes, nil
 }
 
-// lookUpTables returns the relations for which an SQL condition about pg_class c and pg_namespace n, with the
-// parameter $1, is true.
-func lookUpTables(ctx context.Context, conn executor, doing, condition, param string) ([]tableRef, error) {
-	return query(ctx, conn, func(row pgx.CollectableRow) (t tableRef, err error) {
-		return t, row.Scan(&t.oid, &t.schema, &t.name, &t.kind, &t.persistence, &t.ancestors, &t.leaves)
-	}, doing, `
+// readOutbox looks up a table by its name or, if no table has the name, by known, the identity of the table that had it. It does not
+// use to_regclass, which needs USAGE on the schema.
+func readOutbox(ctx context.Context, conn executor, name, publication string, known uint32) (Outbox, error) {
+	o := Outbox{Configured: name}
+	parts, err := query(ctx, conn, func(row pgx.CollectableRow) (p Part, err error) {
+		return p, row.Scan(&p.OID, &p.Schema, &p.Name, &p.Kind, &p.Persistence, &p.ancestors)
+	}, fmt.Sprintf("look up table %q", name), `
+		WITH RECURSIVE name AS (
+			SELECT CASE WHEN array_length(p, 1) < 3 THEN p[array_length(p, 1) - 1] WHEN array_length(p, 1) = 3 AND p[1] = current_database() THEN p[2] END AS schema,
+				p[array_length(p, 1)] AS relation, array_length(p, 1) > 3 OR array_length(p, 1) = 3 AND p[1] <> current_database() AS invalid
+			FROM (SELECT pg_catalog.parse_ident($1) AS p) i),
+		part(oid, depth) AS (
+			SELECT COALESCE(
+				(SELECT pg_catalog.to_regclass($1)::oid FROM name WHERE invalid),
+				(SELECT c.oid FROM name, pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+					WHERE c.relname = relation AND c.relkind IN ('r', 'p') AND n.nspname = ANY (CASE WHEN schema IS NULL THEN pg_catalog.current_schemas(true) ELSE ARRAY[schema]::name[] END)
+					ORDER BY array_position(pg_catalog.current_schemas(true), n.nspname) LIMIT 1),
+				(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_publication_tables t
+					JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+					WHERE t.pubname = $2 AND t.tablename = relation AND schema IS NULL HAVING count(*) = 1),
+				NULLIF($3::oid, 0),
+				(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+					WHERE c.relname = relation AND n.nspname = ANY (CASE WHEN schema IS NULL THEN pg_catalog.current_schemas(true) ELSE ARRAY[schema]::name[] END))), 0
+			UNION
+			SELECT i.inhrelid, part.depth + 1 FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)
 		SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
-			ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid)),
-			ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf)
-		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE `+condition, param)
+			ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) WHERE relid <> c.oid)
+		FROM (SELECT oid, min(depth) AS depth FROM part GROUP BY oid) part
+		JOIN pg_catalog.pg_class c ON c.oid = part.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		ORDER BY part.depth, n.nspname, c.relname`, name, publication, oid(known))
+	if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege || code == invalidParameterValue || code == featureNotSupported { // name is not valid
+		return o, fmt.Errorf("%w: %w", replication.ErrConfig, err)
+	}
+	if err == nil && len(parts) > 0 {
+		o.Parts = parts
+	}
+	return o, err
 }
 
-// Covers checks that a publication publishes every row that is inserted into the tables, which are written
-// as in [SetupConfig.Tables]. A table may be published itself, through a table of which it is a partition,
-// or through all of its partitions. The error wraps ErrPublication or ErrConfig and says how to fix it.
-func Covers(ctx context.Context, conn *pgconn.Config, publication string, tables []string) error {
-	c, err := replication.Connect(ctx, replication.Ordinary(conn))
+// findTable looks up an existing table. name is written as in [SetupConfig.Tables].
+func findTable(ctx context.Context, conn executor, name, database string) (*Outbox, error) {
+	o, err := readOutbox(ctx, conn, name, "", 0)
+	if err == nil {
+		err = o.verify(database)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s := &setup{cfg: SetupConfig{Conn: conn, Publication: publication, Tables: tables}, conn: c}
-	defer s.close(ctx)
-	server, err := readServer(ctx, c)
-	if err != nil {
-		return err
-	}
-	p, err := readPublication(ctx, c, server.ServerVersion, publication)
-	if err != nil {
-		return err
-	}
-	if p == nil {
-		return fmt.Errorf("%w: publication %q does not exist in database %q", replication.ErrPublication, publication, server.Database)
-	}
-	refs, err := s.tables(ctx)
-	if err != nil {
-		return err
-	}
-	return p.covers(refs)
+	return &o, nil
 }
 
-// covers checks that p publishes every row that is inserted into the tables.
-func (p *Publication) covers(tables []tableRef) error {
-	for _, t := range tables {
-		published := p.carrier(t)
-		table := replication.QuoteIdent(t.schema) + "." + replication.QuoteIdent(t.name)
+// table returns the table itself.
+func (o *Outbox) table() Part { return o.Parts[0] }
+
+// asTable returns the table without its columns.
+func (p Part) asTable() Table {
+	return Table{OID: p.OID, Schema: p.Schema, Name: p.Name, Partitioned: p.Kind == partitionedTable, partition: len(p.ancestors) > 0}
+}
+
+// leaves returns the OIDs of the parts that store rows.
+func (o *Outbox) leaves() []uint32 {
+	var leaves []uint32
+	for _, p := range o.Parts {
+		if p.Kind != partitionedTable {
+			leaves = append(leaves, p.OID)
+		}
+	}
+	return leaves
+}
+
+// verify checks that the table exists and that the WAL has all of its rows.
+func (o *Outbox) verify(database string) error {
+	if len(o.Parts) == 0 {
+		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; create it with: outbox-cdc migrate up --dsn … --table %s; or name your table in outbox.tables",
+			replication.ErrPublication, o.Configured, database, o.Configured)
+	}
+	if kind := o.table().Kind; kind != ordinaryTable && kind != partitionedTable {
+		return fmt.Errorf("%w: %q is not a table: name the table that has the rows in outbox.tables", replication.ErrConfig, o.Configured)
+	}
+	for i, p := range o.Parts {
 		switch {
-		case published == nil:
-			return fmt.Errorf("%w: publication %q does not include table %s; run ALTER PUBLICATION %s ADD TABLE %s, which delivers the rows of transactions that start after it",
-				replication.ErrPublication, p.Name, table, replication.QuoteIdent(p.Name), table)
-		case published.RowFilter != "":
-			return fmt.Errorf("%w: publication %q has a row filter on %s.%s: rows that do not match it are not delivered; remove it, or choose another publication name for the relay",
-				replication.ErrPublication, p.Name, replication.QuoteIdent(published.Schema), replication.QuoteIdent(published.Name))
+		case p.Kind == foreignTable:
+			return fmt.Errorf("%w: table %s of %q is a foreign table: its rows are not in the WAL of this server; detach it, or send its rows from its own server", replication.ErrPublication, p.SQLName(), o.Configured)
+		case p.Persistence == "p":
+		case i == 0:
+			return fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, o.Configured)
+		default:
+			return fmt.Errorf("%w: table %s of %q is unlogged or temporary: its rows are not in the WAL; run: ALTER TABLE %[2]s SET LOGGED", replication.ErrPublication, p.SQLName(), o.Configured)
 		}
 	}
 	return nil
 }
 
-// member returns the first of the publication's tables that is one of oids.
-func (p *Publication) member(oids ...uint32) *Table {
-	i := slices.IndexFunc(p.Tables, func(t Table) bool { return slices.Contains(oids, t.OID) })
+// missing returns the first part whose rows p does not publish, or nil.
+func (p *Publication) missing(o *Outbox) *Part {
+	for i, part := range o.Parts {
+		if part.Kind != partitionedTable && p.carrier(part) == nil {
+			return &o.Parts[i]
+		}
+	}
+	if len(o.leaves()) == 0 && !p.names(o.table()) { // its first partition would not be published
+		return &o.Parts[0]
+	}
+	return nil
+}
+
+// names reports whether p publishes a table, and its future partitions, although pg_publication_tables may not have it.
+func (p *Publication) names(t Part) bool {
+	return p.AllTables || p.schemas || slices.ContainsFunc(p.members, func(m member) bool { return m.table == t.OID || slices.Contains(t.ancestors, m.table) })
+}
+
+// carrier returns the published table that has the rows of part: the table itself, or one of which it is a partition. It returns
+// nil if they are not published.
+func (p *Publication) carrier(part Part) *Table {
+	i := slices.IndexFunc(p.Tables, func(t Table) bool { return t.OID == part.OID || slices.Contains(part.ancestors, t.OID) })
 	if i < 0 {
 		return nil
 	}
 	return &p.Tables[i]
+}
+
+// member returns the published table with this OID, or nil.
+func (p *Publication) member(oid uint32) *Table { return p.carrier(Part{OID: oid}) }
+
+// Carriers returns the published tables that have the rows of the outbox tables, as the stream names them. The other tables of
+// the publication are the [State.Neighbours].
+func (c *State) Carriers() []Table { return c.published(true) }
+
+// Neighbours returns the published tables that are no outbox tables.
+func (c *State) Neighbours() []Table { return c.published(false) }
+
+// published returns the published tables that have rows of outbox tables, or those that have none.
+func (c *State) published(outboxes bool) []Table {
+	if c.Publication == nil {
+		return nil
+	}
+	carries := make(map[uint32]bool)
+	for i := range c.Outboxes {
+		for _, part := range c.Outboxes[i].Parts {
+			if t := c.Publication.carrier(part); t != nil {
+				carries[t.OID] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(c.Publication.Tables), func(t Table) bool { return carries[t.OID] != outboxes })
 }

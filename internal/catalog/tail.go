@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,21 +19,21 @@ import (
 //
 // To start at the current position, Postgres waits for every transaction in progress. If one does not end within
 // 20 s, the error names it. If the server has no free slot, the error wraps ErrBusy.
-func OpenTail(ctx context.Context, cfg replication.Config, slot string, log *slog.Logger) (*replication.Stream, *State, error) {
+func OpenTail(ctx context.Context, cfg replication.Config, tables []string, slot string, log *slog.Logger) (*replication.Stream, *State, error) {
 	cfg = cfg.WithDefaults()
 	cfg.Slot = fmt.Sprintf("outbox_cdc_tail_%08x", rand.Uint32())
 	looked := slot
 	if looked == "" {
 		looked = cfg.Slot
 	}
-	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: looked, Messages: len(cfg.Messages) > 0})
+	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: looked, Tables: tables, Messages: len(cfg.Messages) > 0})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.close(ctx)
 	state, err := s.inspect(ctx)
 	if err == nil && slot == "" {
-		err = state.verifyPublication()
+		err = cmp.Or(state.verifyPublication(), state.VerifyOutboxes())
 	} else if err == nil {
 		err = state.Verify()
 	}

@@ -25,7 +25,7 @@ func TestOldestTransaction(t *testing.T) {
 		other.Exec(t, "CREATE TABLE t (i int)")
 		look := func() *OpenTransaction {
 			t.Helper()
-			state, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+			state, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

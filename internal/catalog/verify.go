@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -13,12 +14,15 @@ import (
 const oldestServer = 140000
 
 // Verify checks whether a stream of this publication and slot delivers rows. It returns the first
-// problem of the server, the publication or the slot, in this order. An active slot is no problem.
+// problem of the server, the publication, the outbox tables or the slot, in this order. An active slot is no problem.
 func (c *State) Verify() error {
 	if err := c.verifyServer(); err != nil {
 		return err
 	}
 	if err := c.verifyPublication(); err != nil {
+		return err
+	}
+	if err := c.VerifyOutboxes(); err != nil {
 		return err
 	}
 	return c.verifySlot()
@@ -64,6 +68,56 @@ func (c *State) verifyPublication() error {
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
 	}
 	return nil
+}
+
+// verifyTables checks that the outbox tables exist and that the WAL has their rows.
+func (c *State) verifyTables() error {
+	for i := range c.Outboxes {
+		if err := c.Outboxes[i].verify(c.Database); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// VerifyOutboxes checks that the publication, if there is one, publishes every row of every outbox table. The error wraps
+// ErrPublication or ErrConfig and says how to fix it.
+func (c *State) VerifyOutboxes() error {
+	if err := c.verifyTables(); err != nil || c.Publication == nil {
+		return err
+	}
+	for i := range c.Outboxes {
+		o := &c.Outboxes[i]
+		if part := c.Publication.missing(o); part != nil {
+			return c.notPublished(o, part)
+		}
+		for _, part := range o.Parts {
+			t := c.Publication.carrier(part)
+			if t != nil && !slices.ContainsFunc(o.Parts, func(p Part) bool { return p.OID == t.OID }) {
+				return fmt.Errorf("%w: publication %q sends the rows of %s as rows of %s, with those of its other partitions: name %[4]s in outbox.tables",
+					replication.ErrConfig, c.Publication.Name, part.SQLName(), t.SQLName())
+			}
+		}
+	}
+	return nil
+}
+
+// notPublished is the error for a part of an outbox table whose rows the publication does not send.
+func (c *State) notPublished(o *Outbox, part *Part) error {
+	what := "table " + part.SQLName()
+	if table := o.table(); part.OID != table.OID {
+		what += ", whose rows are those of " + table.SQLName() + ","
+	}
+	others := ""
+	if neighbours := c.Neighbours(); len(neighbours) > 0 {
+		others = fmt.Sprintf(", which has %s, and %d other tables", neighbours[0].SQLName(), len(neighbours)-1)
+	}
+	lost := ""
+	if c.Slot != nil {
+		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: send them from the table with outbox-cdc replay --undelivered, then start the relay again", c.Slot.ConfirmedFlushLSN)
+	}
+	return fmt.Errorf("%w: %s is not in publication %q%s; run: ALTER PUBLICATION %s ADD TABLE %s%s",
+		replication.ErrPublication, what, c.Publication.Name, others, replication.QuoteIdent(c.Publication.Name), part.SQLName(), lost)
 }
 
 func (c *State) verifySlot() error {

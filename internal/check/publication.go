@@ -45,11 +45,30 @@ func (s *sourceLook) publication() {
 	default:
 		s.ok("publish", "", strings.Join(published(p), ", "))
 	}
-	if p.AllTables {
-		s.warn("all tables", "", "the publication is FOR ALL TABLES: Postgres sends the changes of every table, and the relay treats each table as an outbox",
-			"stop the relay when the slot has caught up, create a publication of the outbox tables under another name, and set source.publication")
+	if cost := Neighbours(c); cost != nil {
+		s.add(*cost)
 	} else {
-		s.ok("all tables", "", "the publication lists its tables")
+		s.ok("neighbours", "", "only outbox tables are published")
+	}
+}
+
+// Neighbours returns the condition about published tables that are not in outbox.tables, or nil if there are none.
+func Neighbours(c *catalog.State) *Condition {
+	neighbours := c.Neighbours()
+	if len(neighbours) == 0 {
+		return nil
+	}
+	const most = 5
+	var names []string
+	for _, t := range neighbours[:min(len(neighbours), most)] {
+		names = append(names, t.Schema+"."+t.Name)
+	}
+	if more := len(neighbours) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return &Condition{
+		Name: "neighbours", State: Doubt, Found: "published, but not in outbox.tables: " + strings.Join(names, ", ") + "; the relay skips their rows, but Postgres decodes and sends them",
+		Fix: "for less load: stop the relay when the slot has caught up, create a publication of the outbox tables under another name, and set source.publication",
 	}
 }
 
@@ -67,9 +86,8 @@ func published(p *catalog.Publication) []string {
 	return kinds
 }
 
-// tables checks the configured tables, and the other tables of the publication.
+// tables checks the configured tables, and looks for outboxes among their neighbours.
 func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
-	seen := make(map[uint32]bool)
 	for _, name := range s.Relay.Tables {
 		var t *catalog.TableSurvey
 		if !s.ask(ctx, &s.report, "table", name, func(ctx context.Context) (err error) {
@@ -78,18 +96,17 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 		}) {
 			continue
 		}
-		seen[t.OID] = true
-		if t.Published != nil {
-			seen[t.Published.OID] = true
-		}
 		s.table(ctx, name, t)
 	}
 	if s.catalog.Publication == nil {
 		return
 	}
-	for _, t := range s.catalog.Publication.Tables {
-		if name := t.Schema + "." + t.Name; !seen[t.OID] {
-			s.columns(ctx, name, t)
+	if s.short {
+		return // the relay logs them itself
+	}
+	for _, t := range s.catalog.Neighbours() {
+		if relay.CheckTable(ctx, s.Relay, t) == nil {
+			s.warn("table", t.Schema+"."+t.Name, "has the columns of an outbox, but is not in outbox.tables: its rows are not relayed", "if its rows are events, add it to outbox.tables")
 		}
 	}
 }
@@ -105,13 +122,18 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+s.command("setup"))
 		}
 	case t.Published == nil:
-		s.fail("table", name, fmt.Sprintf("is not in publication %s", p.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteIdent(p.Name), t.SQLName()))
-		return
-	case t.Published.RowFilter != "":
-		s.fail("table", name, "the publication has a row filter, and rows that do not match it are not delivered", republish(p, t.Published))
+		found := fmt.Sprintf("is not in publication %s", p.Name)
+		if t.Missing.OID != t.OID {
+			found = fmt.Sprintf("%s, whose rows are rows of this table, %s", t.Missing.SQLName(), found)
+		}
+		s.fail("table", name, found, fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteIdent(p.Name), t.Missing.SQLName()))
 		return
 	default:
+		if t.Published.RowFilter == "" {
+			s.ok("row filter", name, "none")
+		} else {
+			s.warn("row filter", name, "the publication has a row filter, and rows that do not match it are not delivered: "+t.Published.RowFilter, republish(p, t.Published))
+		}
 		carried = *t.Published
 		s.ok("table", name, "every INSERT is published")
 		s.viaRoot(name, t)

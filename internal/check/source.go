@@ -35,7 +35,7 @@ func (s *sourceLook) run(ctx context.Context) {
 	}
 	s.ok("connection", "", fmt.Sprintf("as %s to database %s at %s", cfg.Conn.User, cfg.Conn.Database, survey.Peer()))
 	if ask("catalog", func(ctx context.Context) (err error) {
-		s.catalog, err = survey.Inspect(ctx, cfg.Publication, cfg.Slot)
+		s.catalog, err = survey.Inspect(ctx, cfg.Publication, cfg.Slot, s.Relay.Tables)
 		return err
 	}) {
 		s.ok("catalog", "", "readable")

@@ -16,7 +16,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 func (a *app) check() *cobra.Command {
@@ -108,14 +107,8 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 		f.Where = []string{"source: " + command.Address(setup.Conn)}
 		return f
 	}
-	if t.Catalog, err = catalog.Inspect(ctx, setup.Conn, setup.Publication, setup.Slot); err != nil {
+	if t.Catalog, err = catalog.Inspect(ctx, setup.Conn, setup.Publication, setup.Slot, catalog.NewTables(setup.Tables)); err != nil {
 		return nil, elsewhere(err)
-	}
-	if t.Catalog.Publication != nil && len(setup.Tables) > 0 {
-		t.Covers = catalog.Covers(ctx, setup.Conn, setup.Publication, setup.Tables)
-		if t.Covers != nil && !errors.Is(t.Covers, replication.ErrPublication) && !errors.Is(t.Covers, replication.ErrConfig) {
-			return nil, elsewhere(t.Covers)
-		}
 	}
 	return debezium.CheckTakeover(t), nil
 }

@@ -25,7 +25,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	}
 	cfg := c.rows(pg)
 	cfg.Sink, cfg.Source.Lease = broker, c.Source.Lease
-	cfg.Create, cfg.CreateSlot, cfg.Tables = c.Source.Create, c.Source.CreateSlot, c.tables()
+	cfg.Create, cfg.CreateSlot = c.Source.Create, c.Source.CreateSlot
 	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
@@ -51,6 +51,7 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 		Name:           c.name(),
 		Source:         replication.Config{Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot},
 		Route:          c.route(),
+		Tables:         c.tables(),
 		Messages:       c.Outbox.Messages,
 		StartupTimeout: c.StartupTimeout,
 	}

@@ -14,7 +14,6 @@ import (
 // A Takeover has the facts about a slot with which the relay should continue.
 type Takeover struct {
 	Catalog *catalog.State
-	Covers  error   // result of catalog.Covers for the outbox tables
 	Offset  *Offset // of the connector; nil: unknown
 	Config  string  // name of our configuration file, for commands
 }
@@ -105,18 +104,15 @@ func (t Takeover) publication() []check.Condition {
 		condition("publication", true, p.Name, ""),
 		condition("inserts", p.Insert, map[bool]string{true: "are published", false: "are not published"}[p.Insert], "ALTER PUBLICATION "+quoted+" SET (publish = 'insert')"),
 	}
-	if t.Covers != nil {
-		found := strings.TrimPrefix(t.Covers.Error(), replication.ErrPublication.Error()+": ")
+	if err := c.VerifyOutboxes(); err != nil {
+		found := strings.TrimPrefix(err.Error(), replication.ErrPublication.Error()+": ")
 		found, fix, _ := strings.Cut(found, "; ")
-		out = append(out, condition("tables", false, found, fix))
+		out = append(out, condition("tables", false, found, strings.TrimPrefix(fix, "run: ")))
 	} else {
 		out = append(out, condition("tables", true, "every insert into the outbox tables is published", ""))
 	}
-	if p.AllTables {
-		out = append(out, check.Condition{
-			Name: "cost", State: check.Doubt, Found: "the publication is for all tables: Postgres sends changes of all tables, and the relay drops them",
-			Fix: "later, stop the relay when it has caught up, create a publication for the outbox tables only, and set source.publication",
-		})
+	if cost := check.Neighbours(c); cost != nil {
+		out = append(out, *cost)
 	}
 	return out
 }

@@ -2,14 +2,12 @@ package debezium
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // ready returns a slot that the relay can take over.
@@ -57,8 +55,10 @@ func TestCheckTakeover(t *testing.T) {
 		{"nearly lost", func(t *Takeover) { t.Catalog.Slot.WALStatus = "unreserved" }, "wal_status", check.Doubt, "start the relay now"},
 		{"no publication", func(t *Takeover) { t.Catalog.Publication = nil }, "publication", check.Failed, "no publication p"},
 		{"no inserts", func(t *Takeover) { t.Catalog.Publication.Insert = false }, "inserts", check.Failed, "ALTER PUBLICATION p"},
-		{"all tables", func(t *Takeover) { t.Catalog.Publication.AllTables = true }, "cost", check.Doubt, "changes of all tables"},
-		{"not covered", func(t *Takeover) { t.Covers = fmt.Errorf("%w: without table x; ALTER it", replication.ErrPublication) }, "tables", check.Failed, "ALTER it"},
+		{"all tables", func(t *Takeover) {
+			t.Catalog.Publication.Tables = []catalog.Table{{OID: 7, Schema: "public", Name: "hb"}}
+		}, "neighbours", check.Doubt, "public.hb"},
+		{"not covered", func(t *Takeover) { t.Catalog.Outboxes = []catalog.Outbox{{Configured: "x"}} }, "tables", check.Failed, "name your table in outbox.tables"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			takeover := ready()

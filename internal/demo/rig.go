@@ -243,7 +243,7 @@ func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
 
 func (r *rig) relayConfig() relay.Config {
 	return relay.Config{
-		Name: "demo",
+		Name: "demo", Tables: []string{r.names.table()},
 		Source: replication.Config{
 			Conn: r.relay, Publication: r.names.object, Slot: r.names.object,
 		},

@@ -87,7 +87,7 @@ func (r *Relay) closeSink() {
 func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.cfg.StartupTimeout/3, leastAttempt))
 	defer cancel()
-	state, err := catalog.Inspect(ctx, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot)
+	state, err := catalog.Inspect(ctx, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, r.named)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,11 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	if err := state.Verify(); err != nil {
 		return state, err
 	}
-	return state, r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state))
+	if err := r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state)); err != nil {
+		return state, err
+	}
+	r.neighbours.update(ctx, state, r.tables.hasColumns)
+	return state, nil
 }
 
 // needsSetup reports whether setUpSource has something to do after the catalog was read with err.

@@ -62,7 +62,7 @@ func (r *Relay) openCopy(ctx context.Context, missing *catalog.Missing) (*catalo
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	return catalog.OpenCopy(ctx, r.cfg.Source, missing)
+	return catalog.OpenCopy(ctx, r.cfg.Source, r.cfg.Tables, missing)
 }
 
 // closeCopy closes a copy that no session has used.

@@ -39,6 +39,11 @@ type pump struct {
 	// somebody has altered the publication.
 	published *catalog.Publication
 
+	neighbours *neighbours
+	lookUp     func(context.Context) error // reads the catalog into neighbours; nil: only what neighbours knows
+	relation   *decoder.Relation           // the relation that relays was called for last
+	relayed    bool                        // its result
+
 	updates  updatePolicy
 	groups   *grouper   // of an exactly-once tenure; nil: the writer has no transactions
 	messages []string   // prefixes of the logical messages that have rows
@@ -98,7 +103,7 @@ func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *re
 
 func (p *pump) pumpBatches(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
 	defer p.flow.addCounts(&p.counts)
-	p.decoder, p.tx = decoder.New(), nil
+	p.decoder, p.tx, p.relation = decoder.New(), nil, nil
 	p.tracker.Reread()
 	if p.describe != nil {
 		p.router.SetDescribe(p.describe(ctx))
@@ -279,6 +284,11 @@ func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 	if err != nil {
 		return false, err
 	}
+	if rel := tableOf(out); rel != nil {
+		if relayed, err := p.relays(ctx, rel); !relayed || err != nil {
+			return false, err
+		}
+	}
 	if p.tx != nil && p.tx.skipped {
 		return p.skipMessage(out)
 	}
@@ -298,14 +308,42 @@ func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 			return false, p.unexpectedChange("DELETE", out.Relation)
 		}
 	case *decoder.Truncate:
-		if !p.published.Truncate {
-			return false, p.unexpectedChange("TRUNCATE", out.Relations...)
-		}
+		return false, p.checkTruncate(ctx, out)
 	case *decoder.LogicalMessage:
 		return false, p.handleLogicalMessage(ctx, out)
 	case *decoder.Type, *decoder.Origin:
 	}
 	return false, nil
+}
+
+// checkTruncate returns an error for a TRUNCATE of an outbox table that was not published when the session started.
+func (p *pump) checkTruncate(ctx context.Context, out *decoder.Truncate) error {
+	for _, rel := range out.Relations {
+		relayed, err := p.relays(ctx, rel)
+		if err == nil && relayed && !p.published.Truncate {
+			err = p.unexpectedChange("TRUNCATE", rel)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableOf returns the table that a message is about, or nil.
+func tableOf(out decoder.Output) *decoder.Relation {
+	switch out := out.(type) {
+	case *decoder.Insert:
+		return out.Relation
+	case *decoder.Relation:
+		return out
+	case *decoder.Update:
+		return out.Relation
+	case *decoder.Delete:
+		return out.Relation
+	case *decoder.Begin, *decoder.Commit, *decoder.Truncate, *decoder.LogicalMessage, *decoder.Type, *decoder.Origin:
+	}
+	return nil
 }
 
 // skipMessage handles a message of a skipped transaction and reports whether it ended the transaction.

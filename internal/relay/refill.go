@@ -114,7 +114,7 @@ func (l *Loss) inspect(ctx context.Context, log *slog.Logger) error {
 	if err := stream.Close(ctx, 0); err != nil {
 		return err
 	}
-	if l.state, err = catalog.Inspect(ctx, l.cfg.Source.Conn, l.cfg.Source.Publication, l.cfg.Source.Slot); err != nil {
+	if l.state, err = catalog.Inspect(ctx, l.cfg.Source.Conn, l.cfg.Source.Publication, l.cfg.Source.Slot, catalog.NewTables(l.cfg.Tables)); err != nil {
 		return err
 	}
 	l.server = checkpoint.Server{SystemID: system.ID, Timeline: system.Timeline, History: history, Slot: l.cfg.Source.Slot, WALEnd: l.WALEnd}
@@ -179,7 +179,7 @@ func (l *Loss) selectRows() error {
 
 // count counts the missing rows, after a check that the tables still have all of them.
 func (l *Loss) count(ctx context.Context) error {
-	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.missing)
+	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.cfg.Tables, l.missing)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected e
 	if err != nil {
 		return err
 	}
-	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.missing)
+	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.cfg.Tables, l.missing)
 	if err != nil {
 		return err
 	}
@@ -309,7 +309,8 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	}
 	r.warnLostTail(ctx, &l.Record, l.server)
 	c, err := catalog.RecreateSlot(ctx, l.cfg.Source, catalog.SetupConfig{
-		Conn: l.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Failover: r.cfg.SlotFailover,
+		Conn: l.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables, Failover: r.cfg.SlotFailover,
+		Messages: len(r.cfg.Messages) > 0,
 	}, l.state.Slot, l.missing)
 	if err != nil {
 		return err

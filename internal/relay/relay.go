@@ -28,10 +28,13 @@ type Config struct {
 	Route  encode.Config
 	Sink   sink.Broker
 
+	// Tables are the outbox tables, written as in SQL. The publication must publish all of their rows; rows of
+	// its other tables are skipped.
+	Tables []string
+
 	// Create lets the relay create the publication, for Tables, and the slot if neither exists. The
 	// relay never re-creates a slot that was dropped later: it would miss the rows written in between.
 	Create bool
-	Tables []string
 
 	// CreateSlot lets the relay create the slot if the publication exists and there is no position
 	// record. It needs PositionTopic, which tells a dropped slot from one that never existed.
@@ -39,7 +42,7 @@ type Config struct {
 
 	// Messages are the prefixes of logical messages (see pg_logical_emit_message) that have a row as a
 	// JSON object. [replication.AnyPrefix] means every prefix that is not reserved, see
-	// [catalog.Reserved]. With Create and without Tables, the publication has no tables.
+	// [catalog.Reserved]. Without Tables, the publication need not have a table.
 	Messages []string
 
 	// InitialCopy makes the relay send the rows that are in the tables when Create creates the slot,
@@ -147,12 +150,14 @@ func (cfg Config) withDefaults() Config {
 // A Relay sends the rows of one slot to a broker. Run must be called once. Stat may be called at any time,
 // from any goroutine.
 type Relay struct {
-	cfg    Config
-	log    *slog.Logger
-	nonce  string                    // a secret of this process; its own messages in the WAL start with it
-	router *encode.Router            // used by the pump
-	tables tableChecker              // used by the watcher while a session runs
-	sink   atomic.Pointer[sink.Sink] // nil: not open yet
+	cfg        Config
+	log        *slog.Logger
+	nonce      string          // a secret of this process; its own messages in the WAL start with it
+	router     *encode.Router  // used by the pump
+	tables     tableChecker    // used by the watcher while a session runs
+	named      *catalog.Tables // the outbox tables of the configuration
+	neighbours *neighbours
+	sink       atomic.Pointer[sink.Sink] // nil: not open yet
 
 	// Read by Stat.
 	flow        flow
@@ -199,6 +204,8 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	r := &Relay{
 		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
 		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
+		named:       catalog.NewTables(cfg.Tables),
+		neighbours:  newNeighbours(log),
 		deadLetters: newDeadLetters(cfg, log),
 		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
 		skip:        newSkip(cfg.SkipTo, log),
@@ -318,7 +325,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 
 	t := r.tenure
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
-	t.pump.published, t.pump.describe = state.Publication, r.newDescribe
+	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.newDescribe, r.newLookUp(stream.Config())
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(stream, state).run))
 	r.positions.startOver = as[*checkpoint.PrefixError](err) && t.pump.copy != nil
 	if t.over {
@@ -354,6 +361,9 @@ func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state 
 func (r *Relay) warnSetup(ctx context.Context, stream *replication.Stream, state *catalog.State) {
 	if stream.Superuser() {
 		r.log.WarnContext(ctx, "the role is a superuser, but needs only LOGIN and REPLICATION")
+	}
+	if filter := state.FilterWarning(); filter != "" {
+		r.log.WarnContext(ctx, "the publication leaves out rows", slog.String("publication", state.Publication.Name), slog.String("problem", filter))
 	}
 	if state.Publication.Update && !r.cfg.Route.TakesUpdates() {
 		r.log.WarnContext(ctx, "the publication also publishes UPDATEs, and an UPDATE of an outbox row stops the relay",

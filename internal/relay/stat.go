@@ -52,6 +52,7 @@ type Stat struct {
 
 	Parked        []parking.Parking // the parked keys, the longest parked first; empty while another relay has the slot
 	ParkedRecords uint64            // dead letters of parked keys
+	Neighbours    []string          // published tables whose rows are skipped, as of the last read of the catalog
 
 	// Behind is the earlier of two times: the commit time of the oldest unacknowledged transaction, by
 	// the server's clock, and the time since which an acknowledged position has been waiting to be
@@ -222,6 +223,7 @@ func (r *Relay) Stat() Stat {
 	}
 	counts := r.flow.load()
 	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received
+	st.Neighbours = r.neighbours.list()
 	st.Refill = r.flow.refill.Load().stat()
 	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.counts()
 	st.Parked, st.ParkedRecords = r.deadLetters.parked.List(), r.deadLetters.parked.Total()

@@ -45,7 +45,7 @@ func (s *reportingSource) Close(ctx context.Context, confirmed pglogrepl.LSN) er
 func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
-		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler))}
+		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
 		r.positions, _ = startedWriter(t, store, server(50))
 		store.allow = make(chan error)
 		src := &reportingSource{closing: make(chan struct{})}
@@ -110,7 +110,7 @@ func TestRole(t *testing.T) {
 // confirmed that the session could no longer report.
 func TestLostSessionIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler))}
+		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
 		w, tracker := startedWriter(t, &scriptedStore{}, server(50))
 		deliver(tracker, 110)
 		src := &reportingSource{scriptedSource: scriptedSource{lost: make(chan struct{})}, closing: make(chan struct{})}

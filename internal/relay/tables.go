@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -38,7 +39,7 @@ func dataType(t catalog.TypeDescription) connect.Type {
 	return data
 }
 
-// A tableChecker checks that rows of the published tables can become records. One goroutine at a time
+// A tableChecker checks that rows of the outbox tables can become records. One goroutine at a time
 // uses it.
 type tableChecker struct {
 	router *encode.Router
@@ -95,15 +96,13 @@ func (c *tableChecker) explain(err error) error {
 // checkTables returns an [*encode.ColumnError] for the first table whose rows cannot become records, or the
 // error of describe.
 func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describe) error {
-	if state.Publication == nil {
-		return nil
-	}
 	c.router.SetDescribe(describe)
 	c.unsent = make(map[string][]catalog.UnsentColumn)
-	for _, t := range state.Publication.Tables {
+	carriers := state.Carriers()
+	for _, t := range carriers {
 		c.unsent[t.Schema+"."+t.Name] = t.Unsent
 	}
-	for _, t := range state.Publication.Tables {
+	for _, t := range carriers {
 		if err := explain(c.router.Check(c.relation(t)), t); err != nil {
 			return err
 		}
@@ -119,6 +118,23 @@ func explain(err error, t catalog.Table) error {
 		}
 	}
 	return err
+}
+
+// hasColumns reports whether rows of t could become records.
+func (c *tableChecker) hasColumns(t catalog.Table) bool { return c.router.Check(c.relation(t)) == nil }
+
+// newLookUp returns a function that reads the catalog of the server of a stream into r.neighbours. The pump calls it.
+func (r *Relay) newLookUp(source replication.Config) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+		defer cancel()
+		state, err := catalog.Inspect(ctx, source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, r.named)
+		if err != nil {
+			return err
+		}
+		r.neighbours.update(ctx, state, func(t catalog.Table) bool { return r.router.Check(Relation(t)) == nil })
+		return nil
+	}
 }
 
 // relation returns the relation for t: the same pointer as long as t does not change.

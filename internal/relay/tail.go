@@ -66,7 +66,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	cfg = cfg.withDefaults()
 	contact, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
 	defer cancel()
-	stream, state, err := catalog.OpenTail(contact, cfg.Source, slot, log)
+	stream, state, err := catalog.OpenTail(contact, cfg.Source, cfg.Tables, slot, log)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +76,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	}
 	t := newTail(cfg, router, stream, state.Publication, log)
 	t.walEnd = state.WALEnd
+	t.pump.neighbours.update(ctx, state, func(t catalog.Table) bool { return router.Check(Relation(t)) == nil })
 	return t, nil
 }
 
@@ -89,7 +90,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 	f.startTenure(t.tracker)
 	t.pump = &pump{
 		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailWriter{t}, flow: f,
-		published: published, updates: newUpdatePolicy(cfg.Route.OnUpdate, log), messages: cfg.Messages,
+		published: published, neighbours: newNeighbours(log), updates: newUpdatePolicy(cfg.Route.OnUpdate, log), messages: cfg.Messages,
 		deadLetters: newDeadLetters(cfg, log),
 	}
 	return t

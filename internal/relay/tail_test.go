@@ -27,7 +27,9 @@ func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTail(cfg.withDefaults(), router, src, &catalog.Publication{Insert: true}, slog.New(slog.DiscardHandler))
+	tail := newTail(cfg.withDefaults(), router, src, &catalog.Publication{Insert: true}, slog.New(slog.DiscardHandler))
+	tail.pump.neighbours.update(t.Context(), outboxCatalog(), nil)
+	return tail
 }
 
 // updateOf is insertOf for an updated row.

@@ -182,7 +182,7 @@ func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.S
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	asked := time.Now()
-	state, err := catalog.Inspect(ctx, stream.Config().Conn, r.cfg.Source.Publication, r.cfg.Source.Slot)
+	state, err := catalog.Inspect(ctx, stream.Config().Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, nil)
 	switch {
 	case err != nil:
 		return checkpoint.Server{}, nil, err

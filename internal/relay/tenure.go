@@ -53,7 +53,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 		id: id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
 		pump: &pump{
 			router: r.router, tracker: tracker, flow: &r.flow, nonce: r.nonce,
-			updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
+			neighbours: r.neighbours, updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
 			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
 			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan,
 		},

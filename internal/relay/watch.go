@@ -24,7 +24,7 @@ const (
 type observer interface {
 	Wait(ctx context.Context) error
 	Inspect(ctx context.Context) (*catalog.State, error)
-	EmitSnapshot(ctx context.Context, nonce string) error
+	EmitSnapshot(ctx context.Context, nonce string) (changed bool, err error)
 	Close(ctx context.Context)
 }
 
@@ -63,7 +63,7 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 		interval = min(interval, t/5) // the fence closes after half of it
 	}
 	return &watcher{
-		observer: catalog.Observe(stream.Config()), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
+		observer: catalog.Observe(stream.Config(), r.named), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
 		sameServer: recogniseServer(stream.System().ID, int32(stream.PID()), state.InRecovery),
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
@@ -113,7 +113,9 @@ func (w *watcher) run(ctx context.Context) error {
 			return err
 		}
 		if w.emitSnapshots && !time.Now().Before(emit) {
-			w.emitSnapshot(ctx)
+			if w.emitSnapshot(ctx) {
+				look = time.Now()
+			}
 			emit = time.Now().Add(snapshotInterval)
 		}
 	}
@@ -163,24 +165,29 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 // emitSnapshot writes a snapshot if rows have been sent since the last one, or if there is none yet: a
 // slot may be lost before its first row is read. After a failure it waits until the catalog was read
 // again. It does not log a lost connection: either the next read of the catalog fails as well and logs it,
-// or the next snapshot succeeds.
-func (w *watcher) emitSnapshot(ctx context.Context) {
+// or the next snapshot succeeds. It returns true if the publication or the tables have changed since then: the
+// catalog must be read first.
+func (w *watcher) emitSnapshot(ctx context.Context) (changed bool) {
 	rows := w.rowsSent()
 	if w.emitted && rows == w.emittedRows || w.inspectFailed || w.emitFailed {
-		return
+		return false
 	}
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	err := w.observer.EmitSnapshot(limited, w.nonce)
+	changed, err := w.observer.EmitSnapshot(limited, w.nonce)
+	if changed {
+		return true
+	}
 	if err == nil {
 		w.emitted, w.emittedRows, w.loggedFailure = true, rows, ""
-		return
+		return false
 	}
 	w.emitFailed = true
 	if text := err.Error(); ctx.Err() == nil && !errors.Is(err, replication.ErrUnreachable) && text != w.loggedFailure {
 		w.loggedFailure = text
 		w.log.WarnContext(ctx, "could not write a snapshot to the WAL", slog.Any("err", err))
 	}
+	return false
 }
 
 // compareCatalog compares state with what this process has read before, and logs changes. It returns an
@@ -217,6 +224,9 @@ func (r *Relay) confirmed(state *catalog.State) pglogrepl.LSN {
 // delivered. It only logs an error of the catalog.
 func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
 	err := r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state))
+	if err == nil {
+		r.neighbours.update(ctx, state, r.tables.hasColumns)
+	}
 	if err == nil || as[*encode.ColumnError](err) {
 		return err
 	}

@@ -46,9 +46,9 @@ func (o *scriptedObserver) Inspect(context.Context) (*catalog.State, error) {
 	return s.catalog, s.err
 }
 
-func (o *scriptedObserver) EmitSnapshot(_ context.Context, nonce string) error {
+func (o *scriptedObserver) EmitSnapshot(_ context.Context, nonce string) (changed bool, err error) {
 	o.note("snapshot of " + nonce)
-	return o.emit
+	return false, o.emit
 }
 
 func (o *scriptedObserver) Close(context.Context) { o.note("close") }
@@ -75,6 +75,7 @@ func catalogOf(columns ...string) *catalog.State {
 	return &catalog.State{
 		SystemID: "7", SlotName: "slot", PublicationName: "pub", ReadAt: time.Now(), WALEnd: 0x2000,
 		Publication: &catalog.Publication{Name: "pub", Insert: true, Tables: []catalog.Table{table}},
+		Outboxes:    []catalog.Outbox{{Configured: "outbox", Parts: []catalog.Part{{OID: outboxOID, Schema: "public", Name: "outbox", Kind: "r", Persistence: "p"}}}},
 		Slot:        &catalog.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x2000},
 	}
 }

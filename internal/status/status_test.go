@@ -205,12 +205,14 @@ None since the start.`
 
 // The slot's lines name what Postgres has spilled to disk, and the state of a copy on a standby.
 func TestLinesOfTheSlot(t *testing.T) {
-	got := strings.Join(View{Width: 100}.Lines(sides(t, func(p *Postgres, _ *admin.Status) {
+	got := strings.Join(View{Width: 100}.Lines(sides(t, func(p *Postgres, st *admin.Status) {
+		st.Source.Neighbours = []string{"public.hb", "public.archive"}
 		p.Slot.Decoding = Decoding{SpilledTransactions: 3, SpilledBytes: 120_000_000}
 		p.Slot.Synced, p.Slot.SyncSkipReason = true, "wal_not_flushed"
 	})), "\n")
 	for _, want := range []string{
 		"Spilled to disk 120 MB of 3 transactions larger than logical_decoding_work_mem",
+		"Skipped tables  public.hb, public.archive: published, but not in outbox.tables",
 		"Copy            of the primary's slot; last synchronization: skipped, wal_not_flushed",
 	} {
 		if !strings.Contains(got, want) {

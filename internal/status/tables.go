@@ -57,6 +57,9 @@ func (v View) slot(r *Report) []string {
 		return nil
 	}
 	lines := []string{v.Style.Bold(terminal.Cut(title, v.Width))}
+	if st := r.Relay.status; st != nil && len(st.Source.Neighbours) > 0 {
+		facts = append(facts, fact{"Skipped tables", strings.Join(st.Source.Neighbours, ", ") + ": published, but not in outbox.tables"})
+	}
 	if r.Postgres.Error != "" && !strings.Contains(r.Why, r.Postgres.Error) {
 		facts = append(facts, fact{"Postgres", r.Postgres.Error})
 	}

@@ -74,7 +74,7 @@ func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 			r.DB.Exec(t, `ALTER TABLE outbox RENAME TO events; ALTER TABLE events RENAME COLUMN aggregateid TO aggregate;
 				CREATE VIEW outbox AS SELECT id, aggregatetype, aggregate AS aggregateid, type, payload FROM events`)
 			process.Fails(t, relay.ExitNoDelivery, "public.events", `"aggregateid"`, "outbox.columns.key")
-			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.key=aggregate")
+			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.tables=events", "--set", "outbox.columns.key=aggregate")
 			process.Logged(t, "streaming")
 			r.Progress(t)
 		})

@@ -110,7 +110,7 @@ func (w *watched) logged(t *testing.T, text string) {
 // exec runs statements one by one.
 func (w *watched) exec(t *testing.T, sql string) {
 	t.Helper()
-	for statement := range strings.SplitSeq(sql, "; ") {
+	for statement := range strings.SplitSeq(sql, "; ") { // a semicolon without a space is within a transaction
 		w.db.Exec(t, strings.ReplaceAll(statement, "TOPIC", w.topic))
 	}
 }
@@ -160,11 +160,11 @@ func TestWatch(t *testing.T) {
 			stream: true, says: []string{rig.Publication},
 		},
 		"table removed":         {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{rig.Publication, "ADD TABLE", "correct at 0/"}},
-		"one of two removed":    {before: add + `other`, change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{"public.outbox", rig.Publication, "ADD TABLE", "correct at 0/"}},
+		"one of two removed":    {before: add + `other`, change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{`"public"."outbox"`, rig.Publication, "ADD TABLE", "correct at 0/"}},
 		"removed and added":     {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox; ` + add + `outbox`, says: []string{rig.Publication, "0/"}},
 		"publishes updates":     {change: `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'update')`, says: []string{"publish = 'insert'", "correct at 0/"}},
-		"table recreated":       {before: add + `other`, change: `DROP TABLE outbox; ` + create, says: []string{"public.outbox", "re-created", "ADD TABLE"}},
-		"recreated and added":   {before: add + `other`, change: `DROP TABLE outbox; ` + create + `; ` + add + `outbox`, says: []string{"public.outbox", "0/"}},
+		"table recreated":       {before: add + `other`, change: `DROP TABLE outbox;` + create, says: []string{`"public"."outbox"`, "re-created", "ADD TABLE"}},
+		"recreated and added":   {before: add + `other`, change: `DROP TABLE outbox;` + create + `;` + add + `outbox`, says: []string{"public.outbox", "0/"}},
 		"required column":       {change: `ALTER TABLE outbox DROP COLUMN aggregateid`, says: []string{"public.outbox", "aggregateid", "outbox.columns.key"}},
 		"required column, rows": {change: `ALTER TABLE outbox RENAME COLUMN payload TO body; ` + row, stream: true, says: []string{"public.outbox", "payload"}},
 		"column list":           {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox (id, aggregatetype, aggregateid, type)`, says: []string{"public.outbox", "payload"}},
@@ -227,7 +227,7 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 		w.stop()
 		w.fails(t, relay.ExitOK)
-		if n, want := strings.Count(w.log.String(), `msg="catalog change"`), 5; n != want {
+		if n, want := strings.Count(w.log.String(), `msg="catalog change"`), 4; n != want {
 			t.Errorf("%d warnings, want %d:\n%s", n, want, w.log.String())
 		}
 	})

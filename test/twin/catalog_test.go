@@ -24,6 +24,8 @@ const (
 	oidInt4 = 23
 	oidText = 25
 	oidOID  = 26
+
+	oidOIDArray = 1028
 )
 
 type column struct {
@@ -37,11 +39,15 @@ const null = "\x00"
 // A statement is a query of the relay, recognized by a part of its text.
 type statement struct {
 	part   string
-	types  string // of its columns: bool, int8, int4, text, oid
+	types  string // of its columns: bool, int8, int4, text, oid, oid[]
 	answer func(c *client, args [][]byte) [][]string
 }
 
 var statements = []statement{
+	{"pg_logical_emit_message", "bt", nil},
+	{"WITH RECURSIVE name", "ottttO", func(*client, [][]byte) [][]string {
+		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}"}}
+	}},
 	{"pg_control_system()", "4ttbtttt88", (*client).server},
 	{"FROM pg_catalog.pg_publication p WHERE", "o8tbbbbbbb", func(*client, [][]byte) [][]string {
 		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f", "f"}}
@@ -59,7 +65,6 @@ var statements = []statement{
 	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
 	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888", (*client).slots},
 	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
-	{"pg_logical_emit_message", "t", nil},
 }
 
 func find(sql string) statement {
@@ -118,7 +123,7 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 		rows = s.answer(c, args)
 	} else { // pg_logical_emit_message: when the relay reads the message, it knows that earlier transactions are delivered
 		c.commit(func(tx *transaction) { tx.message = string(args[1]) + "|1:1:" })
-		rows = [][]string{{"0/1"}}
+		rows = [][]string{{"t", "0/1"}}
 	}
 	var messages []pgproto3.BackendMessage
 	for _, row := range rows {
@@ -129,7 +134,7 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 
 // describe returns the columns of a statement.
 func describe(sql string) pgproto3.BackendMessage {
-	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'o': oidOID}
+	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'o': oidOID, 'O': oidOIDArray}
 	var columns []column
 	for _, t := range find(sql).types {
 		columns = append(columns, column{"c", oids[t]})

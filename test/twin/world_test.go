@@ -58,6 +58,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.cfg = relay.Config{
 		PositionTopic: positions,
 		Name:          "twin",
+		Tables:        []string{"outbox"},
 		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
 		Route:         encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -53,6 +54,7 @@ func (t Target) configure(more map[string]any) (string, error) {
 		"name":               t.ClientID,
 		"source.publication": t.Publication, "source.slot": t.Slot,
 		"source.create": false, "source.wait_for_slot": false,
+		"outbox.tables": []string{pgx.Identifier{t.Schema, t.Table}.Sanitize()},
 	})
 	maps.Copy(settings, t.Settings)
 	if _, stores := t.Settings["position_topic"]; !stores {

@@ -1,0 +1,67 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+)
+
+// ofTable returns a message about the table of outboxRelation as one about another table.
+func ofTable(b []byte, oid uint32) []byte {
+	b = append([]byte(nil), b...)
+	binary.BigEndian.PutUint32(b[1:], oid)
+	return b
+}
+
+// named returns the Relation message of another table.
+func named(oid uint32, name string, columns ...string) []byte {
+	return ofTable([]byte(strings.Replace(string(relationOf(columns...)), "public\x00outbox\x00", "public\x00"+name+"\x00", 1)), oid)
+}
+
+func outboxColumns() []string {
+	return []string{"id", "aggregatetype", "aggregateid", "type", "payload"}
+}
+
+// truncateOf returns a Truncate message of one table.
+func truncateOf(oid uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{'T', 0, 0, 0, 1, 0}, oid)
+}
+
+// The rows of neighbours are skipped, whatever columns they have and whatever happens to them. Those of a table that the catalog does
+// not publish any more are relayed if they could be events.
+func TestPumpSkipsNeighbours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hb, archive, dropped, other = 1, 2, 3, 4
+		row := func(oid uint32, key, n string) []byte { return ofTable(insertOf("id-"+n, "order", key, "T", n), oid) }
+		src := &scriptedSource{err: errLost, script: script{
+			beginMessage(100),
+			walData(named(hb, "hb", "id")), walData(ofTable(insertOf("1"), hb)), walData(truncateOf(hb)),
+			outboxRelation(), insertMessage("a", 1),
+			walData(named(archive, "archive", outboxColumns()...)), walData(row(archive, "b", "2")),
+			walData(named(dropped, "outbox_0", outboxColumns()...)), walData(row(dropped, "c", "3")), walData(row(dropped, "c", "4")),
+			walData(named(other, "old_hb", "id")), walData(ofTable(insertOf("1"), other)), walData(ofTable(insertOf("2"), other)),
+			insertMessage("a", 5), commitMessage(100, 110),
+		}}
+		prod := newScriptedProducer()
+		s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
+		state := outboxCatalog()
+		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: hb, Schema: "public", Name: "hb"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
+		s.pump.neighbours.update(t.Context(), state, func(t catalog.Table) bool { return t.OID == archive })
+		s.pump.neighbours.update(t.Context(), state, func(catalog.Table) bool { return true })
+		if err := s.run(t.Context()); !errors.Is(err, errLost) {
+			t.Errorf("session ended with %v", err)
+		}
+		if got, want := prod.records(), "a/1 c/3 c/4 a/5"; got != want {
+			t.Errorf("sent %s, want %s", got, want)
+		}
+		for _, line := range []string{"table=public.hb", "table=public.archive", "add it to outbox.tables", "table=public.outbox_0", "table=public.old_hb"} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("%d log lines with %q:\n%s", n, line, log)
+			}
+		}
+	})
+}

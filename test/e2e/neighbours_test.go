@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+const skipped = "published table is not in outbox.tables"
+
+// setUpWith creates a publication with the given tables, and the slot.
+func setUpWith(t *testing.T, r *rig.Rig, publication string) {
+	t.Helper()
+	r.DB.Exec(t, "CREATE PUBLICATION "+rig.Publication+" "+publication)
+	if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
+		t.Fatalf("setup: exit code %d\n%s", code, out)
+	}
+}
+
+// A table that is published beside the outbox is skipped and named once, whatever it has, also if it is not published any more when
+// its rows are read.
+func TestNeighbours(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	r.DB.Exec(t, `CREATE TABLE hb (id int PRIMARY KEY, ts timestamptz); CREATE TABLE archive (LIKE outbox INCLUDING ALL)`)
+	setUpWith(t, r, "FOR TABLE outbox, hb, archive")
+	beat := func() {
+		t.Helper()
+		r.DB.Exec(t, `INSERT INTO hb VALUES (1, now()) ON CONFLICT (id) DO UPDATE SET ts = now();
+			INSERT INTO archive (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'archived', 'T', '{}')`)
+	}
+	beat()
+	r.Load.Run(t.Context(), t, 20)
+	beat()
+	out, _ := rig.Command(t, "check", "-c", r.Config)
+	for _, want := range []string{"published, but not in outbox.tables: public.archive, public.hb", "public.archive", "its rows are not relayed"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("check does not say %q:\n%s", want, out)
+		}
+	}
+	process := r.Run(t)
+	r.Deliver(t, 20)
+	r.DB.Exec(t, `CREATE TABLE later (id int PRIMARY KEY); ALTER PUBLICATION `+rig.Publication+` ADD TABLE later`)
+	r.DB.Exec(t, `INSERT INTO later VALUES (1)`)
+	r.Deliver(t, 20)
+	process.LoggedTimes(t, skipped, 3)
+	beat()
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` DROP TABLE hb; DROP TABLE later`)
+	r.Deliver(t, 20)
+	process.Terminate(t)
+	if n := process.Times(skipped); n != 3 {
+		t.Errorf("%d lines for three neighbours:\n%s", n, process.Stderr)
+	}
+	r.Settle(t, 0)
+}
+
+// With a publication for all tables, only the outbox is relayed, and new tables do no harm.
+func TestAllTablesArePublished(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	setUpWith(t, r, "FOR ALL TABLES")
+	process := r.Run(t)
+	r.DB.Exec(t, `CREATE TABLE orders (id int PRIMARY KEY, payload text); INSERT INTO orders VALUES (1, 'x'); UPDATE orders SET payload = 'y'; DELETE FROM orders; TRUNCATE orders`)
+	r.Deliver(t, 20)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// If another table takes the name of the outbox, the relay stops and says what to do, and after that no row is missing.
+func TestOutboxIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, running := range map[string]bool{"while the relay runs": true, "while the relay is stopped": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t)
+			put := func() {
+				t.Helper()
+				r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+					SELECT gen_random_uuid(), 'order', n, 'T', '{}' FROM generate_series(1, 20) n`)
+			}
+			process := r.Run(t)
+			put()
+			r.Confirmed(t)
+			r.AwaitSnapshotOfAll(t)
+			if !running {
+				process.Terminate(t)
+				put() // they wait in the WAL under the name that the table had
+			}
+			r.DB.Exec(t, `ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (LIKE outbox_old INCLUDING ALL)`)
+			put()
+			if !running {
+				process = rig.Start(t, "run", "-c", r.Config)
+			}
+			process.Fails(t, 13, `ADD TABLE "public"."outbox"`, "replay --undelivered", `"public"."outbox_old"`)
+			r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` ADD TABLE outbox`)
+			if out, code := rig.Command(t, "replay", "-c", r.Config, "--undelivered"); code != 0 {
+				t.Fatalf("replay: exit code %d\n%s", code, out)
+			}
+			process = r.Run(t)
+			put()
+			r.Confirmed(t)
+			process.Terminate(t)
+			want := pgtest.QueryRow[[]string](t, r.DB, `SELECT array_agg(id::text ORDER BY id) FROM (SELECT id FROM outbox UNION ALL SELECT id FROM outbox_old) t`)
+			var got []string
+			for _, rec := range r.Kafka.ReadAll(t, r.Topic) {
+				got = append(got, rig.Header(rec, "id"))
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("ids (-table +topic):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A table that is replaced in one transaction, as the documentation says, leaves no gap. Rows that are written to the old table later are
+// not relayed.
+func TestOutboxIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	const put = `INSERT INTO %s (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', n, '%[1]s', '{}' FROM generate_series(1, 20) n`
+	r.DB.Exec(t, fmt.Sprintf(put, "outbox"))
+	r.DB.Exec(t, `ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (LIKE outbox_old INCLUDING ALL); ALTER PUBLICATION `+rig.Publication+` ADD TABLE outbox`)
+	r.DB.Exec(t, fmt.Sprintf(put, "outbox"))
+	process.Logged(t, "table=public.outbox_old")
+	r.DB.Exec(t, fmt.Sprintf(put, "outbox_old")+";"+fmt.Sprintf(put, "outbox"))
+	r.Confirmed(t)
+	process.Terminate(t)
+	types := make(map[string]int)
+	for _, rec := range r.Kafka.ReadAll(t, r.Topic) {
+		types[rig.Header(rec, "eventType")]++
+	}
+	if diff := cmp.Diff(map[string]int{"outbox": 60}, types); diff != "" {
+		t.Errorf("records by type (-want +got):\n%s\n%s", diff, process.Stderr)
+	}
+}
+
+// Rows of a child by inheritance are rows of the outbox, so its rows must be published.
+func TestChildIsNotPublished(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	r.Deliver(t, 20)
+	r.DB.Exec(t, `CREATE TABLE outbox_2027 () INHERITS (outbox)`)
+	process.Fails(t, 13, `ALTER PUBLICATION "`+rig.Publication+`" ADD TABLE "public"."outbox_2027"`, "replay --undelivered")
+	if out, code := rig.Command(t, "check", "-c", r.Config); code == 0 || !strings.Contains(out, "outbox_2027") {
+		t.Errorf("check: exit code %d\n%s", code, out)
+	}
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` ADD TABLE outbox_2027`)
+	process = r.Run(t)
+	r.Deliver(t, 20)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// The rows of a partition that was dropped or detached before they were read are relayed.
+func TestPartitionIsGone(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string]string{
+		"dropped": "DROP TABLE outbox_0", "detached": "ALTER TABLE outbox DETACH PARTITION outbox_0", "renamed": "ALTER TABLE outbox_0 RENAME TO outbox_x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t)
+			r.DB.Exec(t, `ALTER TABLE outbox RENAME TO whole;
+				CREATE TABLE outbox (LIKE whole INCLUDING ALL) PARTITION BY RANGE (id);
+				CREATE TABLE outbox_0 PARTITION OF outbox DEFAULT`)
+			setUpWith(t, r, "FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = false)")
+			r.Load.Run(t.Context(), t, 20)
+			r.DB.Exec(t, gone+`; CREATE TABLE IF NOT EXISTS outbox_1 PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('00000000-0000-0000-0000-000000000000')`)
+			process := r.Run(t)
+			r.Arrived(t)
+			process.Terminate(t)
+			r.Settle(t, 0)
+		})
+	}
+}
