@@ -129,6 +129,7 @@ func conditions() []condition {
 		{"25006", always, ErrUnreachable, "", nil},            // read_only_sql_transaction: a standby was reached, not the primary
 		{"25P03", always, ErrUnreachable, remedyTimeout, nil}, // idle_in_transaction_session_timeout
 		{"25P04", always, ErrUnreachable, remedyTimeout, nil}, // transaction_timeout
+		{"57P05", always, ErrUnreachable, remedyTimeout, nil}, // idle_session_timeout
 		{"3D000", always, ErrAccess, "", nil},                 // invalid_catalog_name: no such database
 		{"28P01", always, ErrAccess, remedyLogin, nil},        // invalid_password
 		{insufficientPrivilege, always, nil, remedyFiles, isFileAccess},

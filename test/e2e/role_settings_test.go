@@ -13,7 +13,7 @@ import (
 // unsuitable gives a role short timeouts, other formats and other defaults of transactions.
 const unsuitable = `
 	ALTER ROLE $ROLE SET statement_timeout = '100ms'; ALTER ROLE $ROLE SET idle_in_transaction_session_timeout = '100ms';
-	ALTER ROLE $ROLE SET idle_session_timeout = '100ms'; ALTER ROLE $ROLE SET lock_timeout = '100ms'; ALTER ROLE $ROLE SET tcp_user_timeout = '100ms';
+	ALTER ROLE $ROLE SET idle_session_timeout = '5s'; ALTER ROLE $ROLE SET lock_timeout = '100ms'; ALTER ROLE $ROLE SET tcp_user_timeout = '100ms';
 	ALTER ROLE $ROLE SET wal_sender_timeout = '10ms'; ALTER ROLE $ROLE SET default_transaction_read_only = on;
 	ALTER ROLE $ROLE SET default_transaction_isolation = 'serializable'; ALTER ROLE $ROLE SET default_transaction_deferrable = on;
 	ALTER ROLE $ROLE SET datestyle = 'German'; ALTER ROLE $ROLE SET bytea_output = 'escape'; ALTER ROLE $ROLE SET standard_conforming_strings = off;
