@@ -29,10 +29,6 @@ var (
 	// used up. A Writer with the next identity can continue.
 	ErrIdentityUsed = errors.New("the writer's identity is used up")
 
-	// ErrAborted: the transaction of a TransactionalWriter was aborted, or its outcome is unknown. A
-	// Writer with the next identity can continue from the newest value of the PositionStore.
-	ErrAborted = errors.New("the transaction was aborted")
-
 	// ErrFatal: after this response of the broker, the Writer cannot write any more.
 	ErrFatal = errors.New("cannot continue writing")
 )

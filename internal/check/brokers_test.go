@@ -159,15 +159,6 @@ func TestRights(t *testing.T) {
 	}
 	mend(t, "rights TOPIC", c.Fix)
 
-	t.Run("exactly once", func(t *testing.T) {
-		r.set("sink.kafka.exactly_once", "true")
-		defer r.set("sink.kafka.exactly_once", "false")
-		c := r.look(t)["transactions"]
-		if c.State != Failed || !strings.Contains(c.Found, "the user needs Write and Describe on the transactional id") {
-			t.Fatalf("%+v", c)
-		}
-		mend(t, "transactions", c.Fix)
-	})
 	t.Run("missing topic that may not be created", func(t *testing.T) {
 		was := r.positions
 		defer func() { r.positions = was }()

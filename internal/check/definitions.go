@@ -67,8 +67,6 @@ func sinkDefinitions() []definition {
 		{Sink, "cluster", "", "The cluster lists its brokers.", false},
 		{Sink, "advertised", "address", "Each broker of the cluster responds at the address that it advertises.", false},
 		{Sink, "idempotent write", "", "The user may write with a producer id. The check requests one, as each start does.", false},
-		{Sink, "transactions", "", "With `exactly_once`: the user may use the transactional id, and the brokers are of Kafka 3.6 or later. The check does not affect a running relay.", false},
-		{Sink, "transaction timeout", "", "With `exactly_once`: `sink.kafka.transaction_timeout` is at most `transaction.max.timeout.ms` of the brokers.", false},
 		{Sink, "topic", "topic", "The topic exists or can be created. The check asks the cluster to validate the creation only.", true},
 		{Sink, "leaders", "topic", "Every partition has a leader.", true},
 		{Sink, "rights", "topic", "The user has Describe and Write on the topic, and Read on `position_topic`; with `on_bad_record: park`, also Read on `dead_letter_topic`.", true},

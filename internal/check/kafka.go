@@ -65,7 +65,6 @@ func (s *kafkaLook) run(ctx context.Context) {
 	s.cluster(ctx)
 	if !s.short {
 		s.identity(ctx)
-		s.transactions(ctx)
 	}
 	<-s.sampled
 	s.topics(ctx)

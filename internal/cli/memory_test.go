@@ -16,7 +16,6 @@ func TestMemoryLimitFollowsTheWindow(t *testing.T) {
 		beside        int64 // MiB
 	}{
 		{"Kafka", "OUTBOX_CDC_SINK_KAFKA_BROKERS=localhost:9092", 14},
-		{"exactly once", "OUTBOX_CDC_SINK_KAFKA_EXACTLY_ONCE=true", 20},
 		{"another broker", "OUTBOX_CDC_SINK_REDIS_STREAMS_ADDRESSES=localhost:6379", 30},
 	} {
 		cfg, err := config.Load(config.Sources{Environ: []string{test.setting}})

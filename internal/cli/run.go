@@ -163,10 +163,6 @@ func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, u
 // request being encoded, and room for the garbage collector.
 const heapBesideWindow = 14 << 20
 
-// heapOfGroups is the memory that exactly_once needs in addition: the ledger has every row until its transaction of the broker is
-// committed. With less, the relay spends as much time on garbage collection as on delivery.
-const heapOfGroups = 6 << 20
-
 // heapOfRequests is the memory that another broker than Kafka needs in addition: its client has a message and buffers of its
 // own for each request in flight, where Kafka's producer writes batches.
 const heapOfRequests = 16 << 20
@@ -179,9 +175,6 @@ func (a *app) memoryLimiter(cfg *config.Config) func(sinkMemory int) {
 		return nil
 	}
 	beside := int64(heapBesideWindow)
-	if cfg.Sink.Kafka.ExactlyOnce {
-		beside += heapOfGroups
-	}
 	if !cfg.IsKafka() {
 		beside += heapOfRequests
 	}

@@ -29,7 +29,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
-	cfg.PositionTopic, cfg.DrainTimeout, cfg.ExactlyOnce = c.positions(), c.DrainTimeout, c.Sink.Kafka.ExactlyOnce
+	cfg.PositionTopic, cfg.DrainTimeout = c.positions(), c.DrainTimeout
 	if c.OnBadRecord == park {
 		cfg.ParkedKeys = c.MaxParkedKeys
 	}

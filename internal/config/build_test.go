@@ -52,7 +52,7 @@ func TestConnector(t *testing.T) {
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &kafka.TopicSpec{Partitions: 6, ReplicationFactor: -1},
 		SASL:         &kafka.SASL{Mechanism: "SCRAM-SHA-512", User: "u"},
-		WindowBytes:  16 << 20, WindowRecords: 200_000, ConnectionsPerBroker: 2, TransactionTimeout: time.Minute,
+		WindowBytes:  16 << 20, WindowRecords: 200_000, ConnectionsPerBroker: 2,
 	}
 	if diff := cmp.Diff(wantSink, gotSink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)
@@ -73,7 +73,6 @@ func TestRecords(t *testing.T) {
 		"debezium.hstore", "map", "debezium.binary", "hex", "debezium.money_digits", "0", "debezium.field_names", "avro", "debezium.expand_payload", "true",
 		"debezium.key_delegate", "json", "debezium.expand_nulls", "true", "debezium.expand_empty_arrays", "true", "debezium.exact", "true",
 		"source.create_slot", "true", "source.initial_copy", "true", "source.slot_failover", "true", "sink.kafka.max_message_bytes", "1000",
-		"sink.kafka.exactly_once", "true", "sink.kafka.transaction_timeout", "90s",
 	)})
 	if err != nil {
 		t.Fatal(err)
@@ -98,9 +97,6 @@ func TestRecords(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got.Route); diff != "" {
 		t.Errorf("Route (-want +got):\n%s", diff)
-	}
-	if k := kafkaOf(t, got); !got.ExactlyOnce || !k.ExactlyOnce || k.TransactionTimeout != 90*time.Second {
-		t.Errorf("exactly_once is %t for the relay, %t for the sink, with a timeout of %s", got.ExactlyOnce, k.ExactlyOnce, k.TransactionTimeout)
 	}
 	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || !got.CreateSlot || !got.InitialCopy || !got.SlotFailover || kafkaOf(t, got).MaxMessageBytes != 1000 {
 		t.Errorf("Relay() = %+v", got)

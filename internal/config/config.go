@@ -106,8 +106,6 @@ type Kafka struct {
 	CreateTopics         CreateTopics
 	ConnectionsPerBroker int
 	MaxMessageBytes      int
-	ExactlyOnce          bool
-	TransactionTimeout   time.Duration
 	Window               Window
 	TLS                  TLS
 	SASL                 SASL

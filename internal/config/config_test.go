@@ -78,7 +78,7 @@ func TestEveryKind(t *testing.T) {
 		},
 		Sink: Sink{Kafka: Kafka{
 			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 3,
-			CreateTopics: CreateTopics{ReplicationFactor: -1}, TransactionTimeout: time.Minute, Window: Window{Bytes: 16 << 20, Records: 200_000},
+			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 16 << 20, Records: 200_000},
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
 		OnBadRecord: "dead-letter", MaxParkedKeys: 1000, DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
@@ -298,20 +298,13 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			name: "a transaction timeout in which nothing can be committed",
-			file: "sink.kafka.transaction_timeout: 2s\n",
-			want: []string{"c.yaml:1: sink.kafka.transaction_timeout: found 2s; the minimum is 10s"},
-		},
-		{
 			name: "what needs the position",
-			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\non_bad_record: park\nsink.kafka.exactly_once: true\n",
+			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\non_bad_record: park\n",
 			want: []string{
 				"c.yaml:1: source.create_slot: needs position_topic, because without it a later start cannot tell whether the slot was lost",
 				"c.yaml:1: source.initial_copy: needs position_topic, because without it the next start cannot tell whether the copy was complete",
 				"c.yaml:1: source.on_slot_loss: refill needs position_topic, because without it nothing says which rows were delivered",
 				"c.yaml:3: on_bad_record: park needs position_topic, where the relay stores which keys are parked",
-				"c.yaml:3: on_bad_record: park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter",
-				"c.yaml:4: sink.kafka.exactly_once: needs position_topic, whose record belongs to each transaction",
 			},
 		},
 		{

@@ -21,8 +21,6 @@ const (
 
 	atTLS  = "sink.kafka.tls."
 	atSASL = "sink.kafka.sasl."
-
-	minTransaction = 10 * time.Second // the least sink.kafka.transaction_timeout; the relay commits far more often
 )
 
 func kafkaBroker() broker {
@@ -58,14 +56,6 @@ func (c *Config) checkKafka() error {
 	}
 	if c.OnBadRecord == park && c.PositionTopic == "" {
 		add(c.invalid("on_bad_record", "park needs position_topic, where the relay stores which keys are parked"))
-	}
-	if c.OnBadRecord == park && k.ExactlyOnce {
-		add(c.invalid("on_bad_record", "park does not work with sink.kafka.exactly_once, because the parked keys are not stored in the transaction of their records; use stop or dead-letter"))
-	}
-	if k.ExactlyOnce && c.PositionTopic == "" {
-		add(c.invalid("sink.kafka.exactly_once", "needs position_topic, whose record belongs to each transaction"))
-	} else if k.TransactionTimeout < minTransaction {
-		add(c.invalid("sink.kafka.transaction_timeout", "found %s; the minimum is %s", k.TransactionTimeout, minTransaction))
 	}
 	_, err := c.kafkaLogin()
 	add(err)
@@ -105,8 +95,6 @@ func (c *Config) Kafka() (kafka.Config, error) {
 		WindowRecords:        k.Window.Records,
 		ConnectionsPerBroker: k.ConnectionsPerBroker,
 		MaxMessageBytes:      k.MaxMessageBytes,
-		ExactlyOnce:          k.ExactlyOnce,
-		TransactionTimeout:   k.TransactionTimeout,
 	}
 	if k.CreateTopics.Partitions != 0 {
 		cfg.CreateTopics = &kafka.TopicSpec{

@@ -3,7 +3,6 @@ package config
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
@@ -46,14 +45,6 @@ var kafkaKeys = slices.Concat([]key{
 	{
 		path: "sink.kafka.max_message_bytes", kind: integer, min: 1,
 		doc: "Maximum size of a batch, and so of a record. Default: `max.message.bytes` of each topic, which the relay reads.",
-	},
-	{
-		path: "sink.kafka.exactly_once", kind: boolean, def: false,
-		doc: "Send records in Kafka transactions, together with the position record, so that a consumer with `isolation.level=read_committed` sees every row once. Needs `position_topic`, and brokers from Kafka 3.6. See [exactly-once.md](exactly-once.md).",
-	},
-	{
-		path: "sink.kafka.transaction_timeout", kind: duration, def: time.Minute,
-		doc: "`transaction.timeout.ms` of these transactions, from 10s on: how long an open transaction of a relay that was killed may delay `read_committed` consumers until another relay starts.",
 	},
 	{path: "sink.kafka.window", kind: section, doc: "Limits of the records in flight."},
 	{

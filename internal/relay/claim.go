@@ -189,19 +189,6 @@ func (w *positionWriter) claim(ctx context.Context, found *storeState, s checkpo
 // writeClaim writes a claim that is higher than every claim in found and every earlier attempt. Each attempt
 // has its own key, because another process may still remove the value of an earlier key.
 func (w *positionWriter) writeClaim(ctx context.Context, found *storeState, s checkpoint.Server) (*checkpoint.Position, error) {
-	var identity []byte
-	if w.store != nil {
-		var err error
-		if identity, err = w.store.NextIdentity(ctx, found.identities...); err != nil {
-			return nil, err
-		}
-	}
-	if w.grouped { // NextIdentity has ended transactions, and some may have stored a later position
-		var err error
-		if found, err = w.readStore(ctx); err != nil {
-			return nil, err
-		}
-	}
 	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot}
 	if found.position != nil {
 		p = *found.position
@@ -209,19 +196,21 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *storeState, s ch
 	p.KeysParked = found.parked.record.HasKeys() || w.parked.record.HasKeys() // the tenure may remove an empty set
 	w.writer = uuid.NewString()
 	w.tried = max(w.tried, found.highest()) + 1
-	p.Claim, p.Writer, p.Identity = w.tried, w.writer, identity
+	p.Claim, p.Writer, p.Identity = w.tried, w.writer, nil
+	if w.store != nil {
+		var err error
+		if p.Identity, err = w.store.NextIdentity(ctx, found.identities...); err != nil {
+			return nil, err
+		}
+	}
 	return &p, w.persist(ctx, &p)
 }
 
 // checkGap returns the *checkpoint.GapError that chooseStart would return after a claim. It is called before
 // the claim, so that a relay that is connected to the wrong server does not interrupt the one on the right
 // server.
-//
-// With transactions, the record may be the one before a transaction that is committed and not visible yet. Then only
-// the check after the claim counts, if the server is the right one.
 func (w *positionWriter) checkGap(found *storeState, s checkpoint.Server) error {
-	p := found.position
-	if p == nil || p.EndLSN == 0 && p.Refill == nil || w.acceptGap || w.store == nil || w.grouped && p.SystemID == s.SystemID {
+	if p := found.position; p == nil || p.EndLSN == 0 && p.Refill == nil || w.acceptGap || w.store == nil {
 		return nil
 	}
 	_, err := found.position.Continue(s)
@@ -245,11 +234,6 @@ func (w *positionWriter) canContinue(found *storeState, s checkpoint.Server) err
 	default:
 		return err
 	}
-}
-
-// runReplacing is run if the writer stores the position.
-func (w *positionWriter) runReplacing(ctx context.Context) error {
-	return unlessStopped(ctx, w.dropReplaced(ctx))
 }
 
 // dropReplaced removes the records that the claim replaces. It replaces the record of a version without

@@ -113,7 +113,6 @@ var faults = []fault{
 	{is(errNoStore), ExitSink, outage, ""},
 	{is(sink.ErrIdentityUsed), ExitSink, outage, ""},
 
-	{is(sink.ErrAborted), ExitSink, outage, ""},
 	{is(sink.ErrFenced), ExitFenced, never, ""},
 	{is(sink.ErrAccess), ExitSink, briefly, ""},
 	{is(sink.ErrMissing), ExitSink, never, ""},

@@ -50,7 +50,6 @@ type positionWriter struct {
 	log       *slog.Logger
 	store     sink.PositionStore // nil: the record is kept in memory only
 	writer    string             // UUID of the writer of the current claim
-	grouped   bool               // records are stored in transactions, see grouper
 	acceptGap bool               // the first tenure may start after a gap
 	startOver bool               // the next tenure does not continue an interrupted refill: its rows have changed
 	parked    *parkedStore       // where the parked keys are stored
@@ -269,69 +268,36 @@ func (w *positionWriter) waitingSince() time.Time {
 // writePosition writes the confirmed position if the record is behind, and returns when the store has
 // acknowledged it. wrote is false if there was nothing to write.
 func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err error) {
+	p := w.next
 	snapshot := w.snapshot.Load() // before Confirmed, so that the position covers the snapshot
-	r := w.recordAt(snapshot, w.tracker.Confirmed(), w.tracker.Prefix())
-	if !r.changed {
+	confirmed := w.tracker.Confirmed()
+	open := w.tracker.Prefix()
+	copied := (p.Copying || p.Refill != nil) && w.copied.Load()
+	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
+	if confirmed <= p.EndLSN && !further && !copied && w.state != recordObsolete {
 		return false, nil
+	}
+	p.EndLSN, p.Open = max(p.EndLSN, confirmed), open
+	refilled := copied && p.Refill != nil
+	if refilled {
+		p = p.EndRefill()
+	}
+	p.Copying = p.Copying && !copied
+	p.KeysParked = !w.parked.set.Empty() // after Confirmed, so that it counts the keys of what is confirmed
+	if snapshot != nil {
+		p = p.WithSnapshot(*snapshot)
 	}
 	if err := w.storeParked(ctx, false); err != nil { // before the position that covers their bad records
 		return false, err
 	}
-	if err := w.persist(ctx, &r.position); err != nil {
+	if err := w.storeRecord(ctx, p); err != nil {
 		return false, err
 	}
-	w.keepRecord(r)
-	return true, nil
-}
-
-// A nextRecord is the position record that follows the current one.
-type nextRecord struct {
-	position checkpoint.Position
-	snapshot *checkpoint.Snapshot // its newest snapshot; nil: that of the current record
-	refilled bool                 // it says that a refill is done
-	changed  bool                 // it says more than the current record
-}
-
-// nextRecord returns the record for a position that the sink stores together with records of the tenure. Only the
-// goroutine of the pump may call it, and no run may run.
-func (w *positionWriter) nextRecord(confirmed pglogrepl.LSN, open checkpoint.Prefix) nextRecord {
-	r := w.recordAt(w.snapshot.Load(), confirmed, open)
-	r.position.WrittenAt = time.Now()
-	return r
-}
-
-// recordAt returns the record for a position.
-func (w *positionWriter) recordAt(snapshot *checkpoint.Snapshot, confirmed pglogrepl.LSN, open checkpoint.Prefix) nextRecord {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.next
-	copied := (p.Copying || p.Refill != nil) && w.copied.Load()
-	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
-	r := nextRecord{snapshot: snapshot, refilled: copied && p.Refill != nil}
-	r.changed = confirmed > p.EndLSN || further || copied || w.state == recordObsolete
-	p.EndLSN, p.Open = max(p.EndLSN, confirmed), open
-	if r.refilled {
-		p = p.EndRefill()
-	}
-	p.Copying = p.Copying && !copied
-	p.KeysParked = !w.parked.set.Empty() // the caller has read confirmed before
-	if snapshot != nil {
-		p = p.WithSnapshot(*snapshot)
-	}
-	r.position = p
-	return r
-}
-
-// keepRecord makes a stored record the current one. It may be called from any goroutine.
-func (w *positionWriter) keepRecord(r nextRecord) {
-	w.mu.Lock()
-	w.stored, w.next = r.position, r.position
-	w.enterState(recordCurrent)
-	w.mu.Unlock()
-	w.snapshot.CompareAndSwap(r.snapshot, nil)
-	if r.refilled && w.refilled != nil {
+	w.snapshot.CompareAndSwap(snapshot, nil)
+	if refilled && w.refilled != nil {
 		w.refilled()
 	}
+	return true, nil
 }
 
 // storeRecord writes p and makes it the current record.
@@ -339,7 +305,10 @@ func (w *positionWriter) storeRecord(ctx context.Context, p checkpoint.Position)
 	if err := w.persist(ctx, &p); err != nil {
 		return err
 	}
-	w.keepRecord(nextRecord{position: p})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stored, w.next = p, p
+	w.enterState(recordCurrent)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -45,7 +44,6 @@ type pump struct {
 	relayed    bool                        // its result
 
 	updates  updatePolicy
-	groups   *grouper   // of an exactly-once tenure; nil: the writer has no transactions
 	messages []string   // prefixes of the logical messages that have rows
 	skip     *skip      // transactions that the operator wants to skip; nil: none
 	copy     *tableCopy // pending; to be sent before the stream; nil: none
@@ -94,14 +92,6 @@ const (
 // run sends the pending copy, then the batches of a session. It returns nil when batches is closed, or
 // when stop is closed and no transaction is open. If ctx ends, it returns the cause.
 func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
-	err := p.pumpBatches(ctx, stop, batches)
-	if p.groups != nil {
-		err = cmp.Or(err, p.groups.end())
-	}
-	return err
-}
-
-func (p *pump) pumpBatches(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
 	defer p.flow.addCounts(&p.counts)
 	p.decoder, p.tx, p.relation = decoder.New(), nil, nil
 	p.tracker.Reread()
@@ -170,11 +160,8 @@ func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 	case batch := <-batches:
 		return batch, nil
 	default:
+		p.writer.Flush()
 	}
-	if p.groups != nil {
-		return p.nextGrouped(ctx, stop, batches)
-	}
-	p.writer.Flush()
 	select {
 	case batch := <-batches:
 		return batch, nil
@@ -185,39 +172,11 @@ func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 	}
 }
 
-// nextGrouped is the part of nextBatch in which no batch is waiting, with transactions of the writer.
-func (p *pump) nextGrouped(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) (*replication.Batch, error) {
-	began := time.Now()
-	for {
-		if err := p.groups.endIfIdle(p.tx != nil, time.Since(began)); err != nil {
-			return nil, err
-		}
-		p.writer.Flush()
-		select {
-		case batch := <-batches:
-			return batch, nil
-		case <-p.groups.freed:
-		case <-p.groups.expiry(p.tx != nil, time.Since(began)):
-		case <-p.groups.positions.wake:
-			p.groups.due = true
-		case <-stop:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 // waitForAcks blocks until the Tracker's span is at most most records and maxSpanBytes. stopped is true if
 // stop was closed first.
 func (p *pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
 	defer p.deadLetters.holdUp.Store(false)
 	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
-		if p.groups != nil {
-			if err := p.groups.end(); err != nil {
-				return false, err
-			}
-		}
 		p.deadLetters.holdUp.Store(true)
 		p.writer.Flush()
 		select {
@@ -382,9 +341,5 @@ func (p *pump) commitTransaction(c *decoder.Commit) error {
 	p.counts.transactions++
 	p.counts.received = max(p.counts.received, c.EndLSN)
 	p.tx = nil
-	err := p.tracker.Commit(c.EndLSN)
-	if err == nil && p.groups != nil {
-		err = p.groups.endIfOld()
-	}
-	return err
+	return p.tracker.Commit(c.EndLSN)
 }

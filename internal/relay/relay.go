@@ -72,10 +72,6 @@ type Config struct {
 	// if it is at the broker, and DeadLetterTopic to Route.Reserved, so that no row is sent to them.
 	PositionTopic string
 
-	// ExactlyOnce makes the relay send records in transactions of the broker, together with the position record. It
-	// needs PositionTopic, and a Sink whose position stores are a [sink.TransactionalStore].
-	ExactlyOnce bool
-
 	// DeadLetterTopic is the topic for rows and records that cannot be delivered, so that the relay can
 	// deliver later ones. It should accept larger records than other topics, because the relay
 	// truncates a dead letter that is too large to the position and id of the row. Empty: the first
@@ -197,9 +193,6 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if cfg.ParkedKeys > 0 && (cfg.PositionTopic == "" || cfg.DeadLetterTopic == "") {
 		return nil, errors.New("parked keys need position_topic, where the relay stores them, and dead_letter_topic")
 	}
-	if cfg.ExactlyOnce && cfg.PositionTopic == "" {
-		return nil, errors.New("exactly_once needs position_topic, whose record belongs to each transaction")
-	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
 	r := &Relay{
 		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
@@ -215,7 +208,6 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		r.deadLetters.parked = parking.NewSet(cfg.ParkedKeys)
 		r.positions.parked.set = r.deadLetters.parked
 	}
-	r.positions.grouped = cfg.ExactlyOnce
 	return r, nil
 }
 

@@ -54,9 +54,6 @@ func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, at sink.Position, rou
 		return &sendError{err}
 	}
 	p.counts.rows++
-	if p.groups != nil {
-		return p.groups.addRow(len(p.raw))
-	}
 	return nil
 }
 

@@ -216,18 +216,10 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	case start == 0:
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
-	r.tenure = newTenure(r, s.id, start, r.newWriter)
+	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
 	r.tenure.pump.copy = planned
 	r.tenure.run(ctx)
 	return nil
-}
-
-// newWriter returns the writer of a tenure, after its claim.
-func (r *Relay) newWriter(cfg sink.WriterConfig) sink.Writer {
-	if store, ok := r.positions.store.(sink.TransactionalStore); ok && r.cfg.ExactlyOnce {
-		return store.NewTransactionalWriter(r.positions.writer, cfg)
-	}
-	return (*r.sink.Load()).NewWriter(cfg)
 }
 
 // mayContinue returns nil if the tenure t may continue in the session s, and otherwise why not.

@@ -76,9 +76,6 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	}
 	t.writer = newWriter(cfg)
 	t.pump.writer = t.writer
-	if w, ok := t.writer.(sink.TransactionalWriter); ok {
-		t.pump.groups = newGrouper(w, tracker, r.positions)
-	}
 	return t
 }
 
@@ -119,13 +116,7 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	tasks := []func(context.Context) error{t.pump.deadLetters.logNew, t.releaser.run}
-	if t.pump.groups == nil {
-		tasks = append(tasks, t.positions.run, t.checkOrder)
-	} else { // the writer stores positions, and the broker ends the transactions of earlier writers
-		tasks = append(tasks, t.positions.runReplacing)
-	}
-	for _, run := range tasks {
+	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.run} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -247,12 +238,7 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	missing := "not recorded"
-	var err error
-	if g := t.pump.groups; g == nil { // a transaction whose outcome is unknown may have a later position
-		_, err = t.positions.writePosition(last)
-	} else if open := g.writer.Abort(last); open != nil {
-		t.log.WarnContext(ctx, "could not abort the open transaction; read_committed consumers wait for its timeout", slog.Any("err", open))
-	}
+	_, err := t.positions.writePosition(last)
 	if s != nil {
 		if unconfirmed := s.close(ctx, errStopReading); err == nil && unconfirmed != nil {
 			missing, err = "not confirmed to Postgres", unconfirmed

@@ -48,14 +48,9 @@ func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	}
 	// Report outcomes before updating the window: when no record is unacknowledged, every
 	// outcome must have been reported.
-	if p.txn == nil {
-		p.reportOutcomes(s.acked, nil)
-	}
+	p.reportOutcomes(s.acked, nil)
 
 	p.mu.Lock()
-	if p.txn != nil {
-		p.txn.collectAcked(s.acked)
-	}
 	jitter := rand.Float64()
 	for i := range s.batches {
 		p.applyOutcome(s, &s.batches[i], jitter)
@@ -127,10 +122,6 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 	if sh.class != corruptBatch {
 		b.corruptAnswers = 0
 	}
-	if p.txn != nil && abortsTransaction(sh.class) {
-		p.stopSending(fatalError(errAborted, part, sh.err))
-		return
-	}
 	switch sh.class {
 	case accepted:
 		p.acknowledgeBatch(part, b)
@@ -158,7 +149,7 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
 	case fenced:
 		p.stopSending(fatalError(errFenced, part, sh.err))
-	case fatal, aborted, unexpected:
+	case fatal, unexpected:
 		p.stopSending(fatalError(errFatal, part, sh.err))
 	case unsent: // handled by takeBack above
 	}

@@ -3,6 +3,8 @@ package kafka
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"github.com/IBM/sarama"
 )
 
 const (
@@ -26,8 +28,7 @@ type batch struct {
 	firstMS        int64 // of the first record
 	corruptAnswers int   // number of responses in a row that called it corrupt
 	sealed         bool
-	sent           bool   // at least once: it may be in the log
-	group          *group // nil without transactions
+	sent           bool // at least once: it may be in the log
 }
 
 // reserveRecord adds a record to b and returns the memory for its frame.
@@ -78,17 +79,14 @@ const (
 	countAt        = 57
 )
 
-// transactional is the bit of the attributes that says that a batch belongs to a transaction.
-const transactional = 1 << 4
-
 // writeBatchHeader writes the header of the batch in dst, which already has the records.
-func writeBatchHeader(dst []byte, b *batch, latestMS int64, attributes uint16, id identity) {
+func writeBatchHeader(dst []byte, b *batch, latestMS int64, codec sarama.CompressionCodec, id identity) {
 	be := binary.BigEndian
 	clear(dst[:batchLengthAt])
 	be.PutUint32(dst[batchLengthAt:], uint32(len(dst)-leaderEpochAt))
 	be.PutUint32(dst[leaderEpochAt:], ^uint32(0)) // the broker sets it
 	dst[magicAt] = 2
-	be.PutUint16(dst[attributesAt:], attributes)
+	be.PutUint16(dst[attributesAt:], uint16(codec))
 	be.PutUint32(dst[lastOffsetAt:], uint32(b.records-1))
 	be.PutUint64(dst[firstMSAt:], uint64(b.firstMS))
 	be.PutUint64(dst[maxMSAt:], uint64(latestMS))

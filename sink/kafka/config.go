@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"time"
 )
 
 // Defaults of Config.
@@ -42,14 +41,6 @@ type Config struct {
 	// them. Zero means max.message.bytes of the topic. If the user may not read that, batches have
 	// at most 1,000,000 bytes, and larger records are sent for the broker to decide.
 	MaxMessageBytes int
-
-	// ExactlyOnce makes position stores use transactions: they are a [sink.TransactionalStore]. The brokers must
-	// be of Kafka 3.6 or later.
-	ExactlyOnce bool
-
-	// TransactionTimeout is transaction.timeout.ms, after which the coordinator aborts an open transaction. Until
-	// then, a consumer that reads only committed records does not get past it. Zero means 1 min.
-	TransactionTimeout time.Duration
 
 	// TLS returns the TLS configuration of a connection. It is called for each connection, from
 	// any goroutine, so that certificates may be rotated. If it returns an error, the broker counts
@@ -145,6 +136,5 @@ func (c Config) withDefaults() Config {
 	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
 	c.WindowRecords = cmp.Or(c.WindowRecords, DefaultWindowRecords)
 	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
-	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, time.Minute)
 	return c
 }

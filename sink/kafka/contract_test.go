@@ -1,13 +1,11 @@
 package kafka
 
 import (
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -73,12 +71,8 @@ func (s *subject) Store(t *testing.T) string {
 
 func (s *subject) Read(t *testing.T, topic string) []sink.StoredRecord {
 	t.Helper()
-	return storedRecords(s.ReadAll(t, topic))
-}
-
-func storedRecords(records []*kgo.Record) []sink.StoredRecord {
 	var all []sink.StoredRecord
-	for _, rec := range records {
+	for _, rec := range s.ReadAll(t, topic) {
 		stored := sink.StoredRecord{Offset: rec.Offset, Record: sink.Record{
 			Topic: rec.Topic, Partition: rec.Partition, Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp,
 		}}
@@ -131,39 +125,4 @@ func (s *subject) Faults() []sinktest.Fault {
 // beginsProduce reports whether b begins with a produce request that is not the last part of a larger one.
 func beginsProduce(b []byte) bool {
 	return len(b) >= 8 && int(b[0])<<24|int(b[1])<<16|int(b[2])<<8|int(b[3]) >= len(b)-4 && b[4] == 0 && b[5] == produceKey
-}
-
-// TestTransactions runs the suite of transactional writers, and that of all sinks beside it.
-func TestTransactions(t *testing.T) {
-	t.Parallel()
-	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
-		t.Helper()
-		sinktest.RunTransactions(t, &transactionalSubject{newSubject(k, nil, "")})
-	})
-}
-
-// TestTransactionsWithBrokerFaults runs the suite with faults that only an in-process broker can inject.
-func TestTransactionsWithBrokerFaults(t *testing.T) {
-	t.Parallel()
-	k := kafkatest.Fake(t)
-	sinktest.RunTransactions(t, &transactionalSubject{newSubject(k.Cluster, k.Control, "")})
-}
-
-// A transactionalSubject is a Kafka cluster that is used with transactions.
-type transactionalSubject struct{ *subject }
-
-func (s *transactionalSubject) Broker(window int) sink.Broker {
-	cfg := s.subject.Broker(window).(Config)
-	cfg.ExactlyOnce = true
-	return cfg
-}
-
-// Faults leaves out the one that aborts a transaction, for TestAbortedTransaction.
-func (s *transactionalSubject) Faults() []sinktest.Fault {
-	return slices.DeleteFunc(s.subject.Faults(), func(f sinktest.Fault) bool { return f.Name == "the broker forgets the producer" })
-}
-
-func (s *transactionalSubject) Read(t *testing.T, topic string) []sink.StoredRecord {
-	t.Helper()
-	return storedRecords(s.ReadCommitted(t, topic))
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// TransactionalID returns the transactional.id of the relay with the given name.
-func TransactionalID(name string) string { return "outbox-cdc-" + name }
-
 // concurrentRetry returns how long to wait, after so many earlier attempts, for a coordinator that is still completing the
 // last transaction. That takes a few milliseconds, because it writes to every partition of the transaction, and longer if
 // one of them has no leader.
@@ -97,27 +94,6 @@ func (c *coordinator) errorOf(k sarama.KError) error {
 }
 
 func (c *coordinator) named(err error) error { return fmt.Errorf("transactional id %s: %w", c.id, err) }
-
-// checkVersion returns an error if the coordinator is older than Kafka 3.6. Since then, brokers check with the
-// coordinator that a partition belongs to the transaction (KIP-890), so that a late request cannot leave a
-// transaction open for ever. Such a broker has version 4 of AddPartitionsToTxn.
-func (c *coordinator) checkVersion(ctx context.Context) error {
-	return c.do(ctx, func(l *link) error {
-		res, err := l.ApiVersions(&sarama.ApiVersionsRequest{})
-		if err != nil {
-			return err
-		}
-		const addPartitionsToTxn, verified = 24, 4
-		for _, key := range res.ApiKeys {
-			if key.ApiKey == addPartitionsToTxn && key.MaxVersion >= verified {
-				return nil
-			}
-		}
-		old := errorOf(sarama.ErrUnsupportedVersion)
-		old.detail = "exactly_once needs brokers from Kafka 3.6"
-		return old
-	})
-}
 
 // initProducer ends the transaction of every other producer with the transactional id, and returns the identity of
 // the next producer. It blocks while the coordinator completes a transaction.

@@ -75,7 +75,6 @@ const (
 	producerLost               // the broker does not know this producer's sequence: get a new identity
 	invalidRecord              // the broker rejects a record of the batch: find it
 	fenced                     // another producer has our identity
-	aborted                    // the transaction cannot be committed; nothing more can be sent
 	fatal                      // nothing more can be sent
 	unexpected                 // no valid response to this request: the record may be lost, so nothing more is sent
 	unsent                     // the fence closed before the request was complete: resend the batch when it opens
@@ -150,10 +149,6 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrProducerFenced, "PRODUCER_FENCED", "another producer has our transactional id"},
 			{sarama.ErrInvalidProducerIDMapping, "INVALID_PRODUCER_ID_MAPPING", "another producer has our transactional id"},
 		},
-		aborted: {
-			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the partition or the coordinator has the transaction in another state"},
-			{sarama.KError(120), "TRANSACTION_ABORTABLE", "the transaction can only be aborted"},
-		},
 		fatal: {
 			{sarama.ErrUnsupportedVersion, "UNSUPPORTED_VERSION", "the broker is too old: the oldest supported version is 0.11"},
 			{sarama.ErrUnsupportedForMessageFormat, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "the topic has an old message format without headers and sequences"},
@@ -161,7 +156,9 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrPolicyViolation, "POLICY_VIOLATION", "a policy of the cluster forbids it"},
 			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not accept acks=all"},
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
-			{sarama.ErrInvalidTransactionTimeout, "INVALID_TRANSACTION_TIMEOUT", "sink.kafka.transaction_timeout is longer than transaction.max.timeout.ms of the brokers"},
+			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the partition or the coordinator has the transaction in another state"},
+			{sarama.KError(120), "TRANSACTION_ABORTABLE", "the transaction can only be aborted"},
+			{sarama.ErrInvalidTransactionTimeout, "INVALID_TRANSACTION_TIMEOUT", "the timeout of the transaction is longer than transaction.max.timeout.ms of the brokers"},
 			// Responses to creating or deleting a topic.
 			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster rejects this number of partitions"},
 			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster rejects these topic settings"},
@@ -211,7 +208,7 @@ func classifyRead(k sarama.KError) class {
 	switch c := classify(k); c {
 	case accepted, accessDenied, fatal:
 		return c
-	case fenced, aborted:
+	case fenced:
 		return fatal
 	case invalidRecord:
 		if k == sarama.ErrInvalidTopic {

@@ -60,8 +60,8 @@ func testCode(l *lab, row code) {
 		if e.Topic != "t" || e.Partition != 0 || e.Seq != 2 || string(e.Key) != "k" {
 			l.Errorf("error is about %+v", e)
 		}
-	case fenced, aborted, fatal, unexpected:
-		kind := map[class]error{fenced: sink.ErrFenced, aborted: sink.ErrFatal, fatal: sink.ErrFatal, unexpected: sink.ErrFatal}[row.class]
+	case fenced, fatal, unexpected:
+		kind := map[class]error{fenced: sink.ErrFenced, fatal: sink.ErrFatal, unexpected: sink.ErrFatal}[row.class]
 		if err := r.Wait(); !errors.Is(err, kind) || !strings.Contains(err.Error(), row.name) {
 			l.Errorf("Run: %v, want %v", err, kind)
 		}

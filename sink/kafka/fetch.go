@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"slices"
 	"time"
 
@@ -85,12 +84,6 @@ type fetchedRecord struct {
 func (r *fetchedRecord) offset() int64 { return r.batch.FirstOffset + r.OffsetDelta }
 
 func (r *fetchedRecord) timestamp() time.Time { return r.batch.FirstTimestamp.Add(r.TimestampDelta) }
-
-// commits reports whether a control record commits the transaction. Otherwise it aborts it.
-func (r *fetchedRecord) commits() bool {
-	const version, commit = 2, 1 // the key is: version 2 | type 2
-	return len(r.Key) >= version+2 && binary.BigEndian.Uint16(r.Key[version:]) == commit
-}
 
 // fetchRecords calls fn with each record of span. With sarama.ReadCommitted, these are the records that consumers see.
 // With sarama.ReadUncommitted, they include the records of open and aborted transactions, and control records.

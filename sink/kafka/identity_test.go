@@ -302,7 +302,7 @@ func TestNextIdentity(t *testing.T) {
 	opened := log.String()
 	taken := k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Observe: true, Count: -1, TopLevel: true})
 	first := newIdentity(t, s, nil, nil)
-	b, _, err := parseBlocks(first)
+	b, err := parseBlocks(first)
 	if err != nil || b[0].ClusterID != "here" || b[0].FirstEpoch != 0 || taken.Hits() != 1 {
 		t.Errorf("the first is %s, %v, after %d requests", first, err, taken.Hits())
 	}
@@ -340,7 +340,7 @@ func TestNextIdentityWaitsForTheCoordinator(t *testing.T) {
 			res.ProducerID, res.ProducerEpoch, res.ErrorCode = -1, -1, kerr.CoordinatorLoadInProgress.Code
 			return res, nil, loading >= 0
 		})
-		if b, _, err := parseBlocks(newIdentity(l, s)); err != nil || b[0].ID < 0 || loading >= 0 {
+		if b, err := parseBlocks(newIdentity(l, s)); err != nil || b[0].ID < 0 || loading >= 0 {
 			l.Errorf("%+v, %v", b, err)
 		}
 	}, kfake.SeedTopics(1, "positions"))

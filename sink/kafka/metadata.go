@@ -194,9 +194,6 @@ func (p *producer) assignSender(ctx context.Context, part *partition, node int32
 		delete(p.retrying, part)
 	}
 	p.makeReady(part)
-	if part.state == gated {
-		signal(p.txn.wake)
-	}
 	signal(part.sender.wake)
 }
 
@@ -230,7 +227,7 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	t.retryState, t.missing, t.errorLogged, t.metadataStale, t.notCreated = retryState{}, missingState{}, false, false, nil
 	t.setLimit(info, p.compresses())
 	if t.parts == nil {
-		t.counters = p.countersOf(t.name)
+		t.counters = p.client.counters.topic(t.name)
 		t.addPartitions(len(info.leaders))
 		p.partitionsAdded(len(t.parts))
 		t.id = info.id
@@ -264,7 +261,7 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 			continue
 		}
 		switch part.state {
-		case idle, gated:
+		case idle:
 			part.sender = s
 		case ready, awaitingLeader: // the old sender skips it
 			p.assignSender(ctx, part, info.leaders[i].node)
@@ -288,9 +285,8 @@ func (p *producer) assignRecords(t *topic) {
 				p.releaseWindow(1, s.payloadSize())
 			case rejected && p.divertFrame(t, &f, f.partition): // the records before it have their partitions already
 			case t.acceptsRecord(&s, f.partition, p.compresses()):
-				g := p.groupOf(f.seq)
-				part := p.choosePartition(t, g, f.key, f.partition, &s, f.ms)
-				copy(p.reserveRecord(part, g, &s, f.ms), f.raw)
+				part := p.choosePartition(t, f.key, f.partition, &s, f.ms)
+				copy(p.reserveRecord(part, &s, f.ms), f.raw)
 			default:
 				p.releaseWindow(1, s.payloadSize())
 				p.rejectRecord(t, f.partition, nil, &f, t.rejectReason(&s))
@@ -359,10 +355,6 @@ func (p *producer) resizeTopic(t *topic) {
 	p.partitionsAdded(n - len(t.parts))
 	if n > len(t.parts) {
 		t.addPartitions(n)
-		return
-	}
-	if p.txn != nil { // they may belong to the open transaction
-		p.stopSending(fmt.Errorf("%w: topic %s was re-created with fewer partitions", errAborted, t.name))
 		return
 	}
 	gone := slices.Clone(t.parts[n:])

@@ -261,9 +261,6 @@ func (p *producer) oldestStall(now time.Time) stall {
 			s = stall{since: t.since, reason: t.cause.Error(), topic: t.name, partition: sink.AnyPartition, missing: p.waitsForTopic(t.cause)}
 		}
 	}
-	if t := p.txn; t != nil && now.Sub(t.retry.since) >= silenceAfter && older(t.retry.since) {
-		s = stall{since: t.retry.since, reason: t.retry.cause.Error(), partition: sink.AnyPartition}
-	}
 	if older(p.identityRetry.since) {
 		s = stall{since: p.identityRetry.since, reason: p.identityRetry.cause.Error(), partition: sink.AnyPartition}
 	}

@@ -62,7 +62,7 @@ func (s *positionStore) tryOrder(ctx context.Context) (found, err error) {
 // responded.
 func writeTombstone(l *link, topic string, id identity, sequence int32) error {
 	now := time.Now()
-	req := envelope(nil)
+	req := envelope()
 	req.AddBatch(topic, 0, &sarama.RecordBatch{
 		Version: 2, FirstTimestamp: now, MaxTimestamp: now,
 		ProducerID: id.id, ProducerEpoch: id.epoch, FirstSequence: sequence,

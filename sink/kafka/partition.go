@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -13,7 +12,6 @@ type partState uint8
 const (
 	idle           partState = iota // it has no records
 	ready                           // it has records and is in the queue of its sender
-	gated                           // its first batch waits for its transaction
 	inFlight                        // its first batch is in a request in flight
 	awaitingLeader                  // its leader is looked up at retryAt; it is in producer.retrying
 )
@@ -39,8 +37,6 @@ type partition struct {
 	// responded to the last attempt.
 	silentSince time.Time
 
-	newest, added *group // with transactions: the newest that it has joined, and the last one whose transaction it was added to
-
 	retryState
 }
 
@@ -54,24 +50,14 @@ func (part *partition) noteAnswer(ok bool, start time.Time) {
 	}
 }
 
-// openBatch returns the open batch if a record of group g with the given shape fits into it, otherwise nil.
-func (part *partition) openBatch(g *group, s *shape, ms int64) *batch {
+// openBatch returns the open batch if a record of the given shape fits into it, otherwise nil.
+func (part *partition) openBatch(s *shape, ms int64) *batch {
 	if n := len(part.queue); n > 0 {
-		if b := part.queue[n-1]; b.group == g && b.fitsRecord(s, ms, part.topic.batchLimit) {
+		if b := part.queue[n-1]; b.fitsRecord(s, ms, part.topic.batchLimit) {
 			return b
 		}
 	}
 	return nil
-}
-
-// insertBatch adds b to the queue after the other batches of its group. Batches of later groups may follow if b has a
-// substitute.
-func (part *partition) insertBatch(b *batch) {
-	i := len(part.queue)
-	for i > 0 && b.group != nil && part.queue[i-1].group.number > b.group.number {
-		i--
-	}
-	part.queue = slices.Insert(part.queue, i, b)
 }
 
 // removeBatch removes the first batch from the queue.

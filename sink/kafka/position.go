@@ -19,7 +19,6 @@ import (
 // delays them. Its records are in partition 0.
 type positionStore struct {
 	client *client
-	sink   *client // that has opened the store
 	topic  string
 	name   string
 
@@ -66,16 +65,10 @@ func (c *client) openPositions(ctx context.Context, topic, name string) (*positi
 		_ = own.Close()
 		return nil, fmt.Errorf("topic %s: %w", topic, err)
 	}
-	if cfg.ExactlyOnce {
-		if err := own.checkTransactions(ctx, name); err != nil {
-			_ = own.Close()
-			return nil, err
-		}
-	}
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &positionStore{
-		client: own, sink: c, topic: topic, name: name, producer: own.newProducer(sink.WriterConfig{}),
-		reading: make(chan struct{}, 1), reader: positionReader{topic: topic, name: name, log: c.log, next: fromTheBeginning, open: make(map[int64][]openValue)},
+		client: own, topic: topic, name: name, producer: own.newProducer(sink.WriterConfig{}),
+		reading: make(chan struct{}, 1), reader: positionReader{topic: topic, name: name, log: c.log, next: fromTheBeginning},
 		cancel: cancel, producerDone: make(chan struct{}), changed: make(chan struct{}, 1),
 	}
 	go func() { // close waits for s.ran
@@ -122,10 +115,7 @@ func rejectReason(err error) error {
 
 // NextIdentity implements [sink.PositionStore].
 func (s *positionStore) NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error) {
-	if s.client.cfg.ExactlyOnce {
-		return s.nextTransactional(ctx)
-	}
-	blocks, last, err := parseBlocks(given...)
+	blocks, err := parseBlocks(given...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errFatal, err)
 	}
@@ -134,11 +124,6 @@ func (s *positionStore) NextIdentity(ctx context.Context, given ...[]byte) ([]by
 	err = s.client.retryTransient(ctx, func() error {
 		if err := cluster.refresh(ctx, []string{s.topic}); err != nil { // to get the cluster id
 			return err
-		}
-		if last != nil {
-			if _, err := s.endTransactions(ctx, last.TransactionalID); err != nil {
-				return err
-			}
 		}
 		var ok bool
 		if block, ok = nextBlock(cluster.clusterID(), blocks); ok {

@@ -39,17 +39,6 @@ type positionReader struct {
 	topicID  sarama.Uuid // of the topic that was read; zero: the brokers are too old
 	next     int64       // next offset to read
 	values   []sink.StoredValue
-
-	// open has the values of transactions that are neither committed nor aborted, by producer id. The reader does not
-	// wait for them: their producer may have crashed.
-	open map[int64][]openValue
-}
-
-// An openValue is a value of an open transaction.
-type openValue struct {
-	writer string
-	offset int64
-	value  []byte
 }
 
 // readNew reads up to the current end of the topic. After a long pause it reads the whole topic again, because
@@ -106,7 +95,7 @@ func (r *positionReader) hangUp() {
 
 // forget makes the next read start at the beginning of the topic.
 func (r *positionReader) forget() {
-	r.next, r.values, r.open = fromTheBeginning, nil, make(map[int64][]openValue)
+	r.next, r.values = fromTheBeginning, nil
 }
 
 // readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
@@ -148,36 +137,20 @@ func (r *positionReader) readTo(l *link) error {
 	}
 	span := sink.Span{Begin: r.next, End: end}
 	r.next, err = fetchRecords(l, r.topic, span, sarama.ReadUncommitted, func(rec fetchedRecord) error {
-		if rec.batch.Control {
-			r.endTransaction(&rec)
-			return nil
+		if rec.batch.Control || rec.batch.IsTransactional {
+			return nil // of another program, because a value is in no transaction
 		}
 		writer, ok := r.writerOf(rec.Key)
 		switch {
 		case !ok:
 		case isRouted(rec.Record):
 			r.warnRouted(rec.offset())
-		case rec.batch.IsTransactional:
-			id := rec.batch.ProducerID
-			r.open[id] = append(r.open[id], openValue{writer, rec.offset(), rec.Value})
 		default:
 			r.take(writer, rec.offset(), rec.Value)
 		}
 		return nil
 	})
 	return err
-}
-
-// endTransaction takes the values of the transaction that a control record commits, or drops those of one that it
-// aborts.
-func (r *positionReader) endTransaction(end *fetchedRecord) {
-	ended := r.open[end.batch.ProducerID]
-	delete(r.open, end.batch.ProducerID)
-	if end.commits() {
-		for _, v := range ended {
-			r.take(v.writer, v.offset, v.value)
-		}
-	}
 }
 
 // isRouted reports whether a record is not a value, but was made from a row or written by another program. Records
@@ -214,12 +187,8 @@ func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
 	return string(rest[1:]), true
 }
 
-// take sets the value of a writer. A nil value removes it. It also replaces earlier values of open transactions, whatever
-// their outcome will be.
+// take sets the value of a writer. A nil value removes it.
 func (r *positionReader) take(writer string, offset int64, value []byte) {
-	for id, values := range r.open {
-		r.open[id] = slices.DeleteFunc(values, func(v openValue) bool { return v.writer == writer && v.offset < offset })
-	}
 	if writer != "" || value == nil {
 		r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == writer })
 	} else if n := len(r.values); n >= unnamedValues && r.values[n-unnamedValues].Writer == "" {

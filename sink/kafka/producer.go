@@ -24,7 +24,6 @@ var errEnded = errors.New("producer has ended")
 // A producer is the [sink.Writer] of a cluster.
 type producer struct {
 	client      *client
-	txn         *transactions // nil: it has none
 	cfg         sink.WriterConfig
 	log         *slog.Logger
 	wakeControl chan struct{} // cap 1; wakes runControl
@@ -117,7 +116,7 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 		if p.fitsWindow(&s) {
 			break
 		}
-		p.wakeForWindow()
+		p.wakeSenders()
 		p.mu.Unlock()
 		select {
 		case <-p.windowFreed:
@@ -127,23 +126,12 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 		}
 		p.mu.Lock()
 	}
-	if p.txn != nil {
-		p.txn.noteSeq(r.Seq)
-	}
 	if p.cfg.Divert != nil {
 		r, s = p.divertRecord(r, s)
 	}
 	p.bufferRecord(r, &s)
 	p.mu.Unlock()
 	return nil
-}
-
-// wakeForWindow makes the records that fill the window leave. p.mu is held.
-func (p *producer) wakeForWindow() {
-	if p.txn != nil {
-		p.txn.pressed = true
-	}
-	p.wakeSenders()
 }
 
 // sendError returns why Send accepts no more records, or nil. p.mu is held.
@@ -179,9 +167,8 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 		p.memory += t.unassigned.capacity - before
 		return
 	}
-	g := p.groupOf(r.Seq)
-	part := p.choosePartition(t, g, r.Key, r.Partition, s, ms)
-	putFrame(p.reserveRecord(part, g, s, ms), r, ms)
+	part := p.choosePartition(t, r.Key, r.Partition, s, ms)
+	putFrame(p.reserveRecord(part, s, ms), r, ms)
 }
 
 // addTopic adds a topic, whose partitions the goroutine of Run then looks up. p.mu is held.
@@ -212,7 +199,7 @@ func (p *producer) compresses() bool { return p.client.codec != 0 }
 
 // choosePartition returns the partition of a record. A record without key goes to the partition with an open batch,
 // otherwise to the next partition without failed attempts. p.mu is held.
-func (p *producer) choosePartition(t *topic, g *group, key []byte, partition int32, s *shape, ms int64) *partition {
+func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
 	if partition != sink.AnyPartition {
 		return t.parts[partition]
 	}
@@ -220,7 +207,7 @@ func (p *producer) choosePartition(t *topic, g *group, key []byte, partition int
 	if key != nil {
 		return t.parts[p.client.partitioner(key, n)]
 	}
-	if part := t.parts[t.stickyPartition]; part.attempts == 0 && part.openBatch(g, s, ms) != nil {
+	if part := t.parts[t.stickyPartition]; part.attempts == 0 && part.openBatch(s, ms) != nil {
 		return part
 	}
 	for range n {
@@ -232,19 +219,19 @@ func (p *producer) choosePartition(t *topic, g *group, key []byte, partition int
 	return t.parts[t.stickyPartition]
 }
 
-// reserveRecord adds a record of group g to part's queue and returns the memory for its frame.
+// reserveRecord adds a record to the end of part's queue and returns the memory for its frame.
 // p.mu is held.
-func (p *producer) reserveRecord(part *partition, g *group, s *shape, ms int64) []byte {
-	b := part.openBatch(g, s, ms)
+func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
+	b := part.openBatch(s, ms)
 	if b == nil {
-		b = p.newBatch(part, g)
-		part.insertBatch(b)
+		b = p.newBatch()
+		part.queue = append(part.queue, b)
 	}
 	before := b.capacity
 	dst := b.reserveRecord(p.client.pool, s, ms)
 	p.memory += b.capacity - before
 	part.topic.unacked++
-	if part.state == idle || part.state == gated && p.maySend(part) { // a substitute may come before what waits
+	if part.state == idle {
 		p.makeReady(part)
 	}
 	if sd := part.sender; sd != nil {
@@ -259,10 +246,6 @@ func (p *producer) makeReady(part *partition) {
 	if part.sender == nil {
 		part.retryAt = time.Time{}
 		p.findLeader(part)
-		return
-	}
-	if !p.maySend(part) {
-		part.state = gated
 		return
 	}
 	part.state = ready
@@ -292,11 +275,8 @@ func (p *producer) checkFence() error {
 	return p.cfg.Fence()
 }
 
-// wakeSenders wakes every sender that has records and no request in flight, and runTransactions. p.mu is held.
+// wakeSenders wakes every sender that has records and no request in flight. p.mu is held.
 func (p *producer) wakeSenders() {
-	if p.txn != nil {
-		signal(p.txn.wake)
-	}
 	for _, s := range p.senders {
 		if !s.busy && !s.queue.empty() {
 			signal(s.wake)
@@ -319,26 +299,12 @@ func (p *producer) stopRunIfDone() {
 		return
 	}
 	switch {
-	case p.requestsInFlight == 0 && p.halted:
+	case p.inFlightRecords == 0 && (p.sendClosed || p.failure != nil), p.requestsInFlight == 0 && p.halted:
 		p.stopRun(errFinished)
-	case p.txn != nil && len(p.txn.groups) > 1: // an ended transaction is not committed
-		p.stopIfFenced()
-	case p.inFlightRecords == 0 && p.uncommitted() == 0 && (p.sendClosed || p.failure != nil):
-		p.stopRun(errFinished)
-	case p.txn != nil && p.sendClosed && p.requestsInFlight == 0:
-		p.stopRun(errUncommitted)
-	default:
-		p.stopIfFenced()
-	}
-}
-
-// stopIfFenced ends Run after CloseSend if the fence is closed and nothing is in flight. p.mu is held.
-func (p *producer) stopIfFenced() {
-	if p.requestsInFlight > 0 || !p.sendClosed {
-		return
-	}
-	if err := p.checkFence(); err != nil {
-		p.stopRun(err)
+	case p.requestsInFlight == 0 && p.sendClosed:
+		if err := p.checkFence(); err != nil {
+			p.stopRun(err)
+		}
 	}
 }
 

@@ -46,40 +46,32 @@ type epochs struct {
 
 // parseIdentity parses a result of NextIdentity. It returns nil for nil.
 func parseIdentity(data []byte) (*epochs, error) {
-	blocks, txn, err := parseBlocks(data)
-	switch {
-	case txn != nil:
-		return &epochs{next: identity{txn.ProducerID, txn.Epoch}, left: 1}, nil
-	case len(blocks) == 0:
+	blocks, err := parseBlocks(data)
+	if len(blocks) == 0 {
 		return nil, err
 	}
 	b := blocks[0]
 	return &epochs{next: identity{b.ID, b.FirstEpoch}, left: epochsPerBlock}, nil
 }
 
-// parseBlocks parses results of NextIdentity, and leaves out nils. last is the last one if that is a
-// transactionalIdentity, and otherwise nil.
-func parseBlocks(given ...[]byte) (blocks []identityBlock, last *transactionalIdentity, err error) {
+// parseBlocks parses results of NextIdentity, and leaves out nils.
+func parseBlocks(given ...[]byte) ([]identityBlock, error) {
+	var blocks []identityBlock
 	for _, data := range given {
 		if data == nil {
 			continue
 		}
-		last = new(transactionalIdentity)
-		if err := json.Unmarshal(data, last); err == nil && last.TransactionalID != "" {
-			continue
-		}
-		last = nil
 		b := identityBlock{ID: -1} // a missing id must not become 0, which is a valid id
 		err := json.Unmarshal(data, &b)
 		if err == nil && (b.ID < 0 || b.FirstEpoch < 0 || b.FirstEpoch > math.MaxInt16-epochsPerBlock) {
 			err = fmt.Errorf("not a producer id with epochs: id %d, first_epoch %d", b.ID, b.FirstEpoch)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("identity of a producer: %w", err)
+			return nil, fmt.Errorf("identity of a producer: %w", err)
 		}
 		blocks = append(blocks, b)
 	}
-	return blocks, last, nil
+	return blocks, nil
 }
 
 // take returns the next identity, or errIdentityUsed.

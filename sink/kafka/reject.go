@@ -35,7 +35,7 @@ func (p *producer) rejectRecord(t *topic, partition int32, part *partition, f *f
 	if t.limitGuessed {
 		e.Limit = 0
 	}
-	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq && !isValue(f.seq) {
+	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq {
 		if instead := p.cfg.Substitute(&r, e); instead != nil {
 			instead.Seq = f.seq
 			if part != nil && instead.Topic == t.name {
@@ -47,16 +47,8 @@ func (p *producer) rejectRecord(t *topic, partition int32, part *partition, f *f
 			return true
 		}
 	}
-	if isValue(f.seq) {
-		p.stopSending(fmt.Errorf("%w: topic %s: %w", errFatal, t.name, reason)) // not e, because it is not a row
-		return false
-	}
 	p.rejected = append(p.rejected, e)
 	if p.halted || f.seq >= p.lastSeq {
-		return false
-	}
-	if p.txn != nil { // the others of its transaction cannot be committed without it
-		p.stopSending(e)
 		return false
 	}
 	p.failure, p.lastSeq = e, f.seq
@@ -68,7 +60,7 @@ func (p *producer) rejectRecord(t *topic, partition int32, part *partition, f *f
 // insertSecond buffers r behind the first batch of part, which is about to be removed. p.mu is held.
 func (p *producer) insertSecond(part *partition, r *sink.Record) {
 	s, ms := shapeOf(r), millis(r.Timestamp)
-	b := p.newBatch(part, part.queue[0].group)
+	b := p.newBatch()
 	putFrame(b.reserveRecord(p.client.pool, &s, ms), r, ms)
 	b.sealed = true
 	p.memory += b.capacity
@@ -248,7 +240,7 @@ func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 				pieces[len(pieces)-1].sealed = true
 				at = at[1:]
 			}
-			pieces = append(pieces, p.newBatch(part, b.group))
+			pieces = append(pieces, p.newBatch())
 		}
 		piece := pieces[len(pieces)-1]
 		s := f.shape()
@@ -262,25 +254,18 @@ func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 	part.queue = slices.Insert(part.queue, 0, pieces...)
 }
 
-// newBatch returns a batch for group g, which the caller adds to the queue of part. p.mu is held.
-func (p *producer) newBatch(part *partition, g *group) *batch {
-	if g != nil && g.joinGroup(part) {
-		signal(p.txn.wake)
-	}
+// newBatch returns an empty batch. p.mu is held.
+func (p *producer) newBatch() *batch {
 	if n := len(p.freeBatches); n > 0 {
 		b := p.freeBatches[n-1]
 		p.freeBatches = p.freeBatches[:n-1]
-		b.group = g
 		return b
 	}
-	return &batch{group: g}
+	return new(batch)
 }
 
 // freeBatch releases the memory of b. p.mu is held.
 func (p *producer) freeBatch(b *batch) {
-	if b.group != nil {
-		b.group.batches--
-	}
 	b.reset(p.client.pool)
 	p.freeBatches = append(p.freeBatches, b)
 }
@@ -306,7 +291,7 @@ func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 	}
 	now := time.Now()
 	accused := namedRecords(b.records, sh.block)
-	stamped := p.newBatch(part, b.group)
+	stamped := p.newBatch()
 	n := 0
 	for f := range b.all {
 		r, ms := f.record(), f.ms

@@ -25,8 +25,6 @@ type request struct {
 	identity identity
 	codec    sarama.CompressionCodec
 
-	transactionalID *string // nil: the batches belong to no transaction
-
 	// Reused memory.
 	buf        []byte
 	records    []byte // of one batch, before compression
@@ -113,11 +111,7 @@ func (r *request) writeBatch(w *requestWriter, partition int32, b *batch) error 
 	if size := len(w.buf) - begin; r.codec == sarama.CompressionNone && size != b.size {
 		return sarama.PacketEncodingError{Info: fmt.Sprintf("a batch of %d bytes was counted as %d", size, b.size)}
 	}
-	attributes := uint16(r.codec)
-	if r.transactionalID != nil {
-		attributes |= transactional
-	}
-	writeBatchHeader(w.buf[begin:], b, latest, attributes, r.identity)
+	writeBatchHeader(w.buf[begin:], b, latest, r.codec, r.identity)
 	w.emptyTags()
 	return nil
 }

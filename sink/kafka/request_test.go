@@ -35,7 +35,7 @@ func kmsgEnvelope(version int16) (msg []byte, header int) {
 // TestRequestIsReadByAnotherClient writes requests of every version and reads them with code that shares
 // nothing with ours.
 func TestRequestIsReadByAnotherClient(t *testing.T) {
-	for version := int16(minProduceVersion); version <= envelope(nil).Version; version++ {
+	for version := int16(minProduceVersion); version <= envelope().Version; version++ {
 		rng := rand.New(rand.NewPCG(uint64(version), 1))
 		p, _ := newOfflineProducer(t, Config{}, 3)
 		want := make(map[int32][]sink.Record)

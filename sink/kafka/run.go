@@ -33,9 +33,6 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 
 	var watch sync.WaitGroup
 	watch.Go(func() { p.monitorBrokers(run) }) // waited for below
-	if p.txn != nil {
-		watch.Go(func() { p.runTransactions(run) })
-	}
 	p.runControl(run)
 	finish(errFinished) // stops the senders
 	watch.Wait()
@@ -58,8 +55,7 @@ func (p *producer) finishRun(cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer close(p.ended)
-	stored := p.uncommitted()
-	undelivered := &sink.UndeliveredError{Records: p.inFlightRecords + stored, Sent: stored, Cause: cause}
+	undelivered := &sink.UndeliveredError{Records: p.inFlightRecords, Cause: cause}
 	for _, t := range p.topics {
 		for _, part := range t.parts {
 			for _, b := range part.queue {

@@ -37,11 +37,8 @@ const (
 )
 
 // envelope returns a produce request without batches. sarama encodes it in the version negotiated with the broker.
-// transactionalID is nil outside of transactions.
-func envelope(transactionalID *string) *sarama.ProduceRequest {
+func envelope() *sarama.ProduceRequest {
 	return &sarama.ProduceRequest{
-		TransactionalID: transactionalID,
-
 		RequiredAcks: sarama.WaitForAll,
 		Timeout:      int32(produceTimeout / time.Millisecond),
 		Version:      10,
@@ -76,7 +73,7 @@ func openEnvelope(msg []byte) (head []byte, flexible bool, err error) {
 // Only the goroutine that uses l may call produce. It does not use r after it returns.
 func (l *link) produce(r *request, answer sarama.ProduceCallback) error {
 	l.conn.request = r
-	err := l.AsyncProduce(envelope(r.transactionalID), answer)
+	err := l.AsyncProduce(envelope(), answer)
 	l.conn.request = nil
 	return err
 }

@@ -86,7 +86,7 @@ func TestSaramaInternals(t *testing.T) {
 			defer b.Close()
 			before := len(conn.written())
 			answered := make(chan error, 2)
-			if err := b.AsyncProduce(envelope(nil), func(_ *sarama.ProduceResponse, err error) { answered <- err }); err != nil {
+			if err := b.AsyncProduce(envelope(), func(_ *sarama.ProduceResponse, err error) { answered <- err }); err != nil {
 				t.Fatal(err)
 			}
 			writes := conn.written()[before:]
@@ -141,7 +141,7 @@ func TestSaramaInternals(t *testing.T) {
 		errBroken := errors.New("broken")
 		conn.fail(errBroken)
 		var called atomic.Int32
-		if err := b.AsyncProduce(envelope(nil), func(*sarama.ProduceResponse, error) { called.Add(1) }); !errors.Is(err, errBroken) {
+		if err := b.AsyncProduce(envelope(), func(*sarama.ProduceResponse, error) { called.Add(1) }); !errors.Is(err, errBroken) {
 			t.Errorf("AsyncProduce: %v", err)
 		}
 		_ = b.Close()
@@ -160,7 +160,7 @@ func TestSaramaInternals(t *testing.T) {
 		})
 		b, _ := openTapped(t, k.Addrs[0], Config{})
 		var outcomes []error // no lock: the race detector looks too
-		if err := b.AsyncProduce(envelope(nil), func(_ *sarama.ProduceResponse, err error) { outcomes = append(outcomes, err) }); err != nil {
+		if err := b.AsyncProduce(envelope(), func(_ *sarama.ProduceResponse, err error) { outcomes = append(outcomes, err) }); err != nil {
 			t.Fatal(err)
 		}
 		<-arrived

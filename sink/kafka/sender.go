@@ -55,20 +55,13 @@ type sentBatch struct {
 }
 
 // senderFor returns the sender for a partition whose leader is node. p.mu is held.
-//
-// With transactions, there is one sender per broker. A broker asks the coordinator whether a transaction has the
-// partitions of a request that begins it there (KIP-890). If a second such request arrives meanwhile, it rejects the
-// first with NOT_ENOUGH_REPLICAS.
 func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *sender {
-	key := senderKey{node: node}
-	if p.txn == nil {
-		key.index = (part.topic.index + int(part.id)) % p.client.cfg.ConnectionsPerBroker
-	}
+	key := senderKey{node, (part.topic.index + int(part.id)) % p.client.cfg.ConnectionsPerBroker}
 	s := p.senders[key]
 	if s == nil {
 		s = &sender{
 			producer: p, node: node,
-			request: request{codec: p.client.codec, transactionalID: p.transactionalID()},
+			request: request{codec: p.client.codec},
 			wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 		}
 		s.onAnswer = s.handleAnswer

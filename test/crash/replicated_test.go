@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -14,54 +13,37 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
-// In a cluster of three brokers, leaders and coordinators of transactions move: an administrator moves them, and
-// brokers are shut down and killed. The relays are killed as well. Delivery continues without a broker. Nothing is lost or
-// out of order, with and without exactly_once. With it, nothing is duplicated. Without it, only the kill of the relay
-// causes duplicates.
+// In a cluster of three brokers, leaders move: an administrator moves them, and brokers are shut down and killed. The
+// relay is killed as well. Delivery continues without a broker. Nothing is lost or out of order, and only the kill of the
+// relay causes duplicates.
 func TestReplicatedCluster(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.StartReplicated(t)
 	srv := pgtest.Start(t, pgserver.Config{})
-	exactly := &moved{T: t, Rig: rig.NewExactlyOnce(t, pgtest.DatabaseOn(t, srv), cluster.Cluster)}
-	atLeast := &moved{T: t, Rig: rig.NewOn(t, pgtest.DatabaseOn(t, srv), cluster.Cluster)}
-	both := []*moved{exactly, atLeast}
-	each := func(f func(m *moved)) {
-		for _, m := range both {
-			f(m)
-		}
-	}
-	withoutBroker := func(stop func(*kafkatest.Server, context.Context) error, broker *kafkatest.Server, meanwhile func(m *moved)) {
+	m := &moved{T: t, Rig: rig.NewOn(t, pgtest.DatabaseOn(t, srv), cluster.Cluster)}
+	withoutLeader := func(stop func(*kafkatest.Server, context.Context) error, meanwhile func()) {
+		broker := cluster.Leader(t, m.Topic, 0)
 		rig.Must(t, stop(broker, t.Context()))
-		each(meanwhile)
-		each((*moved).recover)
+		meanwhile()
+		m.recover()
 		rig.Must(t, broker.Restart(t.Context()))
 		cluster.AwaitInSync(t)
 	}
-	none := func(*moved) {}
-	each((*moved).start)
-	id := kafka.TransactionalID(exactly.Slot)
-	rig.UnderLoad(t, exactly.Rig, func() {
-		rig.UnderLoad(t, atLeast.Rig, func() {
-			each((*moved).recover)
-			for range 3 {
-				before := cluster.TransactionCoordinator(t, id)
-				cluster.MoveLeaders(t)
-				each((*moved).recover)
-				if cluster.TransactionCoordinator(t, id) == before {
-					t.Error("the coordinator of transactions has not moved")
-				}
-			}
-			withoutBroker((*kafkatest.Server).Shutdown, cluster.Leader(t, exactly.Topic, 0), none)
-			withoutBroker((*kafkatest.Server).Kill, cluster.TransactionCoordinator(t, id), none)
-			withoutBroker((*kafkatest.Server).Kill, cluster.TransactionCoordinator(t, id), (*moved).restart)
-		})
+	nothing := func() {}
+	m.start()
+	rig.UnderLoad(t, m.Rig, func() {
+		m.recover()
+		for range 3 {
+			cluster.MoveLeaders(t)
+			m.recover()
+		}
+		withoutLeader((*kafkatest.Server).Shutdown, nothing)
+		withoutLeader((*kafkatest.Server).Kill, nothing)
+		withoutLeader((*kafkatest.Server).Kill, m.restart)
 	})
-	each(func(m *moved) {
-		m.Arrived(t)
-		m.process.Terminate(t)
-	})
-	exactly.Settle(t, 0)
-	atLeast.Settle(t, atLeast.Load.Total()) // while a broker was down, the position did not advance
+	m.Arrived(t)
+	m.process.Terminate(t)
+	m.Settle(t, m.Load.Total()) // while a broker was down, the position did not advance
 }
 
 // A moved is a rig whose Kafka is a cluster.

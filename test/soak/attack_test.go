@@ -55,7 +55,6 @@ func (s *soak) explain(strike Strike) {
 	case refilled != nil:
 		explain = func() int { return refilled() + s.confirms.Again() - before }
 	case s.over != nil: // see Confirms.MayRepeat, or none
-	case s.cfg.exactly:
 	case forgets || len(s.relays) > 1: // another relay knows only the position record, and resends what comes after it
 		explain = func() int { return s.confirms.Again() - before }
 	}

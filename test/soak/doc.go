@@ -7,8 +7,6 @@
 //     them. OUTBOX_TEST_JOURNAL is the path of a file that lists what the writers did.
 //   - OUTBOX_TEST_TAKEOVERS is the number of strikes of the soak with two relays. A long run
 //     has 300. OUTBOX_TEST_SOURCE_LOSSES is that of the soak with a missing topic.
-//   - OUTBOX_TEST_EXACTLY_ONCE=1 gives the relays of the first two soaks exactly_once. The oracle then reads
-//     only committed records, and no fault explains a duplicate.
 //   - OUTBOX_TEST_SLOT_LOSSES is the number of strikes of each soak with slot losses, with one relay
 //     and with two.
 //   - OUTBOX_TEST_OVER is the number of strikes with each broker other than Kafka, with one relay. A

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"math/rand/v2"
@@ -60,39 +59,11 @@ func stampBatches(fake *kafkatest.FakeCluster) {
 	})
 }
 
-// positionOutside stores the position record of a transaction outside of it.
-func positionOutside(fake *kafkatest.FakeCluster) {
-	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
-		rewrite(positionsOf(req), func(b []byte) {
-			binary.BigEndian.PutUint16(b[batchCovered:], 0)
-			for i := batchProducer; i < batchCount; i++ { // producer id, epoch and sequence: none
-				b[i] = 0xff
-			}
-		})
-		return nil, false
-	})
-}
-
 // positionsOf returns the part of a request that is for the position topic. The batches are those of req.
 func positionsOf(req *kmsg.ProduceRequest) *kmsg.ProduceRequest {
 	part := *req
 	part.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.ProduceRequestTopic) bool { return t.Topic != relay.PositionTopic })
 	return &part
-}
-
-// positionUnstored stores the position record of a transaction under another name.
-func positionUnstored(fake *kafkatest.FakeCluster) {
-	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
-		if req.TransactionID == nil {
-			return nil, false
-		}
-		rewrite(positionsOf(req), func(b []byte) {
-			if i := bytes.Index(b, []byte(soakSlot+"/")); i >= 0 {
-				b[i]++ // another relay's name
-			}
-		})
-		return nil, false
-	})
 }
 
 // late delays one produce request in thirty, so that it may arrive after those of a newer relay.

@@ -35,7 +35,6 @@ type mutation struct {
 	want    []delivery.Kind                        // one of these must be found
 	sender  time.Duration                          // wal_sender_timeout; 0: as in a soak
 	twins   int                                    // of 100 transactions; 0: as in a soak
-	exactly bool                                   // the relay has exactly_once
 	park    bool                                   // the relay parks keys: see soakConfig
 }
 
@@ -115,22 +114,6 @@ func mutations() map[string]mutation {
 			breaks: map[Attack]int{RelayKill: 1},
 			want:   []delivery.Kind{OldWriter},
 		},
-		"none, exactly once": {
-			exactly: true,
-			breaks:  map[Attack]int{RelayKill: 1},
-		},
-		"stores the position outside of the transaction": {
-			exactly: true,
-			fake:    positionOutside,
-			breaks:  map[Attack]int{RelayKill: 1},
-			want:    missing,
-		},
-		"stores no position with the transaction": {
-			exactly: true,
-			fake:    positionUnstored,
-			breaks:  map[Attack]int{RelayKill: 1},
-			want:    []delivery.Kind{delivery.Duplicate, Caught},
-		},
 		"creates a lost slot again": {
 			before: recreateSlot,
 			want:   []delivery.Kind{delivery.Gap, delivery.Lost, delivery.Torn},
@@ -173,11 +156,11 @@ func strikesOfNone() int {
 }
 
 func (m mutation) config() soakConfig {
-	cfg := soakConfig{fake: func(*kafkatest.FakeCluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, refill: m.refill, sender: m.sender, exactly: m.exactly, park: m.park}
+	cfg := soakConfig{fake: func(*kafkatest.FakeCluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, refill: m.refill, sender: m.sender, park: m.park}
 	if m.fake != nil {
 		cfg.fake = m.fake
 	}
-	if m.want != nil && !m.refill && !m.exactly && !m.park { // a refill and parked keys need the topic
+	if m.want != nil && !m.refill && !m.park { // a refill and parked keys need the topic
 		cfg.settings = `position_topic: ""` // with it, the relay itself notices most of them
 	}
 	if m.tamper != nil {

@@ -98,7 +98,6 @@ type soakConfig struct {
 	relays     int                                 // 0: one
 	missing    bool                                // one of the topics is missing until the last strike
 	refill     bool                                // the slot may be lost, and the relays refill the gap
-	exactly    bool                                // the relay has exactly_once, and the oracle reads only committed records
 	park       bool                                // the topic rejects some records, and the relay parks their keys
 	heldWithin time.Duration                       // for how long the slot may be free; 0: no limit
 	settings   string                              // lines of the relay's configuration
@@ -186,7 +185,6 @@ func (s *soak) connectKafka(t *testing.T) (topic string, sink func(addr string) 
 	s.kafka = s.startKafka(t)
 	topic = s.createTopics(t, s.kafka)
 	collected := slices.Clone(s.topics)
-	more, collect := "", s.kafka.Collect
 	if s.cfg.missing {
 		collected = append(collected, topicPrefix+missingRoute)
 	}
@@ -194,11 +192,8 @@ func (s *soak) connectKafka(t *testing.T) (topic string, sink func(addr string) 
 		collected = append(collected, deadLetterTopic)
 		s.parked.requests = s.kafka.Collect(t, s.parked.takePosition, relay.PositionTopic)
 	}
-	if s.cfg.exactly {
-		more, collect = rig.ExactlyOnce, s.kafka.CollectCommitted
-	}
-	s.catchUp = collect(t, s.recordKafka, collected...).CatchUp
-	return topic, func(addr string) string { return fmt.Sprintf("sink: {kafka: {brokers: [%q]}}\n%s", addr, more) }
+	s.catchUp = s.kafka.Collect(t, s.recordKafka, collected...).CatchUp
+	return topic, func(addr string) string { return fmt.Sprintf("sink: {kafka: {brokers: [%q]}}\n", addr) }
 }
 
 // startKafka starts what the relay writes to.

@@ -46,7 +46,7 @@ const largePayloads = 16
 func TestSoak(t *testing.T) {
 	need.FullRun(t, "faults drawn at random")
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_SOAK", 6)
-	s := newSoak(t, soakConfig{exactly: exactlyOnce(t)})
+	s := newSoak(t, soakConfig{})
 	s.run(t, cycles, DefaultWeights())
 	s.report(t)
 	s.complain(t)
@@ -58,16 +58,10 @@ func TestSoak(t *testing.T) {
 func TestSoakTwoRelays(t *testing.T) {
 	need.FullRun(t, "faults drawn at random")
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_TAKEOVERS", 10)
-	s := newSoak(t, soakConfig{relays: 2, exactly: exactlyOnce(t)})
+	s := newSoak(t, soakConfig{relays: 2})
 	s.run(t, cycles, TakeoverWeights())
 	s.report(t)
 	s.complain(t)
-}
-
-// exactlyOnce reports whether the relays of a soak have exactly_once.
-func exactlyOnce(t *testing.T) bool {
-	t.Helper()
-	return rig.EnvInt(t, "OUTBOX_TEST_EXACTLY_ONCE", 0) != 0
 }
 
 // complain fails the test with the first few violations of each kind, and says what was done before.

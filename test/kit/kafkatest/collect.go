@@ -22,7 +22,6 @@ const (
 // record. It continues after restarts of the brokers, and keeps no records.
 type Collector struct {
 	client *kgo.Client
-	ends   func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) // of what a consumer reads
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the reading goroutine has returned and the client is closed
 
@@ -43,7 +42,7 @@ type partition struct {
 // Collector waits for topics that do not exist yet.
 func (c *Cluster) Collect(tb testing.TB, f func(*kgo.Record), topics ...string) *Collector {
 	tb.Helper()
-	collector := c.collect(tb, dataOnly(f), topics)
+	collector := c.collect(tb, f, topics)
 	tb.Cleanup(func() {
 		collector.Stop()
 		if collector.err != nil {
@@ -53,53 +52,28 @@ func (c *Cluster) Collect(tb testing.TB, f func(*kgo.Record), topics ...string) 
 	return collector
 }
 
-// CollectCommitted is like Collect for a consumer that reads only committed records. It
-// must not interleave open transactions of several producers in a partition.
-func (c *Cluster) CollectCommitted(tb testing.TB, f func(*kgo.Record), topics ...string) *Collector {
+func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string) *Collector {
 	tb.Helper()
-	collector := c.collect(tb, dataOnly(f), topics, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	collector.ends = kadm.NewClient(collector.client).ListCommittedOffsets
-	tb.Cleanup(func() {
-		collector.Stop()
-		if collector.err != nil {
-			tb.Errorf("collect %v: %v", topics, collector.err)
-		}
-	})
-	return collector
-}
-
-func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string, opts ...kgo.Opt) *Collector {
-	tb.Helper()
-	client, err := kgo.NewClient(c.clientOpts(append([]kgo.Opt{
+	client, err := kgo.NewClient(c.clientOpts(
 		kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchMaxWait(250 * time.Millisecond),
-		kgo.FetchMaxBytes(8 << 20),
+		kgo.FetchMaxWait(250*time.Millisecond),
+		kgo.FetchMaxBytes(8<<20),
 		kgo.MaxConcurrentFetches(2),
 		kgo.KeepControlRecords(), // CatchUp needs their offsets: the last record may be a transaction marker
-	}, opts...)...)...)
+	)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(tb.Context())
 	collector := &Collector{
-		client: client, ends: kadm.NewClient(client).ListEndOffsets, cancel: cancel, done: make(chan struct{}),
+		client: client, cancel: cancel, done: make(chan struct{}),
 		next: make(map[partition]int64), progress: make(chan struct{}),
 	}
 	go collector.read(ctx, f)
 	return collector
 }
 
-// dataOnly returns a function that calls f with each record that is not a control record.
-func dataOnly(f func(*kgo.Record)) func(*kgo.Record) {
-	return func(r *kgo.Record) {
-		if !r.Attrs.IsControl() {
-			f(r)
-		}
-	}
-}
-
-// read calls f with every record, including control records.
 func (c *Collector) read(ctx context.Context, f func(*kgo.Record)) {
 	defer close(c.done)
 	defer c.client.Close()
@@ -108,7 +82,11 @@ func (c *Collector) read(ctx context.Context, f func(*kgo.Record)) {
 		if ctx.Err() != nil {
 			return
 		}
-		fetches.EachRecord(f)
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				f(r)
+			}
+		})
 		if err := c.advance(fetches); err != nil {
 			return
 		}
@@ -198,7 +176,7 @@ func (c *Collector) CatchUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list start offsets: %w", err)
 	}
-	ends, err := c.ends(ctx, topics...)
+	ends, err := admin.ListEndOffsets(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("list end offsets: %w", err)
 	}

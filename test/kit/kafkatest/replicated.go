@@ -73,16 +73,6 @@ func replicatedProperties() map[string]string {
 	return props
 }
 
-// TransactionCoordinator returns the broker that coordinates the transactions of a transactional id.
-func (r *Replicated) TransactionCoordinator(tb testing.TB, id string) *Server {
-	tb.Helper()
-	found := r.admin.FindTxnCoordinators(tb.Context(), id)
-	if err := found.Error(); err != nil {
-		tb.Fatalf("find the coordinator of %s: %v", id, err)
-	}
-	return r.Brokers[found[id].NodeID-1]
-}
-
 // Leader returns the leader of a partition.
 func (r *Replicated) Leader(tb testing.TB, topic string, partition int32) *Server {
 	tb.Helper()

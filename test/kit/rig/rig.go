@@ -155,20 +155,6 @@ func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 	return r
 }
 
-// NewExactlyOnce is like [NewOn] for a relay with exactly_once. The ledger has the committed records.
-func NewExactlyOnce(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
-	t.Helper()
-	r := NewOn(t, db, cluster)
-	r.Collector.Stop()
-	r.Ledger = NewLedger(r.Topic, delivery.Config{})
-	r.Config = WriteConfig(t, db.DSN, cluster.Addrs[0], r.Slot, r.Topic, ExactlyOnce)
-	r.Collector = cluster.CollectCommitted(t, r.Ledger.take, r.Topic)
-	return r
-}
-
-// ExactlyOnce is the end of a configuration file for [WriteConfig] with exactly_once.
-const ExactlyOnce = "sink.kafka.exactly_once: true\nsink.kafka.transaction_timeout: 10s\n"
-
 // Migrate creates the outbox with the binary's migrate command.
 func Migrate(t *testing.T, dsn string) {
 	t.Helper()
