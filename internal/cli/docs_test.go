@@ -120,7 +120,6 @@ func others() []other {
 		{"aws sqs ", "takes an account; ./sink/sqs creates queues and receives messages"},
 		{"OUTBOX_TEST_FULL=1 go test ", tooling},
 		{"kafka-console-consumer.sh ", "Kafka's own tool"},
-		{"kafka-transactions.sh ", "Kafka's own tool"},
 		{"make ", tooling},
 		{"go ", tooling},
 		{"sha256sum ", release},
