@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -37,18 +38,33 @@ func newCoordinatorLab(t *testing.T, k *kafkatest.Cluster) *coordinatorLab {
 // next returns the next identity.
 func (l *coordinatorLab) next() identity {
 	l.Helper()
-	id, err := l.initProducer(sinktest.Context(l.T), time.Minute)
-	if err != nil {
-		l.Fatalf("initProducer: %v", err)
-	}
+	var id identity
+	l.retry("initProducer", func(ctx context.Context) (err error) {
+		id, err = l.initProducer(ctx, time.Minute)
+		return err
+	})
 	return id
 }
 
 // begin begins a transaction with the topic.
 func (l *coordinatorLab) begin(id identity) {
 	l.Helper()
-	if err := l.addPartitions(sinktest.Context(l.T), id, map[string][]int32{l.topic: {0}}); err != nil {
-		l.Fatalf("addPartitions: %v", err)
+	l.retry("addPartitions", func(ctx context.Context) error {
+		return l.addPartitions(ctx, id, map[string][]int32{l.topic: {0}})
+	})
+}
+
+func (l *coordinatorLab) end(id identity, commit bool) {
+	l.Helper()
+	l.retry("endTransaction", func(ctx context.Context) error { return l.endTransaction(ctx, id, commit) })
+}
+
+// retry repeats a request while the coordinator is starting or completes the last transaction.
+func (l *coordinatorLab) retry(name string, request func(context.Context) error) {
+	l.Helper()
+	ctx := sinktest.Context(l.T)
+	if err := l.client.retryTransient(ctx, func() error { return request(ctx) }); err != nil {
+		l.Fatalf("%s: %v", name, err)
 	}
 }
 
@@ -76,14 +92,12 @@ func TestCoordinator(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
 		t.Helper()
-		l, ctx := newCoordinatorLab(t, k), sinktest.Context(t)
+		l := newCoordinatorLab(t, k)
 		first := l.next()
 		for i, commit := range []bool{true, false} {
 			l.begin(first)
 			for range 2 { // the first response may be lost
-				if err := l.endTransaction(ctx, first, commit); err != nil {
-					t.Errorf("endTransaction: %v", err)
-				}
+				l.end(first, commit)
 			}
 			l.wantMarkers(int64(i) + 1)
 		}
@@ -94,13 +108,11 @@ func TestCoordinator(t *testing.T) {
 			t.Errorf("the identities are %+v and %+v", first, second)
 		}
 		l.begin(second)
-		err := l.endTransaction(ctx, first, true)
+		err := l.endTransaction(sinktest.Context(t), first, true)
 		if code, ok := errors.AsType[*codeError](err); !ok || code.code != sarama.ErrProducerFenced && code.code != sarama.ErrInvalidProducerEpoch {
 			t.Errorf("the older producer ends the transaction: %v", err)
 		}
-		if err := l.endTransaction(ctx, second, true); err != nil {
-			t.Error(err)
-		}
+		l.end(second, true)
 		l.wantMarkers(4)
 	})
 }
