@@ -112,6 +112,8 @@ type scriptedSource struct {
 	closed   bool
 	next     chan struct{} // if set, every message waits for a token
 	lost     chan struct{} // if set, closing it ends the source with errLost
+	expired  error         // returned by Expired
+	silent   bool          // Close gets no response
 }
 
 func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
@@ -147,11 +149,16 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 	}
 }
 
-func (s *scriptedSource) Expired() error  { return nil }
+func (s *scriptedSource) Expired() error  { return s.expired }
 func (s *scriptedSource) Heard(time.Time) {}
 
-func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error {
-	s.reported, s.closed = confirmed, true
+func (s *scriptedSource) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
+	s.closed = true
+	if s.silent {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	s.reported = confirmed
 	return nil
 }
 

@@ -302,7 +302,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	}
 	opened := time.Now()
 	if err := r.takeOver(ctx, s, stream); err != nil {
-		_ = s.close(ctx, errStopReading)
+		s.leave(ctx, errStopReading)
 		if s.unstopped() {
 			err = s.err
 		}

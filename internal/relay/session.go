@@ -72,7 +72,7 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 			phase.endSession(s.err)
 		}
 		if reading.Err() == nil {
-			s.closeStream(ctx) // a server that shuts down must not wait for the sink
+			s.closeStream(ctx, closeTimeout) // a server that shuts down must not wait for the sink
 		}
 	}()
 	return s
@@ -103,14 +103,14 @@ func (s *session) confirmedPosition() pglogrepl.LSN {
 	return w.confirmedPosition()
 }
 
-// closeStream confirms the position of the record and closes the connection. Only the first call has an
-// effect. Run of the stream must have returned.
-func (s *session) closeStream(ctx context.Context) {
+// closeStream confirms the position of the record and closes the connection. It waits for the server for at
+// most limit. Only the first call has an effect. Run of the stream must have returned.
+func (s *session) closeStream(ctx context.Context, limit time.Duration) {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	confirmed := s.confirmedPosition()
 	if s.unsaved = s.stream.Close(last, confirmed); s.unsaved == nil {
@@ -123,8 +123,20 @@ func (s *session) closeStream(ctx context.Context) {
 func (s *session) close(ctx context.Context, cause error) error {
 	s.stop(cause)
 	<-s.ended
-	s.closeStream(ctx)
+	s.closeStream(ctx, closeTimeout)
 	return s.unsaved
+}
+
+// leave is close before another session, which confirms the position again. So it does not wait for a server
+// from which nothing has been heard for too long: the slot may already be free.
+func (s *session) leave(ctx context.Context, cause error) {
+	s.stop(cause)
+	<-s.ended
+	limit := closeTimeout
+	if s.stream.Expired() != nil {
+		limit = 0
+	}
+	s.closeStream(ctx, limit)
 }
 
 // unstopped reports whether the reading ended without a call of close. The session must have ended.

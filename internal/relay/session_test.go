@@ -236,6 +236,47 @@ func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 	})
 }
 
+// When another session follows, the relay does not wait for a server that has been silent for too long. It waits for one
+// that may still respond, and when it stops.
+func TestLostSessionIsLeftAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		expired error
+		stopped bool
+		took    time.Duration
+	}{
+		"silent for too long":          {errLost, false, 0},
+		"silent":                       {nil, false, closeTimeout},
+		"silent for too long, stopped": {errLost, true, closeTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := &scriptedSource{expired: test.expired, silent: true}
+				s := newTestSession(t, src, newScriptedProducer(), 0)
+				s.watch = func(ctx context.Context) error {
+					if test.stopped {
+						<-ctx.Done()
+						return nil
+					}
+					return errLost
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				began := time.Now()
+				ended := make(chan error, 1)
+				go func() { ended <- s.run(ctx) }()
+				synctest.Wait()
+				if test.stopped {
+					stop()
+				}
+				<-ended
+				if took := bubble.Since(began); took != test.took || !src.closed {
+					t.Errorf("took %s, closed %t; want %s", took, src.closed, test.took)
+				}
+			})
+		})
+	}
+}
+
 // If the watcher finds an error while a lost session ends, that error is the reason for the end.
 func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

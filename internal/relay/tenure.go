@@ -177,10 +177,10 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 		stopWatch()
 		watched.Wait()
 		if cause := context.Cause(soft); cause != nil { // another session recovers
-			_ = s.close(ctx, cause)
+			s.leave(ctx, cause)
 			return cause
 		}
-		_ = s.close(ctx, errStopReading)
+		s.leave(ctx, errStopReading)
 		return s.err
 	}
 	err := t.drain(hard)

@@ -74,7 +74,7 @@ var plants = []mistake{
 		plant.In(fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"),
 	}, "heard nothing|after it has lost the slot"},
 	{"a lost source waits for Kafka", []plant.Edit{ // the relay does not reconnect while records are unacknowledged
-		plant.In(tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"),
+		plant.In(tenureFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(claimFile, "	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying || stored.Refill != nil) {\n"),
