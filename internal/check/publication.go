@@ -105,9 +105,14 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 		return // the relay logs them itself
 	}
 	for _, t := range s.catalog.Neighbours() {
-		if relay.CheckTable(ctx, s.Relay, t) == nil {
-			s.warn("table", t.Schema+"."+t.Name, "has the columns of an outbox, but is not in outbox.tables: its rows are not relayed", "if its rows are events, add it to outbox.tables")
+		if relay.CheckTable(ctx, s.Relay, t) != nil {
+			continue
 		}
+		found, fix := "but is not in outbox.tables", "add it to outbox.tables"
+		if s.catalog.Messages {
+			found, fix = "but outbox.messages takes messages in place of tables", "run another relay for it"
+		}
+		s.warn("table", t.Schema+"."+t.Name, "has the columns of an outbox, "+found+": its rows are not relayed", "if its rows are events, "+fix)
 	}
 }
 

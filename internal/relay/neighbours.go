@@ -63,7 +63,10 @@ func (n *neighbours) update(ctx context.Context, state *catalog.State, hasColumn
 		}
 		n.skipped[t.OID] = true
 		hint := "Postgres decodes and sends its changes for nothing: a publication for the outbox tables alone avoids that"
-		if hasColumns(t) {
+		switch {
+		case hasColumns(t) && state.Messages:
+			hint = "it has the columns of an outbox, and outbox.messages takes messages in place of tables: if its rows are events, run another relay for it"
+		case hasColumns(t):
 			hint = "it has the columns of an outbox: if its rows are events, add it to outbox.tables"
 		}
 		n.tell(ctx, tableName{t.Schema, t.Name}, "skipped", hint)

@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,4 +66,16 @@ func TestPumpSkipsNeighbours(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A published table that could be an outbox cannot be added to outbox.tables if the relay takes messages in place of tables.
+func TestHintToANeighbourWithEvents(t *testing.T) {
+	for messages, want := range map[bool]string{false: "add it to outbox.tables", true: "run another relay for it"} {
+		log := new(bytes.Buffer)
+		state := &catalog.State{Messages: messages, Publication: &catalog.Publication{Tables: []catalog.Table{{OID: 1, Schema: "public", Name: "outbox"}}}}
+		newNeighbours(slog.New(slog.NewTextHandler(log, nil))).update(t.Context(), state, func(catalog.Table) bool { return true })
+		if !strings.Contains(log.String(), "table=public.outbox rows=skipped") || !strings.Contains(log.String(), want) {
+			t.Errorf("messages %t: %s, want %q", messages, log, want)
+		}
+	}
 }
