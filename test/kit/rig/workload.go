@@ -27,6 +27,10 @@ type Workload struct {
 	rollback float64 // share of transactions that end in ROLLBACK
 	Pace     time.Duration
 
+	// Beside is a statement that runs after the INSERT of events, in the same transaction and with the same arguments: aggregate
+	// type, type, ids, keys and payloads. Empty: none.
+	Beside string
+
 	seed uint64
 
 	mu        sync.Mutex
@@ -225,9 +229,13 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, eventType string, n int,
 		next[key]++
 		ids[i], keys[i], payloads[i] = e.ID(), key, string(e.payload())
 	}
+	args := []any{aggregateType, eventType, ids, keys, payloads}
 	_, err := tx.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT e.id, $1, e.key, $2, e.payload::jsonb FROM unnest($3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS e (id, key, payload, i) ORDER BY e.i`,
-		aggregateType, eventType, ids, keys, payloads)
+		args...)
+	if err == nil && w.Beside != "" {
+		_, err = tx.Exec(ctx, w.Beside, args...)
+	}
 	return err
 }
 
