@@ -125,6 +125,7 @@ func TestObserverLetsServerStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := s.Conn(t)
+	s.Disconnect(t)
 	postmaster, err := os.FindProcess(srv.PID())
 	if err == nil {
 		err = postmaster.Signal(syscall.SIGTERM)

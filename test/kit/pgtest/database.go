@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,11 +18,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
-// A DB is a database that one test uses.
+// A DB is a database that one test uses. Its methods may be called from several goroutines.
 type DB struct {
 	Name   string
 	DSN    string // URL for the superuser, over TCP, without TLS
 	Server *pgserver.Server
+
+	reuses bool // until drop
+	mu     sync.Mutex
+	idle   *pgx.Conn // the connection that is reused, or nil while it is in use
 }
 
 // Database creates an empty database on the shared server. When the test ends,
@@ -46,10 +52,58 @@ func EncodedDatabase(tb testing.TB, srv *pgserver.Server, encoding string) *DB {
 func create(tb testing.TB, srv *pgserver.Server, options string) *DB {
 	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:10])
-	db := &DB{Name: name, DSN: srv.DSN(name), Server: srv}
-	execute(tb, srv.DSN("postgres"), "CREATE DATABASE "+name+options)
-	tb.Cleanup(func() { db.drop(tb) })
+	db := &DB{Name: name, DSN: srv.DSN(name), Server: srv, reuses: true}
+	admin := adminOf(srv)
+	admin.Exec(tb, "CREATE DATABASE "+name+options)
+	tb.Cleanup(func() { db.drop(tb, admin) })
 	return db
+}
+
+// session calls f with a session of the database that has the settings of a new one. It reuses a connection, because
+// a new one takes Postgres 6 ms of CPU time.
+func (db *DB) session(ctx context.Context, f func(conn *pgx.Conn) error) error {
+	conn := db.takeIdle()
+	if conn != nil {
+		if _, err := conn.PgConn().Exec(ctx, "DISCARD ALL").ReadAll(); err != nil { // such as after a restart of the server
+			_ = conn.Close(ctx)
+			conn = nil
+		}
+	}
+	if conn == nil {
+		cfg, err := pgx.ParseConfig(db.DSN)
+		if err != nil {
+			return err
+		}
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // no prepared statements, because tests change tables
+		if conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	err := f(conn)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.reuses && db.idle == nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+		db.idle = conn
+	} else {
+		_ = conn.Close(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+func (db *DB) takeIdle() *pgx.Conn {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	conn := db.idle
+	db.idle = nil
+	return conn
+}
+
+// Disconnect closes the connection that Exec and QueryRow reuse, which may keep a server from stopping.
+func (db *DB) Disconnect(tb testing.TB) {
+	tb.Helper()
+	if conn := db.takeIdle(); conn != nil {
+		_ = conn.Close(cleanupContext(tb))
+	}
 }
 
 // Config returns the parsed DSN. Each call returns a new value, which the caller may modify.
@@ -113,11 +167,14 @@ func isFull(err error) bool {
 	return ok && e.Code == "53300"
 }
 
-// Exec runs sql on a new connection. Without args, sql can be several statements;
-// with args, it must be one.
+// Exec runs sql in a session with default settings. Without args, sql can be several
+// statements; with args, it must be one.
 func (db *DB) Exec(tb testing.TB, sql string, args ...any) {
 	tb.Helper()
-	execute(tb, db.DSN, sql, args...)
+	err := db.session(tb.Context(), func(conn *pgx.Conn) error { return run(tb.Context(), conn, sql, args...) })
+	if err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
 }
 
 // Role creates a role that may log in, and drops it with what it owns when the test ends. Its name is that of db, because
@@ -139,61 +196,50 @@ func (db *DB) Role(tb testing.TB, statements ...string) string {
 	return db.Name
 }
 
-// QueryRow runs a query on a new connection and returns the only column of its
-// only row.
+// QueryRow runs a query in a session with default settings and returns the only
+// column of its only row.
 func QueryRow[T any](tb testing.TB, db *DB, sql string, args ...any) T {
 	tb.Helper()
-	conn, err := pgx.Connect(tb.Context(), db.DSN)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer conn.Close(cleanupContext(tb))
-	rows, err := conn.Query(tb.Context(), sql, args...)
-	if err != nil {
-		tb.Fatalf("%s: %v", sql, err)
-	}
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	var v T
+	err := db.session(tb.Context(), func(conn *pgx.Conn) error {
+		rows, err := conn.Query(tb.Context(), sql, args...)
+		if err == nil {
+			v, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+		}
+		return err
+	})
 	if err != nil {
 		tb.Fatalf("%s: %v", sql, err)
 	}
 	return v
 }
 
-func execute(tb testing.TB, dsn, sql string, args ...any) {
-	tb.Helper()
-	conn, err := pgx.Connect(tb.Context(), dsn)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer conn.Close(cleanupContext(tb))
+func run(ctx context.Context, conn *pgx.Conn, sql string, args ...any) error {
 	if len(args) == 0 {
-		_, err = conn.PgConn().Exec(tb.Context(), sql).ReadAll()
-	} else {
-		_, err = conn.Exec(tb.Context(), sql, args...)
+		_, err := conn.PgConn().Exec(ctx, sql).ReadAll()
+		return err
 	}
-	if err != nil {
-		tb.Fatalf("%s: %v", sql, err)
-	}
+	_, err := conn.Exec(ctx, sql, args...)
+	return err
 }
 
 // drop removes the database with its slots. It does nothing if the test has
 // stopped the server, whose data directory is removed anyway.
-func (db *DB) drop(tb testing.TB) {
+func (db *DB) drop(tb testing.TB, admin *DB) {
 	tb.Helper()
+	db.Disconnect(tb)
 	if !db.Server.Running() {
 		return
 	}
 	ctx := cleanupContext(tb)
-	conn, err := pgx.Connect(ctx, db.Server.DSN("postgres"))
+	err := admin.session(ctx, func(conn *pgx.Conn) error {
+		if err := db.dropSlots(ctx, conn); err != nil {
+			return fmt.Errorf("drop its slots: %w", err)
+		}
+		_, err := conn.Exec(ctx, "DROP DATABASE "+db.Name+" WITH (FORCE)")
+		return err
+	})
 	if err != nil {
-		tb.Errorf("drop database %s: %v", db.Name, err)
-		return
-	}
-	defer conn.Close(ctx)
-	if err := db.dropSlots(ctx, conn); err != nil {
-		tb.Errorf("drop the slots of database %s: %v", db.Name, err)
-	}
-	if _, err := conn.Exec(ctx, "DROP DATABASE "+db.Name+" WITH (FORCE)"); err != nil {
 		tb.Errorf("drop database %s: %v", db.Name, err)
 	}
 }

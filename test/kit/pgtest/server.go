@@ -28,6 +28,7 @@ var shared struct { //nolint:gochecknoglobals // one per test binary is the poin
 	installs []pgserver.Install          // empty before the first call of installs
 	err      error                       // the error of findInstalls
 	servers  map[string]*pgserver.Server // by Install.BinDir
+	admins   map[*pgserver.Server]*DB    // database postgres of the shared servers
 }
 
 // installs returns the installations that the test run uses, at least one, the default first.
@@ -101,10 +102,21 @@ func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
 	}
 	srv := launch(tb, pgserver.Config{BinDir: i.BinDir, Data: fromTemplate(tb, i.BinDir)})
 	if shared.servers == nil {
-		shared.servers = make(map[string]*pgserver.Server)
+		shared.servers, shared.admins = make(map[string]*pgserver.Server), make(map[*pgserver.Server]*DB)
 	}
 	shared.servers[i.BinDir] = srv
+	shared.admins[srv] = &DB{Name: "postgres", DSN: srv.DSN("postgres"), Server: srv, reuses: true}
 	return srv
+}
+
+// adminOf returns the database postgres of srv. On a shared server, all tests use the same connection.
+func adminOf(srv *pgserver.Server) *DB {
+	shared.Lock()
+	defer shared.Unlock()
+	if admin := shared.admins[srv]; admin != nil {
+		return admin
+	}
+	return &DB{Name: "postgres", DSN: srv.DSN("postgres"), Server: srv}
 }
 
 // Start starts a server for this test alone and stops it when the test ends. If cfg
@@ -179,6 +191,7 @@ func stopShared() {
 		_ = stop(srv) // leaves no process even if it returns an error
 	}
 	clear(shared.servers)
+	clear(shared.admins)
 }
 
 func stop(srv *pgserver.Server) error {

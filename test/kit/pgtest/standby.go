@@ -26,7 +26,7 @@ const StandbySlot = "standby"
 // names database.
 func Standby(tb testing.TB, srv *pgserver.Server, primary, database string, settings map[string]string) *pgserver.Server {
 	tb.Helper()
-	execute(tb, srv.DSN("postgres"), `SELECT pg_create_physical_replication_slot($1, true)`, StandbySlot)
+	adminOf(srv).Exec(tb, `SELECT pg_create_physical_replication_slot($1, true)`, StandbySlot)
 	host, port, _ := strings.Cut(primary, ":")
 	all := map[string]string{
 		"primary_conninfo":     fmt.Sprintf("host=%s port=%s user=postgres dbname=%s sslmode=disable", host, port, database),

@@ -11,7 +11,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-const interval = 5 * time.Millisecond
+// Between two looks at a condition pass 5 ms, and more the longer it takes, because a look may run a program.
+const (
+	firstPause = 5 * time.Millisecond
+	maxPause   = 100 * time.Millisecond
+)
 
 // Patience is how long a test waits for one condition: two minutes, and ten in a full run, whose tests move millions of rows.
 func Patience() time.Duration {
@@ -27,11 +31,9 @@ func For(tb testing.TB, what string, cond func() bool, saw ...func() any) {
 	tb.Helper()
 	limit := time.NewTimer(Patience())
 	defer limit.Stop()
-	poll := time.NewTicker(interval)
-	defer poll.Stop()
-	for !cond() {
+	for pause := firstPause; !cond(); pause = min(pause+pause/8, maxPause) {
 		select {
-		case <-poll.C:
+		case <-time.After(pause):
 		case <-limit.C:
 			for _, f := range saw {
 				tb.Log(f())
