@@ -17,10 +17,10 @@ import (
 var adminPaths = []string{"", "metrics", "livez", "readyz", "status", "history", "config"}
 
 // The admin server reports the relay's real state. It counts records as they are delivered. The relay is
-// ready while it delivers, and not ready, with the reason, while Postgres or Kafka is unreachable.
+// ready while it delivers, and not ready, with the reason, while Postgres is unreachable.
 func TestAdminServer(t *testing.T) {
 	t.Parallel()
-	r, _, toPostgres, toKafka := rig.NewCut(t)
+	r, _, toPostgres, _ := rig.NewCut(t)
 	process := r.Run(t)
 	r.Deliver(t, 2000)
 
@@ -54,11 +54,6 @@ func TestAdminServer(t *testing.T) {
 	unready(t, process, "waiting: ")
 	toPostgres.Accept()
 	process.Ready(t)
-	toKafka.Refuse()
-	r.Load.Run(t.Context(), t, 100)
-	unready(t, process, "Kafka has not acknowledged")
-	toKafka.Accept()
-	r.Arrived(t)
 	if code, _ := process.Ask(t, "livez"); code != http.StatusOK {
 		t.Errorf("not alive: %d", code)
 	}

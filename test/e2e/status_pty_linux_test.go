@@ -117,45 +117,44 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	process := r.Run(t)
-	for _, key := range []string{"q", "\x03"} {
-		p := startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")
-		before, err := unix.IoctlGetTermios(int(p.other.Fd()), unix.TCGETS)
-		rig.Must(t, err)
-		lines := p.shows(t, "● Healthy", "Slot "+r.Slot, "WAL sender", "q to quit")
-		if len(lines) != 40 || !strings.HasPrefix(lines[0], r.Slot) {
-			t.Errorf("%d lines of 40, the first is %q", len(lines), lines[0])
-		}
-		p.resize(t, 50, 20)
-		wait.For(t, "it to fit", func() bool { lines = p.shown(); return len(lines) == 20 })
-		for _, line := range lines {
-			if utf8.RuneCountInString(line) > 49 {
-				t.Errorf("a line is too wide: %q", line)
-			}
-		}
-		p.resize(t, 120, 50)
-		r.Load.Run(t.Context(), t, 100)
-		p.shows(t, r.Topic)
-		p.press(t, "x"+key)
-		if code := p.Exit(t); code != 0 {
-			t.Errorf("%q: exit code %d", key, code)
-		}
-		<-p.read
-		after, err := unix.IoctlGetTermios(int(p.other.Fd()), unix.TCGETS)
-		rig.Must(t, err)
-		if after.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG || after.Oflag != before.Oflag|unix.OPOST {
-			t.Errorf("%q: the terminal was left as %+v", key, after)
-		}
-		_, left, given := strings.Cut(p.screen.String(), "\x1b[?25h\x1b[?1049l")
-		if !given || !strings.Contains(left, "Healthy") {
-			t.Errorf("%q: at the end there is %q", key, left)
+	p := startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")
+	before, err := unix.IoctlGetTermios(int(p.other.Fd()), unix.TCGETS)
+	rig.Must(t, err)
+	lines := p.shows(t, "● Healthy", "Slot "+r.Slot, "WAL sender", "q to quit")
+	if len(lines) != 40 || !strings.HasPrefix(lines[0], r.Slot) {
+		t.Errorf("%d lines of 40, the first is %q", len(lines), lines[0])
+	}
+	p.resize(t, 50, 20)
+	wait.For(t, "it to fit", func() bool { lines = p.shown(); return len(lines) == 20 })
+	for _, line := range lines {
+		if utf8.RuneCountInString(line) > 49 {
+			t.Errorf("a line is too wide: %q", line)
 		}
 	}
-	p := startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")
+	p.resize(t, 120, 50)
+	r.Load.Run(t.Context(), t, 100)
+	p.shows(t, r.Topic)
+	p.press(t, "xq")
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	<-p.read
+	after, err := unix.IoctlGetTermios(int(p.other.Fd()), unix.TCGETS)
+	rig.Must(t, err)
+	if after.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG || after.Oflag != before.Oflag|unix.OPOST {
+		t.Errorf("the terminal was left as %+v", after)
+	}
+	_, left, given := strings.Cut(p.screen.String(), "\x1b[?25h\x1b[?1049l")
+	if !given || !strings.Contains(left, "Healthy") {
+		t.Errorf("at the end there is %q", left)
+	}
+
+	p = startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")
 	p.shows(t, "● Healthy")
 	process.Terminate(t)
 	p.shows(t, "✘ No relay is running", "docs/runbook.md#exit-codes")
-	p.Signal(t, syscall.SIGTERM)
+	p.press(t, "\x03")
 	if code := p.Exit(t); code != 0 {
-		t.Errorf("exit code %d after SIGTERM", code)
+		t.Errorf("exit code %d after Ctrl-C", code)
 	}
 }

@@ -117,16 +117,14 @@ func TestStatusWatchedThroughAPipe(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	admin := r.Run(t).AdminAt(t)
-	for _, test := range []struct{ arg, each string }{{"--json=true", `"healthy":true`}, {"--json=false", "● Healthy"}} {
-		watch := rig.Start(t, "status", "-c", r.Config, "--admin", admin, "--watch", test.arg)
-		watch.LoggedTimes(t, test.each, 2)
-		watch.Signal(t, syscall.SIGINT)
-		if code := watch.Exit(t); code != 0 {
-			t.Errorf("%s: exit code %d", test.arg, code)
-		}
-		if out := watch.Stderr.String(); strings.Contains(out, "\x1b") {
-			t.Errorf("%s: a pipe is taken for a terminal: %q", test.arg, out)
-		}
+	watch := rig.Start(t, "status", "-c", r.Config, "--admin", admin, "--watch")
+	watch.LoggedTimes(t, "● Healthy", 2)
+	watch.Signal(t, syscall.SIGINT)
+	if code := watch.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if out := watch.Stderr.String(); strings.Contains(out, "\x1b") {
+		t.Errorf("a pipe is taken for a terminal: %q", out)
 	}
 }
 

@@ -109,10 +109,10 @@ func TestStatusNamesTheCause(t *testing.T) {
 	}
 	status := func(title string) (s statusOutput) {
 		t.Helper()
-		wait.For(t, "status to say "+title, func() bool {
-			s = runStatus(t, r, "--admin", process.AdminAt(t))
-			return s.Title == title
-		})
+		wait.For(t, "/status to say "+title, func() bool { return askStatus(t, process).Verdict.Title == title })
+		if s = runStatus(t, r, "--admin", process.AdminAt(t)); s.Title != title {
+			t.Errorf("status says %q, and /status said %q", s.Title, title)
+		}
 		return s
 	}
 	topic := kafkatest.UniqueName(t)
