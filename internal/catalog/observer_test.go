@@ -24,10 +24,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-// connections returns the process ids of the connections with the given application name.
+// connections returns the process ids of the idle connections with the given application name.
 func (s *source) connections(t *testing.T, application string) []int32 {
 	t.Helper()
-	return pgtest.QueryRow[[]int32](t, s.DB, `SELECT COALESCE(array_agg(pid), '{}') FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, application)
+	return pgtest.QueryRow[[]int32](t, s.DB, `SELECT COALESCE(array_agg(pid), '{}') FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND state = 'idle'`, application)
 }
 
 // leastPrivileged makes s connect as a role that only has the attribute REPLICATION.
