@@ -8,7 +8,7 @@ import (
 )
 
 // If somebody else creates the publication, source.create_slot lets the first start create the slot. Later
-// starts do not create it: if an existing slot has disappeared, rows are lost.
+// starts do not create it: if an existing slot has disappeared, rows are lost. Nor is the slot created again with a publication that has disappeared, too.
 func TestCreateSlot(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -25,6 +25,8 @@ func TestCreateSlot(t *testing.T) {
 	r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
 	rig.Start(t, with...).Fails(t, relay.ExitSlotLost, "cannot be read from the WAL any more")
 	r.Settle(t, 0)
+	r.DB.Exec(t, "DROP PUBLICATION "+rig.Publication)
+	r.Refused(t, relay.ExitSlotLost, "were dropped")
 
 	out, code := rig.Command(t, append(with, "--set", "position_topic=")...)
 	if code != relay.ExitUsage {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -91,20 +89,11 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// If another process uses the slot, the relay waits for it, unless source.wait_for_slot is false.
+// If another process uses the slot, the relay waits for it, and takes over when it ends.
 func TestSlotInUse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	first := r.Run(t)
-	t.Run("not waiting", func(t *testing.T) {
-		second := rig.Start(t, "run", "-c", r.Config, "--set", "source.wait_for_slot=false")
-		if code := second.Exit(t); code != 12 {
-			t.Errorf("exit code %d, want 12", code)
-		}
-		if out := second.Stderr.String(); !strings.Contains(out, r.Slot) {
-			t.Errorf("the slot is not named:\n%s", out)
-		}
-	})
 	standby := rig.Start(t, "run", "-c", r.Config)
 	standby.Logged(t, "standby: another process uses the slot")
 	inRole(t, first, "active")
@@ -127,74 +116,6 @@ func inRole(t *testing.T, process *rig.Process, role string) {
 		code, body := process.Ask(t, "readyz")
 		return code == http.StatusOK && body == "ready: "+role+"\n"
 	})
-}
-
-// If the server has no logical decoding, the relay names the setting to change.
-func TestWALLevel(t *testing.T) {
-	t.Parallel()
-	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica"}})
-	db := pgtest.DatabaseOn(t, srv)
-	process := rig.Start(t, "run", "-c", writeConfig(t, map[string]string{
-		"dsn": db.DSN, "publication": "p", "slot": "s", "brokers": kafkatest.Fake(t).Addrs[0],
-	}))
-	if code := process.Exit(t); code != 10 {
-		t.Errorf("exit code %d, want 10", code)
-	}
-	if out := process.Stderr.String(); !strings.Contains(out, "wal_level") {
-		t.Errorf("wal_level is not named:\n%s", out)
-	}
-}
-
-// A row that cannot become a record stops the relay. The relay has delivered and confirmed every earlier
-// row, and delivers no later one. After the operator advances the slot past the row, the relay delivers
-// the rest.
-func TestBadRow(t *testing.T) {
-	t.Parallel()
-	cluster := kafkatest.Broker(t)
-	for name, tc := range map[string]struct {
-		topic, payload string // of the bad row; an empty topic means the rig's topic
-		says           string
-	}{
-		"illegal topic": {topic: "no such topic!", payload: `{}`, says: "topic name"},
-		"too large":     {payload: `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`, says: "max.message.bytes"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := rig.NewOn(t, pgtest.Database(t), cluster)
-			process := r.Run(t, "--set", "outbox.topic=${route}")
-			conn := r.Connect(t)
-			insert := func(topic, payload string) (id string) {
-				return rig.Ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-					VALUES (gen_random_uuid(), $1, 'k', 'T', $2::jsonb) RETURNING id::text`, cmp.Or(topic, r.Topic), payload)
-			}
-			insert("", `{"n": 1}`)
-			r.Confirmed(t)
-			before := rig.Ask[string](t, conn, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
-			id := insert(tc.topic, tc.payload)
-			after := rig.Ask[string](t, conn, `SELECT pg_current_wal_lsn()::text`)
-			insert("", `{"n": 2}`)
-
-			if code := process.Exit(t); code != 14 {
-				t.Errorf("exit code %d, want 14", code)
-			}
-			out := process.Stderr.String()
-			for _, want := range []string{id, tc.says, "transaction 0/", "exit 14 ("} {
-				if !strings.Contains(out, want) {
-					t.Errorf("%q is not said:\n%s", want, out)
-				}
-			}
-			if !rig.Ask[bool](t, conn, `SELECT confirmed_flush_lsn BETWEEN $1::pg_lsn AND $2::pg_lsn - 1 FROM pg_replication_slots WHERE slot_name = $3`, before, after, r.Slot) {
-				t.Error("the slot is not between the row before and the bad one")
-			}
-			if got := len(cluster.ReadAll(t, r.Topic)); got != 1 {
-				t.Errorf("%d records, want the one before the bad row", got)
-			}
-
-			r.DB.Exec(t, `SELECT pg_replication_slot_advance($1, $2)`, r.Slot, after)
-			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.topic=${route}", "--accept-gap")
-			wait.For(t, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.Topic)) == 2 })
-			process.Terminate(t)
-		})
-	}
 }
 
 func replaceUser(dsn, user string) string {

@@ -33,37 +33,7 @@ func TestPositionIsRecorded(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// The relay detects a slot that does not continue at the recorded position. With --accept-gap it continues, once. It does not
-// create a slot again whose publication is gone, too.
-func TestSlotMoved(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t)
-	process := r.Run(t)
-	r.Deliver(t, 500)
-	process.Terminate(t)
-	before := r.Recorded(t)
-
-	// The relay never delivers this row, and the ledger would report it as a phantom. So the test inserts it
-	// directly.
-	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'gap', 'Lost', '{}')`)
-	r.DB.Exec(t, `SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.Slot)
-	for range 2 { // a second start fails in the same way
-		r.Refused(t, relay.ExitContinuity, r.Slot, before.EndLSN.String(), "--accept-gap")
-	}
-	r.GoesOn(t, "--accept-gap")
-	if p := r.Recorded(t); p.EndLSN <= before.EndLSN {
-		t.Errorf("recorded %s after the gap, %s before", p.EndLSN, before.EndLSN)
-	}
-	r.GoesOn(t) // the next start does not need the flag
-	r.Settle(t, 0)
-
-	before = r.Recorded(t)
-	dropSlot(t, r)
-	r.DB.Exec(t, `DROP PUBLICATION `+rig.Publication)
-	r.Refused(t, relay.ExitSlotLost, r.Slot, before.EndLSN.String(), "were dropped")
-}
-
-// Without a position topic, the relay records no position and logs a warning.
+// Without a position topic, the relay records no position and logs a warning. It also warns of its role, a superuser.
 func TestNoPositionTopic(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -74,6 +44,9 @@ func TestNoPositionTopic(t *testing.T) {
 	process.Terminate(t)
 	if out := process.Stderr.String(); strings.Count(out, "position_topic is empty") != 1 {
 		t.Errorf("the warning is missing:\n%s", out)
+	}
+	if n := process.Times("is a superuser"); n != 1 {
+		t.Errorf("%d warnings of the superuser, want one:\n%s", n, process.Stderr)
 	}
 	for _, rec := range r.Kafka.ReadAll(t, relay.PositionTopic) {
 		if strings.HasPrefix(string(rec.Key), r.Slot) {

@@ -65,6 +65,7 @@ func TestTableChangesUnderLoad(t *testing.T) {
 // first row of the new form and goes on, where it was, once it is told the name.
 func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "a variant of TestColumnRenamedWhileStopped")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 		process := r.Run(t)

@@ -40,8 +40,8 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 	wait.For(t, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == 1 })
 	rig.AwaitConfirmed(t, s.db.Conn(t), "outbox_cdc")
 	process.Terminate(t)
-	if out := process.Stderr.String(); strings.Contains(out, "superuser") {
-		t.Errorf("warned of a superuser:\n%s", out)
+	if out := process.Stderr.String(); strings.Contains(out, "level=WARN") || strings.Contains(out, "level=ERROR") {
+		t.Errorf("the relay complains:\n%s", out)
 	}
 
 	for name, dsn := range map[string]string{
@@ -62,17 +62,6 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 		if _, err := conn.Exec(t.Context(), sql).ReadAll(); err == nil {
 			t.Errorf("cdc may %s", sql)
 		}
-	}
-}
-
-// A superuser works, and is told that less is enough.
-func TestSuperuserIsWarned(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t)
-	process := r.Run(t)
-	process.Terminate(t)
-	if out := process.Stderr.String(); strings.Count(out, "is a superuser") != 1 {
-		t.Errorf("log:\n%s", out)
 	}
 }
 
@@ -158,8 +147,7 @@ func TestHostileNames(t *testing.T) {
 			(SELECT string_agg(rolname, ',' ORDER BY 1) FROM pg_roles))`)
 	}
 	for i, name := range []string{
-		`a"b'c`, `"; DROP TABLE victim; --`, `'; DROP TABLE victim; $$ \'`, "new\nline\ttab\x1b[31m\x7f",
-		`Größe ☃, %s ${x}`, strings.Repeat("ü", 31) + "x", // 63 bytes
+		`"; DROP TABLE victim; --`, `'; DROP TABLE victim; $$ \'`, "new\nline\ttab\x1b[31m\x7f, Größe ☃, %s ${x}", strings.Repeat("ü", 31) + "x", // 63 bytes
 	} {
 		t.Run(fmt.Sprintf("%q", name), func(t *testing.T) {
 			slot := fmt.Sprintf("hostile_%d_%s", i, db.Name)

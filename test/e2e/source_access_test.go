@@ -97,32 +97,6 @@ func (g *guest) throwOut(t *testing.T) {
 	g.DB.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1`, g.role)
 }
 
-// The relay needs no more than LOGIN and REPLICATION where publication and slot are there: it
-// has nothing to complain of.
-func TestLeastPrivilege(t *testing.T) {
-	t.Parallel()
-	g := newGuest(t, newGate(t, nil), "")
-	process := g.Run(t)
-	rig.UnderLoad(t, g.Rig, func() {
-		g.Progress(t)
-		g.AwaitSnapshot(t)
-		g.throwOut(t)
-		g.Progress(t)
-	})
-	g.Arrived(t)
-	process.Terminate(t)
-	g.Settle(t, 0)
-	if p := g.Recorded(t); len(p.Snapshots) == 0 {
-		t.Error("no snapshot was written")
-	}
-	for line := range strings.Lines(process.Stderr.String()) {
-		thrownOut := strings.Contains(line, "waiting for the source") || strings.Contains(line, "SQLSTATE 57P01") // the stream, the catalog
-		if strings.Contains(line, "level=WARN") && !thrownOut || strings.Contains(line, "level=ERROR") {
-			t.Errorf("the relay complains: %s", line)
-		}
-	}
-}
-
 // Access that is lost is waited for, as long as a change may be in progress; mended by then,
 // the relay goes on. Otherwise it ends with what the server says and what to do.
 func TestAccessLost(t *testing.T) {
@@ -244,23 +218,6 @@ func TestPasswordCommandFails(t *testing.T) {
 	if out := process.Stderr.String(); strings.Contains(out, cdcPassword) || strings.Contains(out, "another-word") {
 		t.Error("a password is shown")
 	}
-}
-
-// Where the server takes only encrypted connections, the relay says so; a line of
-// pg_hba.conf that is for physical replication does not help it.
-func TestNoLineInHBA(t *testing.T) {
-	t.Parallel()
-	server := newGate(t, nil)
-	g := newGuest(t, server, "")
-	server.forget(t, server.lines[0])
-	for _, line := range []string{"hostssl all all 127.0.0.1/32 scram-sha-256", "host replication all 127.0.0.1/32 scram-sha-256"} {
-		server.admit(t, line)
-		g.Refused(t, 10, "28000", "no pg_hba.conf entry", g.role, g.DB.Name, "no encryption", "pg_reload_conf()", "exit 10 (")
-		server.forget(t, line)
-	}
-	server.admit(t, "host all "+g.role+" 127.0.0.1/32 scram-sha-256")
-	g.GoesOn(t)
-	g.Settle(t, 0)
 }
 
 // While the server has no room, at the start and later, the relay waits, names the setting,

@@ -89,8 +89,7 @@ func TestStatus(t *testing.T) {
 		s.Postgres.Error == "" || s.Postgres.ExitCode != 10 || s.Relay.Status == nil {
 		t.Errorf("without Postgres: %+v", s)
 	}
-	other := rig.New(t)
-	if s := runStatus(t, other, "--admin", admin); s.Healthy || !strings.Contains(s.Relay.Error, "uses slot "+r.Slot) {
+	if s := runStatus(t, r, "--admin", admin, "--set", "source.slot=another"); s.Healthy || !strings.Contains(s.Relay.Error, "uses slot "+r.Slot) {
 		t.Errorf("the relay of another slot: %+v", s)
 	}
 

@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,19 +159,6 @@ func TestTailFromTheSlot(t *testing.T) {
 		if after := rig.Ask[string](t, conn, position, r.Slot); after != before {
 			t.Errorf("the slot was at %s and is at %s", before, after)
 		}
-		process := r.Run(t) // and while a relay streams from it
-		r.Arrived(t)
-		r.Confirmed(t)
-		tail := rig.Start(t, "tail", "-c", r.Config, "--from", "slot", "--limit", "1")
-		tail.Logged(t, tailBegins)
-		r.Load.Run(t.Context(), t, 100)
-		tail.Logged(t, "  topic   "+r.Topic)
-		if code := tail.Exit(t); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
-		r.Arrived(t)
-		process.Terminate(t)
-		r.Settle(t, 0)
 		wait.For(t, "its slots to be gone", func() bool { return tailSlots(t, r) == 0 })
 	})
 }
@@ -271,22 +256,4 @@ func TestTailWithoutASlot(t *testing.T) {
 	}
 	wait.For(t, "the slot to be gone", func() bool { return slots() == 0 })
 	rig.Must(t, tx.Rollback(t.Context()))
-}
-
-// Nobody reads what tail prints any more, as behind head: it ends, and its slot with it.
-func TestTailIntoAClosedPipe(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t)
-	if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
-		t.Fatal(out)
-	}
-	r.Load.Run(t.Context(), t, 500)
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" tail -c "$1" --from slot --json | head -n 1`, rig.Binary(t), r.Config)
-	cmd.Stdout = &out
-	rig.Must(t, cmd.Run())
-	if len(parseTailed(t, out.String())) != 1 {
-		t.Errorf("printed: %s", out.String())
-	}
-	wait.For(t, "the slot to be gone", func() bool { return tailSlots(t, r) == 0 })
 }

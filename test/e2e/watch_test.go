@@ -153,19 +153,19 @@ func TestWatch(t *testing.T) {
 		stream bool // the stream tells it by itself
 		says   []string
 	}{
-		"publication dropped":           {change: `DROP PUBLICATION ` + rig.Publication, says: []string{rig.Publication, "setup", "correct at 0/"}},
+		"publication dropped": {change: `DROP PUBLICATION ` + rig.Publication, says: []string{rig.Publication, "setup", "correct at 0/"}},
 		"gap without publication": {
 			change: `DROP PUBLICATION ` + rig.Publication + `; ` + row + `; CREATE PUBLICATION ` + rig.Publication + ` FOR TABLE outbox`,
 			stream: true, says: []string{rig.Publication},
 		},
-		"table removed":         {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{rig.Publication, "ADD TABLE", "correct at 0/"}},
-		"removed and added":     {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox; ` + add + `outbox`, says: []string{rig.Publication, "0/"}},
-		"publishes updates":     {change: `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'update')`, says: []string{"publish = 'insert'", "correct at 0/"}},
-		"table recreated":       {before: add + `other`, change: `DROP TABLE outbox;` + create, says: []string{`"public"."outbox"`, "re-created", "ADD TABLE"}},
-		"recreated and added":   {before: add + `other`, change: `DROP TABLE outbox;` + create + `;` + add + `outbox`, says: []string{"public.outbox", "0/"}},
-		"required column":       {change: `ALTER TABLE outbox DROP COLUMN aggregateid`, says: []string{"public.outbox", "aggregateid", "outbox.columns.key"}},
-		"column list":           {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox (id, aggregatetype, aggregateid, type)`, says: []string{"public.outbox", "payload"}},
-		"row filter":            {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox WHERE (id > 5)`, says: []string{"public.outbox", "row filter", "correct at 0/"}},
+		"table removed":       {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{rig.Publication, "ADD TABLE", "correct at 0/"}},
+		"removed and added":   {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox; ` + add + `outbox`, says: []string{rig.Publication, "0/"}},
+		"publishes updates":   {change: `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'update')`, says: []string{"publish = 'insert'", "correct at 0/"}},
+		"table recreated":     {before: add + `other`, change: `DROP TABLE outbox;` + create, says: []string{`"public"."outbox"`, "re-created", "ADD TABLE"}},
+		"recreated and added": {before: add + `other`, change: `DROP TABLE outbox;` + create + `;` + add + `outbox`, says: []string{"public.outbox", "0/"}},
+		"required column":     {change: `ALTER TABLE outbox DROP COLUMN aggregateid`, says: []string{"public.outbox", "aggregateid", "outbox.columns.key"}},
+		"column list":         {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox (id, aggregatetype, aggregateid, type)`, says: []string{"public.outbox", "payload"}},
+		"row filter":          {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox WHERE (id > 5)`, says: []string{"public.outbox", "row filter", "correct at 0/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -325,4 +325,3 @@ func TestForgedSnapshots(t *testing.T) {
 	r.GoesOn(t)
 	r.Settle(t, 0)
 }
-
