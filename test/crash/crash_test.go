@@ -1,12 +1,10 @@
 package crash
 
 import (
-	"context"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -44,60 +42,6 @@ func endUnderLoad(t *testing.T, end func(*rig.Process, *testing.T), duplicates i
 
 // longLease is for tests of a fast stop of Postgres: if nothing responds to a WAL sender, the stop takes the lease.
 var longLease = []string{"--set", "source.lease=1m"}
-
-// Postgres stops, crashes and is killed under load. The relay keeps running and resends nothing.
-func TestRestartPostgres(t *testing.T) {
-	t.Parallel()
-	need.FullRun(t, "it restarts a server many times")
-	r, srv := rig.NewOwn(t)
-	process := r.Run(t, longLease...)
-	rig.UnderLoad(t, r, func() {
-		for range rig.Cycles(t) {
-			for name, stop := range map[string]func(context.Context) error{
-				"fast": srv.Shutdown, "immediate": srv.Immediate, "kill": srv.Kill,
-			} {
-				r.Progress(t)
-				began := time.Now()
-				if err := stop(t.Context()); err != nil {
-					t.Fatalf("%s stop: %v", name, err)
-				}
-				if took := time.Since(began); name == "fast" && took > 20*time.Second {
-					t.Errorf("a fast stop of the server took %v", took)
-				}
-				rig.Must(t, srv.Restart(t.Context()))
-			}
-		}
-		r.Progress(t)
-	})
-	r.Arrived(t)
-	process.Terminate(t)
-	r.Settle(t, 0)
-}
-
-// The broker is restarted, killed and frozen under load. The relay loses and resends nothing.
-func TestRestartBroker(t *testing.T) {
-	t.Parallel()
-	r, _, broker := rig.NewOwnBroker(t)
-	process := r.Run(t)
-	rig.UnderLoad(t, r, func() {
-		for range rig.Cycles(t) {
-			r.Progress(t)
-			rig.Must(t, broker.Shutdown(t.Context()))
-			rig.Must(t, broker.Restart(t.Context()))
-			r.Progress(t)
-			rig.Must(t, broker.Kill(t.Context()))
-			rig.Must(t, broker.Restart(t.Context()))
-			r.Progress(t)
-			rig.Must(t, broker.Pause())
-			time.Sleep(2 * time.Second)
-			rig.Must(t, broker.Resume())
-		}
-		r.Progress(t)
-	})
-	r.Arrived(t)
-	process.Terminate(t)
-	r.Settle(t, 0)
-}
 
 // If the broker is down when the relay starts or later, the relay retries. Its memory stays constant,
 // because the backlog stays in the WAL. Postgres can restart meanwhile.

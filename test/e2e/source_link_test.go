@@ -300,7 +300,7 @@ func TestTerminateBackends(t *testing.T) {
 // outlives it and repeats nothing.
 func TestWalsenderKilled(t *testing.T) {
 	t.Parallel()
-	need.FullRun(t, "the whole server crashes and recovers; soak kills and stops servers in any run")
+	need.FullRun(t, "the whole server crashes and recovers; the server of package twin crashes in any run")
 	srv := pgtest.Start(t, pgserver.Config{})
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	process := r.Run(t)

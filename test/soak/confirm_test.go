@@ -1,8 +1,6 @@
 package soak
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -327,97 +325,4 @@ func TestAgain(t *testing.T) {
 	if n := w.Again(); n != 4 {
 		t.Errorf("%d rows were streamed again, want 4", n)
 	}
-}
-
-// A relay that confirms the unbroken prefix is never accused; one with a
-// mistake is found out.
-func TestConfirmsFindsMistakes(t *testing.T) {
-	mistakes := map[string]struct {
-		confirmed func(r *model) pglogrepl.LSN
-		kinds     []delivery.Kind
-	}{
-		"none":                     {(*model).prefix, nil},
-		"on receipt":               {func(r *model) pglogrepl.LSN { return r.received }, []delivery.Kind{Early, Never}},
-		"the highest acknowledged": {(*model).highest, []delivery.Kind{Early, Never}},
-		"a byte too much":          {func(r *model) pglogrepl.LSN { return r.prefix() + 1 }, []delivery.Kind{Unread, Early}},
-	}
-	for name, m := range mistakes {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(100) {
-				r := newModel(seed)
-				r.run(m.confirmed)
-				found, n := r.Violations()
-				if (n > 0) != (m.kinds != nil) {
-					t.Fatalf("seed %d: %d violations: %v", seed, n, texts(found))
-				}
-				if n > 0 && !slices.Contains(m.kinds, found[0].Kind) {
-					t.Fatalf("seed %d: found %s", seed, found[0].String())
-				}
-			}
-		})
-	}
-}
-
-// A model is a relay whose records are acknowledged in any order.
-type model struct {
-	wire
-	rng      *rand.Rand
-	txs      []modelTx
-	received pglogrepl.LSN
-}
-
-type modelTx struct {
-	end     pglogrepl.LSN
-	waiting []int64
-}
-
-func newModel(seed uint64) *model {
-	m := &model{wire: wire{Confirms: NewConfirms(NewJournal(nil)), now: epoch}, rng: rand.New(rand.NewPCG(seed, 0))}
-	m.start(0)
-	return m
-}
-
-func (m *model) run(confirmed func(*model) pglogrepl.LSN) {
-	lsn, seq := pglogrepl.LSN(100), int64(0)
-	for range 300 {
-		switch m.rng.IntN(4) {
-		case 0:
-			commit := lsn + pglogrepl.LSN(m.rng.IntN(3))
-			lsn = commit + 1 + pglogrepl.LSN(m.rng.IntN(20))
-			one := modelTx{end: lsn}
-			for range 1 + m.rng.IntN(4) {
-				seq++
-				one.waiting = append(one.waiting, seq)
-			}
-			m.transaction(commit, lsn, one.waiting...)
-			m.txs, m.received = append(m.txs, one), lsn
-		case 1, 2:
-			if i := m.rng.IntN(len(m.txs) + 1); i < len(m.txs) && len(m.txs[i].waiting) > 0 {
-				m.stored(m.txs[i].waiting[0])
-				m.txs[i].waiting = m.txs[i].waiting[1:]
-			}
-		default:
-			m.status(confirmed(m))
-		}
-	}
-	m.Finish()
-}
-
-func (m *model) prefix() (end pglogrepl.LSN) {
-	for _, tx := range m.txs {
-		if len(tx.waiting) > 0 {
-			break
-		}
-		end = tx.end
-	}
-	return end
-}
-
-func (m *model) highest() (end pglogrepl.LSN) {
-	for _, tx := range m.txs {
-		if len(tx.waiting) == 0 {
-			end = tx.end
-		}
-	}
-	return end
 }

@@ -38,7 +38,8 @@ type mutation struct {
 	park    bool                                   // the relay parks keys: see soakConfig
 }
 
-// mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
+// mutations are bugs that relays have had. Each loses, repeats or confirms what it must not. Package twin has more of them, and TestChecker
+// and TestConfirms have a line for each kind of violation.
 func mutations() map[string]mutation {
 	// What is left out comes after all when the relay is killed in time.
 	// The relay itself finds it when it was sent and not yet confirmed before.
@@ -57,15 +58,6 @@ func mutations() map[string]mutation {
 			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 16<<20 }),
 			want:   []delivery.Kind{Unread},
 		},
-		"confirms one byte more": {
-			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 1 }),
-			want:   []delivery.Kind{Unread},
-		},
-		"confirms the highest acknowledged position": {
-			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.highestStored()) }),
-			fake:   stall,
-			want:   []delivery.Kind{Early, Never, delivery.Lost},
-		},
 		"confirms a keepalive while data is queued": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.keepalive) }),
 			fake:   stall,
@@ -76,26 +68,6 @@ func mutations() map[string]mutation {
 			fake:   stall,
 			want:   missing,
 			twins:  60, // two transactions have to meet at the very byte that was confirmed
-		},
-		"starts at the end of the log": {
-			tamper: (*wireState).startingAtEnd,
-			want:   []delivery.Kind{Unread, delivery.Lost, delivery.Gap, Caught},
-		},
-		"loses a row": {
-			tamper: (*wireState).losing,
-			want:   missing,
-		},
-		"hands a row on twice": {
-			tamper: (*wireState).repeating,
-			want:   []delivery.Kind{delivery.Duplicate, Caught},
-		},
-		"alters a byte": {
-			tamper: (*wireState).altering,
-			want:   []delivery.Kind{delivery.Altered},
-		},
-		"ignores a failed delivery": {
-			fake: unstored,
-			want: missing,
 		},
 		"does not listen to notices": {
 			tamper: deaf,
@@ -164,8 +136,7 @@ func (m mutation) config() soakConfig {
 		cfg.settings = `position_topic: ""` // with it, the relay itself notices most of them
 	}
 	if m.tamper != nil {
-		state := &wireState{byRow: map[string]*storing{}}
-		cfg.tamper, cfg.stored = m.tamper(state), state.stored
+		cfg.tamper = m.tamper(&wireState{})
 	}
 	return cfg
 }
@@ -191,29 +162,6 @@ func stall(fake *kafkatest.FakeCluster) {
 	fake.Control.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1,
 		When: func(kmsg.Request) bool { return rand.IntN(2) > 0 },
-	})
-}
-
-// unstored makes the broker acknowledge one request in fifty without storing it: to a relay
-// that does not look at the answer, a failure looks like that.
-func unstored(fake *kafkatest.FakeCluster) {
-	offset := int64(1 << 40)
-	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
-		if rand.IntN(50) > 0 {
-			return nil, false
-		}
-		res := req.ResponseKind().(*kmsg.ProduceResponse)
-		for _, topic := range req.Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
-			for _, p := range topic.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition, rp.BaseOffset = p.Partition, offset
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			res.Topics = append(res.Topics, rt)
-		}
-		return res, true
 	})
 }
 

@@ -106,7 +106,6 @@ type soakConfig struct {
 	tamper     walproxy.Tamper
 	fake       func(*kafkatest.FakeCluster)           // with kfake instead of a broker, which it may control
 	before     func(context.Context, *pgx.Conn) error // done before the relay is started again
-	stored     func(Event)                            // told of each record
 }
 
 // newSoak starts everything but the relay and the writers.
@@ -291,9 +290,6 @@ func (s *soak) record(r *Record, stored time.Time) {
 	}
 	if e, ok := checker.Record(r); ok {
 		s.confirms.Stored(e, r.Coordinates, stored)
-		if s.cfg.stored != nil {
-			s.cfg.stored(e)
-		}
 	}
 }
 
