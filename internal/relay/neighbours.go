@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -16,25 +18,46 @@ import (
 // A row belongs to the table that it was written to. The stream has the name that this table had then, and its identity; the
 // catalog has the present. So a table is an outbox if it had the name of one, or if it is a part of one now. A table that the
 // catalog does not publish any more, such as a dropped or detached partition, is an outbox if it has the columns of one and was
-// never a neighbour: to skip its rows would lose them.
+// never a neighbour: to skip its rows would lose them. For the same reason, a neighbour that may have been a part of an outbox
+// while unconfirmed rows were written is one up to the position where the catalog shows it as a neighbour.
 type neighbours struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	names   map[tableName]bool // of the outbox tables
-	tables  map[string]uint32  // OIDs of the outbox tables, by their names in the configuration
-	relayed map[uint32]bool    // OIDs of outbox tables and their parts; a part stays one while the process runs
-	skipped map[uint32]bool    // OIDs of neighbours
-	told    map[tableName]bool // logged
-	present []string           // neighbours in the newest catalog
+	names   map[tableName]bool  // of the outbox tables in the configuration
+	renamed map[namedTable]bool // outbox tables, under each name that they had while the process ran
+	tables  map[string]uint32   // OIDs of the outbox tables, by their names in the configuration
+	relayed map[uint32]bool     // OIDs of outbox tables and their parts
+	skipped map[uint32]bool     // OIDs of neighbours
+	former  map[uint32]former   // neighbours that may have been a part of an outbox, by OID
+	told    map[told]bool       // logged
+	present []string            // neighbours in the newest catalog
 }
 
 type tableName struct{ schema, name string }
 
+// A namedTable is a table with a name that it had. Another table with the name is another one.
+type namedTable struct {
+	oid uint32
+	tableName
+}
+
+// A former is a neighbour whose rows are relayed up to a position.
+type former struct {
+	change string // [catalog.Past.Change]
+	until  pglogrepl.LSN
+}
+
+// A told is a log line about a table.
+type told struct {
+	tableName
+	rows string
+}
+
 func newNeighbours(log *slog.Logger) *neighbours {
 	return &neighbours{
-		log: log, names: make(map[tableName]bool), tables: make(map[string]uint32), relayed: make(map[uint32]bool), skipped: make(map[uint32]bool),
-		told: make(map[tableName]bool),
+		log: log, names: make(map[tableName]bool), renamed: make(map[namedTable]bool), tables: make(map[string]uint32),
+		relayed: make(map[uint32]bool), skipped: make(map[uint32]bool), former: make(map[uint32]former), told: make(map[told]bool),
 	}
 }
 
@@ -58,10 +81,12 @@ func (n *neighbours) update(ctx context.Context, state *catalog.State, hasColumn
 	n.present = nil
 	for _, t := range state.Neighbours() {
 		n.present = append(n.present, t.Schema+"."+t.Name)
-		if n.relayed[t.OID] { // it was a part of an outbox, such as a partition that is detached now
+		delete(n.relayed, t.OID) // a partition, for example, that is detached now
+		n.skipped[t.OID] = true
+		name := tableName{t.Schema, t.Name}
+		if n.told[told{name, "skipped"}] {
 			continue
 		}
-		n.skipped[t.OID] = true
 		hint := "Postgres decodes and sends its changes for nothing: a publication for the outbox tables alone avoids that"
 		switch {
 		case hasColumns(t) && state.Messages:
@@ -69,24 +94,24 @@ func (n *neighbours) update(ctx context.Context, state *catalog.State, hasColumn
 		case hasColumns(t):
 			hint = "it has the columns of an outbox: if its rows are events, add it to outbox.tables"
 		}
-		n.tell(ctx, tableName{t.Schema, t.Name}, "skipped", hint)
+		n.tell(ctx, name, "skipped", hint)
 	}
 }
 
-// takeName takes a table of the configuration. If another table had its name before, that one is relayed only for rows that were
-// written under the name.
+// takeName takes a table of the configuration. It has the configured name, unless it was taken before and has another name now.
 func (n *neighbours) takeName(configured string, table catalog.Part) {
-	if was, ok := n.tables[configured]; ok && was != table.OID {
-		delete(n.relayed, was)
+	name := tableName{table.Schema, table.Name}
+	if n.tables[configured] != table.OID {
+		n.names[name] = true
 	}
 	n.tables[configured] = table.OID
-	n.names[tableName{table.Schema, table.Name}] = true
+	n.renamed[namedTable{table.OID, name}] = true
 }
 
 // tell logs what happens to the rows of a table, once.
 func (n *neighbours) tell(ctx context.Context, t tableName, rows, hint string) {
-	if !n.told[t] {
-		n.told[t] = true
+	if !n.told[told{t, rows}] {
+		n.told[told{t, rows}] = true
 		n.log.WarnContext(ctx, "published table is not in outbox.tables", slog.String("table", t.schema+"."+t.name), slog.String("rows", rows), slog.String("hint", hint))
 	}
 }
@@ -108,6 +133,28 @@ func (n *neighbours) known(rel *decoder.Relation) (relayed, ok bool) {
 	return false, n.skipped[rel.OID]
 }
 
+// relayUntil returns the position up to which rows of rel, a neighbour, are relayed. It is 0 if rel was none but a neighbour.
+func (n *neighbours) relayUntil(ctx context.Context, rel *decoder.Relation, past catalog.Past) pglogrepl.LSN {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name := tableName{rel.Namespace, rel.Name}
+	change := past.Change
+	if change == "" && n.renamed[namedTable{rel.OID, name}] {
+		change = "renamed"
+	}
+	if change == "" {
+		return 0
+	}
+	f, ok := n.former[rel.OID]
+	if !ok || f.change != change {
+		f = former{change, past.Until}
+		n.former[rel.OID] = f
+		n.tell(ctx, name, "relayed",
+			"those that were committed before "+f.until.String()+": until then it may have been a part of an outbox, which was attached, detached or renamed meanwhile")
+	}
+	return f.until
+}
+
 // decide remembers whether rows of a relation are relayed that the catalog does not publish any more.
 func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed bool) {
 	n.mu.Lock()
@@ -123,26 +170,45 @@ func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed 
 	n.tell(ctx, name, "skipped", "it is not published any more, and has not the columns of an outbox")
 }
 
-// relays reports whether rows of rel become records. It reads the catalog if it does not know the table.
+// relays reports whether a row of rel, in the open transaction, becomes a record. It reads the catalog if it does not know the
+// table.
 func (p *pump) relays(ctx context.Context, rel *decoder.Relation) (bool, error) {
-	if rel == p.relation {
-		return p.relayed, nil
+	if rel != p.relation {
+		relayed, until, err := p.judge(ctx, rel)
+		if err != nil {
+			return false, err
+		}
+		p.relation, p.relayed, p.until = rel, relayed, until
 	}
-	relayed, ok := p.neighbours.known(rel)
-	if !ok && p.lookUp != nil {
+	return p.relayed || p.tx != nil && p.tx.CommitLSN < p.until, nil
+}
+
+// judge reports whether rows of rel become records, or those of transactions before until do.
+func (p *pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, until pglogrepl.LSN, err error) {
+	relayed, known := p.neighbours.known(rel)
+	if !known && p.lookUp != nil {
 		if err := p.lookUp(ctx); err != nil {
-			return false, err
+			return false, 0, err
 		}
-		relayed, ok = p.neighbours.known(rel)
+		relayed, known = p.neighbours.known(rel)
 	}
-	if !ok {
-		err := p.router.Check(rel)
-		if err != nil && !as[*encode.ColumnError](err) {
-			return false, err
-		}
-		relayed = err == nil
-		p.neighbours.decide(ctx, rel, relayed)
+	if relayed || known && p.readPast == nil {
+		return relayed, 0, nil
 	}
-	p.relation, p.relayed = rel, relayed
-	return relayed, nil
+	err = p.router.Check(rel)
+	if err != nil && !as[*encode.ColumnError](err) {
+		return false, 0, err
+	}
+	hasColumns := err == nil
+	if !known {
+		p.neighbours.decide(ctx, rel, hasColumns)
+	}
+	if !known || !hasColumns {
+		return !known && hasColumns, 0, nil
+	}
+	past, err := p.readPast(ctx, rel.OID)
+	if err != nil {
+		return false, 0, err
+	}
+	return false, p.neighbours.relayUntil(ctx, rel, past), nil
 }

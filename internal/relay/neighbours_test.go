@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"log/slog"
@@ -9,7 +10,11 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // ofTable returns a message about the table of outboxRelation as one about another table.
@@ -53,7 +58,10 @@ func TestPumpSkipsNeighbours(t *testing.T) {
 		state := outboxCatalog()
 		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: hb, Schema: "public", Name: "hb"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
 		s.pump.neighbours.update(t.Context(), state, func(t catalog.Table) bool { return t.OID == archive })
-		s.pump.neighbours.update(t.Context(), state, func(catalog.Table) bool { return true })
+		s.pump.neighbours.update(t.Context(), state, func(known catalog.Table) bool {
+			t.Errorf("the columns of %s are looked at again", known.Name)
+			return true
+		})
 		if err := s.run(t.Context()); !errors.Is(err, errLost) {
 			t.Errorf("session ended with %v", err)
 		}
@@ -77,5 +85,77 @@ func TestHintToANeighbourWithEvents(t *testing.T) {
 		if !strings.Contains(log.String(), "table=public.outbox rows=skipped") || !strings.Contains(log.String(), want) {
 			t.Errorf("messages %t: %s, want %q", messages, log, want)
 		}
+	}
+}
+
+// A neighbour that may have been a part of an outbox is relayed up to the position where the catalog shows it as a neighbour, also
+// if the stream repeats its definition later.
+func TestPumpRelaysFormerParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const detached, archive = 1, 2
+		row := func(oid uint32, n string) []byte { return ofTable(insertOf("id-"+n, "order", "k", "T", n), oid) }
+		define := func(oid uint32, name string) *replication.WALData {
+			return walData(named(oid, name, outboxColumns()...))
+		}
+		src := &scriptedSource{err: errLost, script: script{
+			beginMessage(100), define(detached, "outbox_0"), walData(row(detached, "1")), define(archive, "archive"), walData(row(archive, "2")), commitMessage(100, 110),
+			beginMessage(200), walData(row(detached, "3")), commitMessage(200, 210),
+			beginMessage(300), define(detached, "outbox_0"), walData(row(detached, "4")), outboxRelation(), insertMessage("k", 5), commitMessage(300, 310),
+		}}
+		prod := newScriptedProducer()
+		s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
+		state := outboxCatalog()
+		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: detached, Schema: "public", Name: "outbox_0"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
+		s.pump.neighbours.update(t.Context(), state, func(catalog.Table) bool { return true })
+		asked := 0
+		s.pump.readPast = func(_ context.Context, table uint32) (catalog.Past, error) {
+			asked++
+			past := catalog.Past{Until: pglogrepl.LSN(150 * asked)}
+			if table == detached {
+				past.Change = "attached 7"
+			}
+			return past, nil
+		}
+		if err := s.run(t.Context()); !errors.Is(err, errLost) {
+			t.Errorf("session ended with %v", err)
+		}
+		if got, want := prod.records(), "k/1 k/5"; got != want {
+			t.Errorf("sent %s, want %s", got, want)
+		}
+		if n := strings.Count(log.String(), "rows=relayed"); n != 1 || !strings.Contains(log.String(), "committed before 0/96") {
+			t.Errorf("%d log lines about relayed rows:\n%s", n, log)
+		}
+	})
+}
+
+// The names that an outbox had while the relay ran are names of that table only: rows of another table that takes one are skipped.
+func TestNamesOfARenamedOutbox(t *testing.T) {
+	t.Parallel()
+	n := newNeighbours(slog.New(slog.DiscardHandler))
+	look := func(oid uint32, name string, others ...catalog.Table) {
+		state := outboxCatalog()
+		state.Publication.Tables = append([]catalog.Table{{OID: oid, Schema: "public", Name: name}}, others...)
+		state.Outboxes = []catalog.Outbox{{Configured: "outbox", Parts: []catalog.Part{{OID: oid, Schema: "public", Name: name}}}}
+		n.update(t.Context(), state, func(catalog.Table) bool { return true })
+	}
+	relayed := func(oid uint32, name string) bool {
+		is, _ := n.known(&decoder.Relation{OID: oid, Namespace: "public", Name: name})
+		return is
+	}
+	look(1, "outbox")
+	look(1, "tmp")
+	look(1, "outbox")
+	look(1, "outbox", catalog.Table{OID: 2, Schema: "public", Name: "tmp"})
+	if relayed(2, "tmp") || !relayed(1, "tmp") || !relayed(1, "outbox") {
+		t.Error("a table with a former name of the outbox is relayed, or the outbox is not")
+	}
+	look(1, "events")
+	look(3, "outbox", catalog.Table{OID: 1, Schema: "public", Name: "events"})
+	events := &decoder.Relation{OID: 1, Namespace: "public", Name: "events"}
+	if relayed(1, "events") || n.relayUntil(t.Context(), events, catalog.Past{Until: 7}) != 7 || n.relayUntil(t.Context(), events, catalog.Past{Until: 8}) != 7 {
+		t.Error("rows of the former outbox are not relayed up to the position of the first look, or later")
+	}
+	if !relayed(1, "outbox") || !relayed(3, "outbox") {
+		t.Error("rows under the configured name are not relayed")
 	}
 }

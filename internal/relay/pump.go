@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -39,9 +41,11 @@ type pump struct {
 	published *catalog.Publication
 
 	neighbours *neighbours
-	lookUp     func(context.Context) error // reads the catalog into neighbours; nil: only what neighbours knows
-	relation   *decoder.Relation           // the relation that relays was called for last
-	relayed    bool                        // its result
+	lookUp     func(context.Context) error                         // reads the catalog into neighbours; nil: only what neighbours knows
+	readPast   func(context.Context, uint32) (catalog.Past, error) // of a neighbour; nil: neighbours were never anything else
+	relation   *decoder.Relation                                   // the relation that relays was called for last
+	relayed    bool                                                // its rows are relayed
+	until      pglogrepl.LSN                                       // its rows are relayed if they were committed before
 
 	updates  updatePolicy
 	messages []string   // prefixes of the logical messages that have rows

@@ -318,6 +318,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	t := r.tenure
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
 	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.newDescribe, r.newLookUp(stream.Config())
+	t.pump.readPast = r.newReadPast(stream.Config())
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(stream, state).run))
 	r.positions.startOver = as[*checkpoint.PrefixError](err) && t.pump.copy != nil
 	if t.over {

@@ -137,6 +137,15 @@ func (r *Relay) newLookUp(source replication.Config) func(context.Context) error
 	}
 }
 
+// newReadPast returns a function that reads the past of a table from the server of a stream. The pump calls it.
+func (r *Relay) newReadPast(source replication.Config) func(context.Context, uint32) (catalog.Past, error) {
+	return func(ctx context.Context, table uint32) (catalog.Past, error) {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+		defer cancel()
+		return catalog.ReadPast(ctx, source.Conn, source.Slot, table)
+	}
+}
+
 // relation returns the relation for t: the same pointer as long as t does not change.
 func (c *tableChecker) relation(t catalog.Table) *decoder.Relation {
 	rel := Relation(t)

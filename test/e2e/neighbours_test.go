@@ -152,21 +152,37 @@ func TestChildIsNotPublished(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// The rows of a partition that was dropped or detached before they were read are relayed.
+// The rows of a partition that was dropped, detached or renamed before they were read are relayed, also if it is still published.
 func TestPartitionIsGone(t *testing.T) {
 	t.Parallel()
-	for name, gone := range map[string]string{
-		"dropped": "DROP TABLE outbox_0", "detached": "ALTER TABLE outbox DETACH PARTITION outbox_0", "renamed": "ALTER TABLE outbox_0 RENAME TO outbox_x",
+	const (
+		outbox   = "FOR TABLE outbox"
+		all      = "FOR ALL TABLES"
+		archived = "FOR TABLE outbox, archive"
+	)
+	for name, tc := range map[string]struct{ publication, gone string }{
+		"dropped":                      {outbox, "DROP TABLE outbox_0"},
+		"detached":                     {outbox, "ALTER TABLE outbox DETACH PARTITION outbox_0"},
+		"renamed":                      {outbox, "ALTER TABLE outbox_0 RENAME TO outbox_x"},
+		"dropped, all tables":          {all, "DROP TABLE outbox_0"},
+		"detached, all tables":         {all, "ALTER TABLE outbox DETACH PARTITION outbox_0"},
+		"detached and renamed":         {all, "ALTER TABLE outbox DETACH PARTITION outbox_0; ALTER TABLE outbox_0 RENAME TO outbox_x"},
+		"attached to another table":    {archived, "ALTER TABLE outbox DETACH PARTITION outbox_0; ALTER TABLE archive ATTACH PARTITION outbox_0 DEFAULT"},
+		"of a table that was replaced": {all, "ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (LIKE old INCLUDING ALL) PARTITION BY RANGE (id)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t)
 			r.DB.Exec(t, `ALTER TABLE outbox RENAME TO whole;
 				CREATE TABLE outbox (LIKE whole INCLUDING ALL) PARTITION BY RANGE (id);
-				CREATE TABLE outbox_0 PARTITION OF outbox DEFAULT`)
-			setUpWith(t, r, "FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = false)")
+				CREATE TABLE outbox_0 PARTITION OF outbox DEFAULT; CREATE TABLE archive (LIKE whole INCLUDING ALL) PARTITION BY RANGE (id)`)
+			setUpWith(t, r, tc.publication+" WITH (publish = 'insert', publish_via_partition_root = false)")
 			r.Load.Run(t.Context(), t, 20)
-			r.DB.Exec(t, gone+`; CREATE TABLE IF NOT EXISTS outbox_1 PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('00000000-0000-0000-0000-000000000000')`)
+			for statement := range strings.SplitSeq(tc.gone, "; ") {
+				r.DB.Exec(t, statement)
+			}
+			r.DB.Exec(t, `CREATE TABLE IF NOT EXISTS outbox_1 PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('00000000-0000-0000-0000-000000000000');
+				INSERT INTO whole (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'neighbour', 'T', '{}')`)
 			process := r.Run(t)
 			r.Arrived(t)
 			process.Terminate(t)
