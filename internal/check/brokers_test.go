@@ -205,7 +205,7 @@ func TestBothSidesHang(t *testing.T) {
 	for _, c := range Run(t.Context(), r.config(t)) {
 		if c.State == Failed && (strings.Contains(c.Found, "no response within 500ms") || strings.Contains(c.Found, "the time limit of 3s was over")) {
 			failed[c.Group] = true
-		} else if c.State == Met {
+		} else if c.State == Met && c.Group != Configuration {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	Relay relay.Config
 	File  string // of the configuration, for the commands in fixes; may be empty
 
+	Warnings []string // about valid settings, one sentence each
+
 	// Probe has Run create a topic, named after the position topic, and write to it to test whether
 	// the broker rejects older writers. Run deletes the topic even if ctx or the timeout has ended,
 	// for which it may take a sixth of the timeout longer.
@@ -38,7 +40,20 @@ type Config struct {
 // than Kafka follow in the order of its package. It returns when the check
 // is complete, ctx ends or the timeout expires. A condition for which there was no response by then fails.
 func Run(ctx context.Context, cfg Config) []Condition {
-	return run(ctx, cfg, false)
+	return append(settings(cfg.Warnings), run(ctx, cfg, false)...)
+}
+
+// settings returns the conditions about the configuration alone.
+func settings(warnings []string) []Condition {
+	r := report{group: Configuration}
+	for _, warning := range warnings {
+		found, fix, _ := strings.Cut(warning, "; ")
+		r.warn("configuration", "", found, fix)
+	}
+	if warnings == nil {
+		r.ok("configuration", "", "nothing to note")
+	}
+	return r.conditions
 }
 
 // AtStart checks what is cheap to check and what a relay does not notice itself. It returns the conditions that are not

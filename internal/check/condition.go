@@ -17,9 +17,10 @@ const (
 
 // The groups of conditions.
 const (
-	Source   = "source"
-	Sink     = "sink"
-	Takeover = "takeover"
+	Configuration = "configuration"
+	Source        = "source"
+	Sink          = "sink"
+	Takeover      = "takeover"
 )
 
 // A Condition is the result of one test. Its JSON format is stable; later versions may add members.

@@ -1,5 +1,7 @@
 package check
 
+import "slices"
+
 // A definition describes a condition.
 type definition struct {
 	group, name string
@@ -10,7 +12,9 @@ type definition struct {
 
 // definitions returns every condition that [Run] may return, in this order.
 func definitions() []definition {
-	return append(sourceDefinitions(), sinkDefinitions()...)
+	return slices.Concat([]definition{
+		{Configuration, "configuration", "", "Every parameter of `source.dsn` has an effect, connections to other machines are encrypted and verified, and no other setting limits what the relay can do.", true},
+	}, sourceDefinitions(), sinkDefinitions())
 }
 
 func sourceDefinitions() []definition {

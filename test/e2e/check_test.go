@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if code != 1 || len(groups) != 2 || groups["source"] < 20 || groups["sink"] < 8 {
+	if code != 1 || len(groups) != 3 || groups["configuration"] != 1 || groups["source"] < 20 || groups["sink"] < 8 {
 		t.Errorf("exit code %d, conditions %v", code, groups)
 	}
 	for _, args := range [][]string{{"check"}, {"check", "-c", r.Config, "--offsets", "x"}, {"check", "-c", r.Config, "--timeout", "0s"}} {
