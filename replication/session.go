@@ -3,6 +3,7 @@ package replication
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -168,22 +169,56 @@ func turnOffTimeouts(ctx context.Context, conn *pgconn.PgConn) error {
 	return exec(ctx, conn, sql.String())
 }
 
-var errMoney = fmt.Errorf("%w: the role has a lc_monetary of its own whose currency does not have 2 decimal places, so amounts of type money would be wrong: ALTER ROLE … RESET lc_monetary", ErrConfig)
+var errMoney = fmt.Errorf("%w: the role has a lc_monetary of its own, and its currency or that of the database does not have 2 decimal places, so amounts of type money would be wrong: ALTER ROLE … RESET lc_monetary", ErrConfig)
 
 // setMoney makes Postgres print money as the locale C does. The currency of lc_monetary also decides how many decimal
 // places the stored number has: C has 2. If lc_monetary has another number, such as 0 for yen, setMoney does not change
 // it, because the amounts would be wrong. A role must not have such an lc_monetary of its own: the writers' amounts have
-// the decimal places of the database.
+// the decimal places of the database. If the role has another one, setMoney looks at that of the database, too.
 func setMoney(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, `
-		SELECT CASE WHEN pg_catalog.cash_send(1::pg_catalog.money) = pg_catalog.int8send(100)
-			THEN pg_catalog.set_config('lc_monetary', 'C', false) ELSE source END
-		FROM pg_catalog.pg_settings WHERE name = 'lc_monetary'`).ReadAll()
+		WITH money AS (
+			SELECT source IN ('user', 'database user') AS own, `+hasTwoPlaces+` AS two
+			FROM pg_catalog.pg_settings WHERE name = 'lc_monetary')
+		SELECT own, two, CASE WHEN two AND NOT own THEN pg_catalog.set_config('lc_monetary', 'C', false) END FROM money`).ReadAll()
 	if err != nil {
 		return err
 	}
-	if source := string(results[0].Rows[0][0]); source == "user" || source == "database user" {
+	row := results[0].Rows[0]
+	own, isTwo := string(row[0]) == "t", string(row[1]) == "t"
+	if !own {
+		return nil
+	}
+	if isTwo {
+		isTwo, err = isTwoInDatabase(ctx, conn)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !isTwo:
 		return errMoney
 	}
-	return nil
+	return exec(ctx, conn, "SET lc_monetary = 'C'")
+}
+
+// hasTwoPlaces is the condition that the currency of lc_monetary has 2 decimal places.
+const hasTwoPlaces = "pg_catalog.cash_send(1::pg_catalog.money) = pg_catalog.int8send(100)"
+
+// isTwoInDatabase reports whether the currency that sessions of other roles have in the database has 2 decimal places.
+// The setting of the server is hidden by that of the role; the locale of the database stands for it.
+func isTwoInDatabase(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	_, err := conn.Exec(ctx, `
+		SELECT pg_catalog.set_config('lc_monetary', COALESCE(
+			(SELECT pg_catalog.substr(setting, 13) FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) AS setting
+				WHERE s.setrole = 0 AND s.setdatabase IN (0, d.oid) AND setting LIKE 'lc\_monetary=%' ORDER BY s.setdatabase DESC LIMIT 1),
+			d.datcollate), false)
+		FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()`).ReadAll()
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == "22023" { // it is no value for lc_monetary, so the server has another
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	results, err := conn.Exec(ctx, "SELECT "+hasTwoPlaces).ReadAll()
+	return err == nil && string(results[0].Rows[0][0]) == "t", err
 }

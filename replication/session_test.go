@@ -185,11 +185,35 @@ func TestMoney(t *testing.T) {
 			}
 		}
 	}
-	db := pgtest.DatabaseOn(t, srv)
-	conn := db.Config(t)
-	conn.User = db.Role(t, "ALTER ROLE $ROLE SET lc_monetary = 'ja_JP.UTF-8'")
-	_, err := Connect(t.Context(), Reading(conn))
-	if err == nil || !strings.Contains(err.Error(), "RESET lc_monetary") {
-		t.Errorf("a role's own locale: %v", err)
+	for name, tc := range map[string]struct {
+		database, role string
+		ok             bool
+	}{
+		"the role's own has no decimal places":    {"", "ALTER ROLE $ROLE SET lc_monetary = 'ja_JP.UTF-8'", false},
+		"the database's has none, the role's two": {"ALTER DATABASE $DB SET lc_monetary = 'ja_JP.UTF-8'", "ALTER ROLE $ROLE SET lc_monetary = 'pt_BR.UTF-8'", false},
+		"in this database only":                   {"ALTER DATABASE $DB SET lc_monetary = 'ja_JP.UTF-8'", "ALTER ROLE $ROLE IN DATABASE $ROLE SET lc_monetary = 'C'", false},
+		"both have two":                           {"ALTER DATABASE $DB SET lc_monetary = 'nl_NL.UTF-8'", "ALTER ROLE $ROLE SET lc_monetary = 'pt_BR.UTF-8'", true},
+		"only the role has one, with two":         {"", "ALTER ROLE $ROLE SET lc_monetary = 'pt_BR.UTF-8'", true},
+	} {
+		db := pgtest.DatabaseOn(t, srv)
+		if tc.database != "" {
+			db.Exec(t, strings.ReplaceAll(tc.database, "$DB", db.Name))
+		}
+		conn := db.Config(t)
+		conn.User = db.Role(t, tc.role, "ALTER ROLE $ROLE REPLICATION")
+		for _, cfg := range []*pgconn.Config{Reading(conn), Streaming(conn)} {
+			c, err := Connect(t.Context(), cfg)
+			if err == nil {
+				Disconnect(t.Context(), c)
+			}
+			if (err == nil) != tc.ok || !tc.ok && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "RESET lc_monetary")) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if tc.ok {
+			if got := settingsOf(t, Reading(conn))["lc_monetary"]; got != "C" {
+				t.Errorf("%s: lc_monetary is %s", name, got)
+			}
+		}
 	}
 }
