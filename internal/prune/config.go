@@ -25,9 +25,10 @@ type Config struct {
 	// OlderThan is the minimum age of rows to remove, by the server's clock. Zero: any age.
 	OlderThan time.Duration
 	// AgeColumn is the column with the age: a timestamp, with or without time zone, or a date.
-	// Without time zone it is in the TimeZone of the session. A row with NULL is never removed. If
-	// OlderThan is zero, the column need not exist. Partitions by this column are dropped as a
-	// whole, when the latest possible row is old enough.
+	// Without time zone it may be in UTC, or in the TimeZone of the database or of the session: the
+	// zone that makes the row youngest counts. A row with NULL is never removed. If OlderThan is
+	// zero, the column need not exist. Partitions by this column are dropped as a whole, when the
+	// latest possible row is old enough.
 	AgeColumn string
 
 	// Batch is the approximate number of rows to delete per transaction. Zero means 5,000.

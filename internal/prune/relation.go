@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // A relation is an outbox table as the catalog describes it.
@@ -15,7 +18,7 @@ type relation struct {
 	name   string    // in SQL, with its schema
 	before time.Time // older rows are removed
 	old    string    // SQL condition for old rows; $1 is before
-	byAge  string    // type of the age column, if it is the partition key; otherwise empty
+	ends   string    // SQL for the end of a partition, whose upper bound is the text ends, if the age column is the partition key; otherwise empty
 
 	create     string   // function that creates partitions, in SQL; empty: none
 	partitions []part   // old enough to drop
@@ -87,24 +90,67 @@ func (p *pruner) readAge(ctx context.Context, r *relation) error {
 		return fmt.Errorf("read its columns: %w", err)
 	}
 	switch kind {
-	case "timestamp with time zone", "timestamp without time zone", "date":
+	case withZone, "timestamp without time zone", "date":
 	default:
 		return fmt.Errorf("%w: column %q has type %s, not a timestamp or date", ErrConfig, p.cfg.AgeColumn, kind)
 	}
-	if p.cfg.OlderThan > 0 {
-		r.old = fmt.Sprintf("%s < $1::timestamptz::%s", column, kind)
+	var zones []string
+	if kind != withZone {
+		if zones, err = p.zones(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.cfg.OlderThan == 0:
+	case kind == "date": // the row may be of the end of the day
+		r.old = instant(zones, "("+column+" + 1)") + " <= $1"
+	default:
+		r.old = instant(zones, column) + " < $1"
 	}
 	if partitions {
-		r.byAge = kind
+		r.ends = instant(zones, "ends::"+kind)
 	}
 	return nil
+}
+
+const withZone = "timestamp with time zone"
+
+// zones returns the time zones in which a value without one may have been written: UTC, that of the database and that of this
+// session, as SQL literals.
+func (p *pruner) zones(ctx context.Context) ([]string, error) {
+	rows, _ := p.work.Query(ctx, `
+		SELECT 'UTC' UNION SELECT current_setting('TimeZone') UNION (
+			SELECT substr(setting, 10) FROM pg_catalog.pg_db_role_setting s, unnest(s.setconfig) AS setting
+			WHERE s.setrole = 0 AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+				AND setting ILIKE 'timezone=%' ORDER BY s.setdatabase DESC LIMIT 1)`)
+	zones, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read the time zones: %w", err)
+	}
+	for i, zone := range zones {
+		zones[i] = replication.QuoteLiteral(zone)
+	}
+	return zones, nil
+}
+
+// instant returns the SQL for the latest point in time that value can mean. A value without time zone is a time of one of the
+// zones; of an hour that a zone has twice, Postgres takes the second.
+func instant(zones []string, value string) string {
+	if zones == nil {
+		return value
+	}
+	var times []string
+	for _, zone := range zones {
+		times = append(times, fmt.Sprintf("%s::timestamp AT TIME ZONE %s", value, zone))
+	}
+	return "GREATEST(" + strings.Join(times, ", ") + ")"
 }
 
 // readParts reads the partitions. Partitions by age are dropped when every row is old; rows are deleted only in the
 // default partition.
 func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (err error) {
 	switch {
-	case r.byAge != "":
+	case r.ends != "":
 		// MATERIALIZED, because Postgres may otherwise cast the bounds of the partitions of other tables, too.
 		r.partitions, err = p.parts(ctx, `
 			WITH parts AS MATERIALIZED (
@@ -114,7 +160,7 @@ func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (
 				WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending)
 			SELECT p.oid, p.name, s.bytes::bigint, pg_size_pretty(s.bytes)
 			FROM parts p, LATERAL (SELECT COALESCE(sum(pg_total_relation_size(relid)), 0) AS bytes FROM pg_partition_tree(p.oid)) s -- no size: it has just been dropped
-			WHERE p.ends::`+r.byAge+` <= $2::timestamptz::`+r.byAge+` ORDER BY p.relname`, r.oid, r.before)
+			WHERE `+r.ends+` <= $2 ORDER BY p.relname`, r.oid, r.before)
 		if err == nil {
 			r.leaves, err = p.leaves(ctx, `(SELECT partdefid FROM pg_partitioned_table WHERE partrelid = $1)`, r.oid)
 		}

@@ -353,6 +353,47 @@ func TestAge(t *testing.T) {
 	}
 }
 
+// A time without time zone is read in the zone of the database, in that of the connection, and in UTC. Whichever of them the writer
+// had, prune removes no row that is younger than asked.
+func TestTimeZones(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"timestamp", "date"} {
+		for _, partition := range []string{"", " PARTITION BY RANGE (at)"} {
+			t.Run(kind+partition, func(t *testing.T) {
+				t.Parallel()
+				for _, tc := range []struct{ database, session, writer string }{
+					{"UTC", "Asia/Tokyo", "UTC"},
+					{"Asia/Tokyo", "Asia/Tokyo", "UTC"},
+					{"America/New_York", "Asia/Tokyo", "America/New_York"},
+					{"UTC", "America/New_York", "America/New_York"},
+					{"Asia/Tokyo", "", "Asia/Tokyo"},
+				} {
+					r := newRig(t, pgtest.Server(t), `CREATE TABLE outbox (id uuid, at `+kind+`)`+partition, false)
+					r.Exec(t, `ALTER DATABASE `+r.Name+` SET timezone = '`+tc.database+`'`)
+					r.consume(t, r.Name)
+					if partition != "" {
+						r.Exec(t, fmt.Sprintf(`DO $$ DECLARE old text := ((now() - interval '100 hours') AT TIME ZONE '%[1]s')::%[2]s; young text := ((now() - interval '20 hours') AT TIME ZONE '%[1]s')::%[2]s;
+							BEGIN
+								EXECUTE format('CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO (%%L)', old);
+								EXECUTE format('CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (%%L) TO (%%L)', old, young);
+								CREATE TABLE outbox_3 PARTITION OF outbox DEFAULT;
+							END $$`, tc.writer, kind))
+					}
+					r.Exec(t, fmt.Sprintf(`INSERT INTO outbox SELECT gen_random_uuid(), ((now() - make_interval(hours => hours)) AT TIME ZONE '%s')::%s FROM unnest(ARRAY[200, 21, 1]) AS hours`, tc.writer, kind))
+					r.cfg.AgeColumn, r.cfg.OlderThan = "at", 22*time.Hour
+					if tc.session != "" {
+						r.cfg.Source.RuntimeParams["timezone"] = tc.session
+					}
+					r.prune(t)
+					if left := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM outbox`); left != 2 {
+						t.Errorf("%+v: %d rows are left, want 2", tc, left)
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
