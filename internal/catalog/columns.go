@@ -58,7 +58,14 @@ func readTable(ctx context.Context, conn executor, o *Outbox, publication string
 	if err != nil {
 		return t, err
 	}
-	tables, err := readTables(ctx, conn, *version, publication)
+	var carriers []string // which may have its rows
+	for _, part := range o.Parts {
+		carriers = append(carriers, oid(part.OID))
+		for _, ancestor := range part.ancestors {
+			carriers = append(carriers, oid(ancestor))
+		}
+	}
+	tables, err := readTables(ctx, conn, *version, publication, carriers)
 	if err != nil {
 		return t, err
 	}

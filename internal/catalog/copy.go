@@ -123,7 +123,7 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 		return err
 	}
 	c.Snapshot = *snapshot
-	published, err := readTables(ctx, c.conn, server.ServerVersion, publication)
+	published, err := readTables(ctx, c.conn, server.ServerVersion, publication, nil)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,18 +27,21 @@ func DropSlot(slot string) string {
 
 // BlockedStandbys returns the addresses of the standbys among the servers of conn that cannot synchronize the primary's
 // failover slot, because they have a slot of this name that is no copy of it. It ignores servers that do not respond
-// before ctx ends, and does nothing if conn names one server only.
+// before ctx ends, and does nothing if conn has one address only.
 func BlockedStandbys(ctx context.Context, conn *pgconn.Config, slot string) []string {
-	hosts := splitHosts(conn)
-	if len(hosts) < 2 {
+	var servers []server
+	for _, host := range splitHosts(conn) {
+		servers = append(servers, splitAddresses(ctx, host)...)
+	}
+	if len(servers) < 2 {
 		return nil
 	}
-	blocked := make([]string, len(hosts))
+	blocked := make([]string, len(servers))
 	var all sync.WaitGroup
-	for i, host := range hosts {
+	for i, s := range servers {
 		all.Go(func() {
-			if isBlocked(ctx, host, slot) {
-				blocked[i] = net.JoinHostPort(host.Host, strconv.Itoa(int(host.Port)))
+			if isBlocked(ctx, s.conn, slot) {
+				blocked[i] = s.address
 			}
 		})
 	}
@@ -75,4 +79,29 @@ func splitHosts(conn *pgconn.Config) []*pgconn.Config {
 		hosts = append(hosts, host)
 	}
 	return hosts
+}
+
+// A server is one address of a connection string.
+type server struct {
+	conn    *pgconn.Config
+	address string // host:port
+}
+
+// splitAddresses returns a server for each address of host, a result of splitHosts.
+func splitAddresses(ctx context.Context, host *pgconn.Config) []server {
+	port := strconv.Itoa(int(host.Port))
+	var addresses []string
+	if !filepath.IsAbs(host.Host) { // no Unix socket
+		addresses, _ = host.LookupFunc(ctx, host.Host)
+	}
+	if len(addresses) < 2 {
+		return []server{{host, net.JoinHostPort(host.Host, port)}}
+	}
+	var servers []server
+	for _, address := range addresses {
+		conn := host.Copy() // with the name of the host, which its certificate has
+		conn.LookupFunc = func(context.Context, string) ([]string, error) { return []string{address}, nil }
+		servers = append(servers, server{conn, net.JoinHostPort(address, port)})
+	}
+	return servers
 }

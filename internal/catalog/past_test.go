@@ -33,22 +33,14 @@ func TestPast(t *testing.T) {
 			t.Parallel()
 			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 				t.Parallel()
-				run := func(db *pgtest.DB, sql string) {
-					t.Helper()
-					for statement := range strings.SplitSeq(sql, "; ") { // each in its own transaction
-						if statement != "" {
-							db.Exec(t, statement)
-						}
-					}
-				}
 				db := pgtest.DatabaseOn(t, srv)
-				run(db, tc.before)
+				execEach(t, db, tc.before)
 				last := pgtest.QueryRow[string](t, db, "SELECT pg_current_xact_id()::text")
 				db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", db.Name)
 				if tc.after == "" {
 					advance(t, db, last)
 				}
-				run(db, tc.after)
+				execEach(t, db, tc.after)
 				table := pgtest.QueryRow[uint32](t, db, "SELECT 'x'::regclass::oid")
 				got, err := ReadPast(t.Context(), db.Config(t), db.Name, table)
 				if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
@@ -105,4 +106,12 @@ func readWhile(t *testing.T, stream *replication.Stream, more func(data []byte) 
 		t.Fatalf("the stream has ended: %v", err)
 	}
 	return last
+}
+
+// execEach runs statements, each in a transaction of its own, as the creation of a slot needs it.
+func execEach(t *testing.T, db *pgtest.DB, statements string) {
+	t.Helper()
+	for sql := range strings.SplitSeq(statements, ";") {
+		db.Exec(t, sql)
+	}
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,7 +76,7 @@ func readServer(ctx context.Context, conn executor) (*State, error) {
 func readPublication(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
 	p, err := readDefinition(ctx, conn, version, name)
 	for err == nil && p != nil {
-		tables, tablesErr := readTables(ctx, conn, version, name) // also fails if the publication was just dropped
+		tables, tablesErr := readTables(ctx, conn, version, name, nil) // also fails if the publication was just dropped
 		now, err := readDefinition(ctx, conn, version, name)
 		switch {
 		case err != nil:
@@ -123,11 +124,15 @@ func readMembers(ctx context.Context, conn executor, version int, publication st
 }
 
 // readTables returns the published tables with the columns of their Relation messages, and the columns that
-// these messages lack.
-func readTables(ctx context.Context, conn executor, version int, publication string) ([]Table, error) {
+// these messages lack. If only is not nil, it returns those of these OIDs.
+func readTables(ctx context.Context, conn executor, version int, publication string, only []string) ([]Table, error) {
 	filter, listed := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
 	if version < 150000 { // pg_publication_tables has no attnames and no rowfilter
 		filter, listed = "''", "true"
+	}
+	wanted := ""
+	if only != nil {
+		wanted = "{" + strings.Join(only, ",") + "}"
 	}
 	type row struct {
 		table Table
@@ -142,8 +147,8 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
 		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE pt.pubname = $1
-		ORDER BY n.nspname, c.relname, a.attnum`, publication)
+		WHERE pt.pubname = $1 AND ($2 = '' OR c.oid = ANY (NULLIF($2, '')::oid[]))
+		ORDER BY n.nspname, c.relname, a.attnum`, publication, wanted)
 	if err != nil {
 		return nil, err
 	}

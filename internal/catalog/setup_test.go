@@ -126,9 +126,7 @@ func TestSetupRefuses(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				db := pgtest.DatabaseOn(t, srv)
 				db.Exec(t, "CREATE TABLE outbox (id int)")
-				for statement := range strings.SplitSeq(tc.before, ";") { // creating a slot requires a transaction of its own
-					db.Exec(t, statement)
-				}
+				execEach(t, db, tc.before)
 				defer db.Exec(t, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = current_database() AND database IS NULL")
 				cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: tc.tables}
 				if cfg.Tables == nil {

@@ -170,7 +170,7 @@ func TestRightToReadThePositionRevoked(t *testing.T) {
 // what was not recorded and loses nothing.
 func TestPositionTopicDeleted(t *testing.T) {
 	t.Parallel()
-	need.FullRun(t, "it waits until a missing topic is noticed")
+	need.FullRun(t, "it waits until the relay sees that a topic is missing")
 	r := rig.New(t)
 	compacted := map[string]string{"cleanup.policy": "compact"}
 	positions := r.Kafka.Topic(t, 1, compacted)
