@@ -4,7 +4,7 @@ import "context"
 
 // DeadLetters reads a dead-letter destination. It is a [Reader] of one destination.
 type DeadLetters interface {
-	// Spans returns the current offsets of each partition, by partition number.
+	// Spans is [Reader.Spans] for the destination.
 	Spans(ctx context.Context) ([]Span, error)
 
 	// Read is [Reader.Read] for the destination.

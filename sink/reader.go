@@ -1,12 +1,17 @@
 package sink
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // A Reader reads the committed records of destinations. It never writes. One goroutine uses it. Its methods retry
 // transient errors until ctx ends.
 type Reader interface {
-	// Spans returns the current offsets of each partition of the destinations, by partition number. A partition
-	// ends where its first open transaction begins. A destination that does not exist is not in the result.
+	// Spans returns the current offsets of each partition of the destinations, by partition number. A span ends
+	// where the first open transaction of its partition begins; [Span.Open] then says which records are hidden. Every
+	// record that was stored before the call is in its span or hidden. A destination that does not exist is not in
+	// the result.
 	Spans(ctx context.Context, destinations ...string) (map[string][]Span, error)
 
 	// Read calls fn for each record of a span, in the order of offsets, without those that have expired or
@@ -32,6 +37,32 @@ type PositionReader interface {
 type Span struct {
 	Partition  int32
 	Begin, End int64
+
+	// Hidden is the offset behind the records that cannot be read before the transaction that is open at End has ended. 0:
+	// no transaction is open.
+	Hidden int64
+}
+
+// Open returns an *[OpenTransactionError] if an open transaction hides records of the destination behind s, and otherwise
+// nil.
+func (s Span) Open(destination string) error {
+	if s.Hidden <= s.End {
+		return nil
+	}
+	return &OpenTransactionError{destination, s.Partition, s.End}
+}
+
+// An OpenTransactionError says that records cannot be read before a transaction ends.
+type OpenTransactionError struct {
+	Destination string
+	Partition   int32
+	Since       int64 // offset of its first record in the partition
+}
+
+// Error names the partition and the first offset that cannot be read.
+func (e *OpenTransactionError) Error() string {
+	return fmt.Sprintf("a transaction is open in partition %d of topic %s since offset %d, and records from there on cannot be read before it ends",
+		e.Partition, e.Destination, e.Since)
 }
 
 // A StoredRecord is a record that was read from a destination. Its Timestamp is the one with

@@ -108,6 +108,11 @@ func (c *client) checkTopics(ctx context.Context, errorIn func(topicInfo) sarama
 	if err := c.cluster.refresh(ctx, topics); err != nil {
 		return fmt.Errorf("look up topics: %w", err)
 	}
+	return c.checkKnown(errorIn, topics...)
+}
+
+// checkKnown is checkTopics after the metadata of topics was requested.
+func (c *client) checkKnown(errorIn func(topicInfo) sarama.KError, topics ...string) error {
 	var absent []string
 	for _, name := range topics {
 		info := c.cluster.topic(name)

@@ -21,7 +21,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Log
 		return nil, err
 	}
 	if err = r.lookUp(ctx, topic); err == nil {
-		err = r.check(ctx, topic)
+		err = r.check(topic)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -33,7 +33,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Log
 func (d *deadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
 	spans, err := d.reader.Spans(ctx, d.topic)
 	if err == nil && spans[d.topic] == nil { // deleted
-		err = d.reader.check(ctx, d.topic)
+		err = d.reader.check(d.topic)
 	}
 	return spans[d.topic], err
 }

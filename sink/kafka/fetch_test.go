@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -94,5 +95,38 @@ func TestReadingAroundTransactions(t *testing.T) {
 		wantValues(t, s, "plain")
 		again, _ := openPositions(t, k, topic, "key")
 		wantValues(t, again, "plain")
+	})
+}
+
+// TestSpansNameHiddenRecords: a span ends where the first open transaction begins, and says which records that hides.
+func TestSpansNameHiddenRecords(t *testing.T) {
+	t.Parallel()
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		topic := k.Topic(t, 2, nil)
+		plain := k.Client(t, kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		write := func(partition int32) {
+			t.Helper()
+			if err := plain.ProduceSync(t.Context(), &kgo.Record{Partition: partition, Value: []byte("plain")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		spans := func() []sink.Span {
+			t.Helper()
+			spans, _ := readAll(t, k, topic)
+			return spans
+		}
+		write(0)
+		write(1)
+		open := beginTransaction(t, k, topic)
+		open.write(topic, "key", "open") // to partition 0
+		write(0)
+		want := []sink.Span{{Partition: 0, End: 1, Hidden: 3}, {Partition: 1, End: 1}}
+		if diff := cmp.Diff(want, spans()); diff != "" {
+			t.Errorf("spans (-want +got):\n%s", diff)
+		}
+		open.end(kgo.TryAbort)
+		want = []sink.Span{{Partition: 0, End: 4}, {Partition: 1, End: 1}} // with the control record
+		testwait.For(t, "the end of the transaction", func() bool { return cmp.Equal(want, spans()) }, func() any { return spans() })
 	})
 }

@@ -46,9 +46,9 @@ func (r *reader) lookUp(ctx context.Context, topics ...string) error {
 	return r.client.retryTransient(ctx, func() error { return r.client.cluster.refresh(ctx, topics) })
 }
 
-// check returns an error if a topic is missing or may not be read.
-func (r *reader) check(ctx context.Context, topics ...string) error {
-	return r.client.checkTopics(ctx, func(info topicInfo) sarama.KError { return info.err }, topics...)
+// check returns an error if a topic is missing or may not be read, after lookUp.
+func (r *reader) check(topics ...string) error {
+	return r.client.checkKnown(func(info topicInfo) sarama.KError { return info.err }, topics...)
 }
 
 // Spans implements [sink.Reader].
@@ -59,7 +59,7 @@ func (r *reader) Spans(ctx context.Context, topics ...string) (map[string][]sink
 	existing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
 		return r.client.cluster.topic(name).err == sarama.ErrUnknownTopicOrPartition
 	})
-	if err := r.check(ctx, existing...); err != nil {
+	if err := r.check(existing...); err != nil {
 		return nil, err
 	}
 	spans := make(map[string][]sink.Span, len(existing))
@@ -104,9 +104,14 @@ func (r *reader) byLeader(ctx context.Context, topics []string) (map[int32][]top
 	return led, nil
 }
 
-// readSpans adds the spans of partitions of one leader.
+// readSpans adds the spans of partitions of one leader. It asks for the ends without regard to transactions first: a record
+// that was stored before is then in its span, or a transaction was open.
 func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) error {
 	begin, err := offsetsAt(l, parts, sarama.OffsetOldest, sarama.ReadCommitted)
+	if err != nil {
+		return err
+	}
+	stored, err := offsetsAt(l, parts, sarama.OffsetNewest, sarama.ReadUncommitted)
 	if err != nil {
 		return err
 	}
@@ -115,7 +120,11 @@ func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) er
 		return err
 	}
 	for i, p := range parts {
-		spans[p.topic] = append(spans[p.topic], sink.Span{Partition: p.id, Begin: begin[i], End: end[i]})
+		span := sink.Span{Partition: p.id, Begin: begin[i], End: end[i]}
+		if stored[i] > end[i] {
+			span.Hidden = stored[i]
+		}
+		spans[p.topic] = append(spans[p.topic], span)
 	}
 	return nil
 }

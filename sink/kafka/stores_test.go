@@ -524,3 +524,27 @@ func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
 		})
 	}
 }
+
+// Spans retries every request that gets no response, also those for the metadata.
+func TestSpansRetryMetadata(t *testing.T) {
+	for first := range 3 {
+		k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"))
+		r, err := Config{Brokers: k.Addrs}.OpenReader(sinktest.NewJournal().Logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		var asked atomic.Int64
+		k.Control.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+			k.Control.KeepControl()
+			if n := int(asked.Add(1)) - 1; n >= first && n < first+6 { // one attempt may use several connections
+				return nil, errors.New("closed by the test"), true
+			}
+			return nil, nil, false
+		})
+		spans, err := r.Spans(sinktest.Context(t), "t")
+		if err != nil || len(spans["t"]) != 1 {
+			t.Errorf("from request %d on: %v, %v", first, spans, err)
+		}
+	}
+}
