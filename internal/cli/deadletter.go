@@ -265,6 +265,9 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 		}
 		fmt.Fprintf(l.stderr, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: outbox-cdc dead-letter release --key %s\n",
 			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), keyFlag(p.Key.Key))
+		if p.Waits != "" {
+			fmt.Fprintf(l.stderr, "  its release waits: %s\n", oneLine(p.Waits))
+		}
 	}
 }
 

@@ -200,9 +200,15 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 	defer cancel()
 	ticker := time.NewTicker(resultInterval)
 	defer ticker.Stop()
+	waits := "" // why the relay waits
 	for {
 		found, filed, err := r.keys.Read(waiting)
 		if err == nil {
+			if now := waitsFor(found.Parkings, p.ID); now != waits {
+				if waits = now; now != "" {
+					fmt.Fprintf(r.stderr, "the release waits: %s\n", now)
+				}
+			}
 			if i := slices.IndexFunc(found.Results, func(res parking.Result) bool { return res.Request == req.ID }); i >= 0 {
 				return r.conclude(p, found.Results[i])
 			}
@@ -215,10 +221,23 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 		select {
 		case <-ticker.C:
 		case <-waiting.Done():
+			if waits != "" {
+				return r.outcome("the release waits", errors.New(waits), relay.ExitUnexpected,
+					"the request stays filed: the relay releases the key when nothing is in the way any more. To remove it: --withdraw")
+			}
 			return r.outcome("no result", fmt.Errorf("no relay has handled the request within %s", r.wait), relay.ExitUnexpected,
 				"the request stays filed: a running relay handles it within a second, and any other at its next start. To remove it: --withdraw")
 		}
 	}
+}
+
+// waitsFor returns why a release of a parking waits, or "".
+func waitsFor(all []parking.Parking, id string) string {
+	i := slices.IndexFunc(all, func(p parking.Parking) bool { return p.ID == id })
+	if i < 0 {
+		return ""
+	}
+	return oneLine(all[i].Waits)
 }
 
 // conclude prints the result of a request, and returns the error of the command.

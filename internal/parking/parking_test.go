@@ -81,7 +81,7 @@ func TestRecord(t *testing.T) {
 	s.Park(key("a\x00\xff"), "bad", 10, Row{100, 2})
 	s.Park(key("b"), strings.Repeat("long", 100), 11, Row{101, 0})
 	id := s.List()[0].ID
-	s.Progress(id, encode.Place{Claim: 2, Seq: 5}, 1)
+	s.Progress(id, encode.Place{Claim: 2, Seq: 5}, 1, 1)
 	s.Discard(id, Discarded{Row{100, 2}, "id", "request"})
 	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
 	rec, version := s.Record("")

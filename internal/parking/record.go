@@ -85,6 +85,7 @@ type keyJSON struct {
 	Records       int             `json:"records"`
 	ReleasedClaim int64           `json:"released_claim,omitempty"`
 	ReleasedSeq   uint64          `json:"released_seq,omitempty"`
+	Waits         string          `json:"waits,omitempty"`
 	Discarded     []discardedJSON `json:"discarded,omitempty"`
 }
 
@@ -127,7 +128,7 @@ func (r *Record) Marshal(position string) ([]byte, error) {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
 			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index,
-			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, ReleasedClaim: p.Released.Claim, ReleasedSeq: p.Released.Seq,
+			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, ReleasedClaim: p.Released.Claim, ReleasedSeq: p.Released.Seq, Waits: p.Waits,
 		}
 		for _, d := range p.Discarded {
 			k.Discarded = append(k.Discarded, discardedJSON{d.LSN.String(), d.Index, d.ID, d.Request})
@@ -193,7 +194,7 @@ func (j *setJSON) parse(writer string) (*Record, error) {
 		}
 		p := Parking{
 			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Term: k.Term, Records: k.Records,
-			Released: encode.Place{Claim: k.ReleasedClaim, Seq: k.ReleasedSeq},
+			Released: encode.Place{Claim: k.ReleasedClaim, Seq: k.ReleasedSeq}, Waits: k.Waits,
 		}
 		for _, d := range k.Discarded {
 			lsn, err := pglogrepl.ParseLSN(d.LSN)

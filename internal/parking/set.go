@@ -62,12 +62,19 @@ type Parking struct {
 	Released  encode.Place
 	Discarded []Discarded
 
+	// Waits is why a release of the key waits. Empty: none waits.
+	Waits string
+
 	// Confirmed says that the relay does not read First again. Otherwise Term is that of the position record when
 	// the key was parked.
 	Confirmed bool
 	Term      int64
 
 	first uint64 // sequence of First; 0: an earlier tenure has parked the key
+
+	// unreleased is the number of dead letters that the tenure has sent and no release has passed. Unlike Records, it is
+	// exact, because it does not outlive the tenure.
+	unreleased int
 }
 
 // ShortID returns the first characters of the ID, which tell parked keys apart.
@@ -153,7 +160,7 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 		}
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
-				p.first = 0
+				p.first, p.unreleased = 0, 0
 				s.keys[p.Key] = &p
 				s.size += p.size()
 			}
@@ -216,6 +223,7 @@ func (p *Parking) precededBy(seq uint64) bool { return p.first != 0 && seq < p.f
 // letter counts a dead letter of p. s.mu is held.
 func (s *Set) letter(p *Parking, seq uint64) encode.Parked {
 	p.Records++
+	p.unreleased++
 	s.total++
 	s.counted = true
 	return encode.Parked{Parking: p.ID, Place: encode.Place{Claim: s.claim, Seq: seq}}
@@ -223,7 +231,7 @@ func (s *Set) letter(p *Parking, seq uint64) encode.Parked {
 
 // size is about the size of p in the record.
 func (p *Parking) size() int {
-	return entryBytes + len(p.Topic) + len(p.Key.Key)*4/3 + len(p.Reason) + discardedBytes*len(p.Discarded)
+	return entryBytes + len(p.Topic) + len(p.Key.Key)*4/3 + len(p.Reason) + len(p.Waits) + discardedBytes*len(p.Discarded)
 }
 
 func shorten(reason string) string {
@@ -325,10 +333,31 @@ func (s *Set) Discard(id string, d Discarded) bool {
 	})
 }
 
-// Progress records that a release of a parking has sent n more records, up to a place.
-func (s *Set) Progress(id string, to encode.Place, n int) {
+// Progress records that a release of a parking has sent n more records, up to a place, and has passed the dead letters of
+// own records of the tenure, the discarded ones included.
+func (s *Set) Progress(id string, to encode.Place, n, own int) {
 	s.change(id, func(p *Parking) bool {
 		p.Released, p.Records = to, max(0, p.Records-n)
+		p.unreleased -= own
+		return true
+	})
+}
+
+// Unreleased returns how many records of a parking the tenure has sent to the dead-letter topic that no release has passed.
+func (s *Set) Unreleased(id string) int {
+	p, _ := s.Find(id)
+	return p.unreleased
+}
+
+// Wait records why a release of a parking waits, or that it does not if reason is empty. It reports whether that is new.
+func (s *Set) Wait(id, reason string) bool {
+	return s.change(id, func(p *Parking) bool {
+		reason = shorten(reason)
+		if p.Waits == reason {
+			return false
+		}
+		s.size += len(reason) - len(p.Waits)
+		p.Waits = reason
 		return true
 	})
 }

@@ -124,6 +124,7 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	p.copy.markDone()
 	p.copy.logEnd(ctx, p.open.rows, time.Since(began))
 	p.copy = nil
+	p.copying.Store(false)
 	return false, nil
 }
 

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -51,6 +52,8 @@ type pump struct {
 	messages []string   // prefixes of the logical messages that have rows
 	skip     *skip      // transactions that the operator wants to skip; nil: none
 	copy     *tableCopy // pending; to be sent before the stream; nil: none
+
+	copying atomic.Bool // copy is pending; read by any goroutine
 
 	// describe returns the function with which the router reads the catalog. Nil: the router does not
 	// need the catalog.

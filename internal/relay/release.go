@@ -1,10 +1,10 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +25,12 @@ const (
 
 	releaseTimeout = 30 * time.Second // without any acknowledgement
 	progressEvery  = time.Second      // how often the progress is stored
+
+	// readableTimeout limits how long a release waits in one go for open transactions of the dead-letter topic, and
+	// pauseReadable how long while the pump is paused. Then it tries again after requestInterval.
+	readableTimeout  = 5 * time.Second
+	pauseReadable    = time.Second
+	readableInterval = 20 * time.Millisecond
 )
 
 // A releaseRun is one release of a parked key.
@@ -38,7 +44,7 @@ type releaseRun struct {
 	builder *RecordBuilder
 
 	next     map[int32]int64 // next unread offset of each partition of the dead-letter topic
-	waiting  []letterPlace   // found and not sent yet
+	waiting  letterRuns      // found and not sent yet
 	batch    []letter
 	bytes    int
 	released int
@@ -59,14 +65,21 @@ type letter struct {
 	rec  *sink.Record
 }
 
-// run releases the key. A *releaseStoppedError says that a record of it cannot be delivered.
+// run releases the key. A *releaseStoppedError says that a record of it cannot be delivered, and a *releaseWaitsError that
+// the release can continue later.
 func (r *releaseRun) run(ctx context.Context) (err error) {
+	if r.copying() {
+		return &releaseWaitsError{errCopyRuns}
+	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	if r.reader, err = r.cfg.Sink.OpenDeadLetters(limited, r.cfg.DeadLetterTopic, r.log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.reader.Close()) }()
+	if _, err := r.spans(ctx, readableTimeout); err != nil {
+		return err
+	}
 	if r.target, err = r.cfg.Sink.Open(limited, r.log); err != nil {
 		return err
 	}
@@ -79,7 +92,7 @@ func (r *releaseRun) run(ctx context.Context) (err error) {
 	}
 	for range maxRounds {
 		before := r.released
-		if err := r.sendRound(ctx, settleTimeout); err != nil {
+		if err := r.sendRound(ctx, settleTimeout, readableTimeout); err != nil {
 			return err
 		}
 		if r.released-before <= lastRound {
@@ -96,8 +109,12 @@ func (r *releaseRun) finish(ctx context.Context) error {
 		return err
 	}
 	defer resume()
-	if err := r.sendRound(ctx, pauseTimeout); err != nil {
+	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {
 		return err
+	}
+	if n := r.set.Unreleased(r.parking.ID); n > 0 && !r.givenUp() {
+		return fmt.Errorf("%d records of the key that this relay has sent to topic %s are not there any more; they may have expired. "+
+			"To unpark the key without them, discard them", n, r.cfg.DeadLetterTopic)
 	}
 	r.set.Finish(parking.Result{Request: r.request.ID, Outcome: parking.Released, Released: r.released, At: time.Now().UTC()})
 	if err := r.positions.unparkKey(ctx, r.parking.ID); err != nil {
@@ -107,57 +124,83 @@ func (r *releaseRun) finish(ctx context.Context) error {
 }
 
 // sendRound sends the dead letters of every record that has a number by now. So none of them is missed: a record
-// of the key that the broker rejects late gets a place before later ones.
-func (r *releaseRun) sendRound(ctx context.Context, limit time.Duration) error {
+// of the key that the broker rejects late gets a place before later ones. It waits at most settle for acknowledgements, and
+// at most readable for open transactions.
+func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Duration) error {
 	newest := r.tracker.Newest()
-	if err := r.waitSettled(ctx, newest, limit); err != nil {
+	if err := r.waitSettled(ctx, newest, settle); err != nil {
 		return err
 	}
-	if err := r.find(ctx); err != nil {
-		return err
-	}
-	r.sortWaiting()
 	end := encode.Place{Claim: r.set.Claim(), Seq: uint64(newest)}
-	n, _ := slices.BinarySearchFunc(r.waiting, end, func(l letterPlace, end encode.Place) int {
-		if l.Compare(end) <= 0 {
-			return -1
-		}
-		return 1
-	})
-	due := r.waiting[:n]
-	r.waiting = slices.Clone(r.waiting[n:])
-	for len(due) > 0 {
-		run := ascending(due)
-		if err := r.sendLetters(ctx, due[:run]); err != nil {
+	for {
+		if err := r.find(ctx, readable); err != nil {
 			return err
 		}
-		due = due[run:]
+		sent := r.parking.Released
+		err := r.waiting.read(ctx, r.reader, r.parking.ID, end, func(at letterPlace, dead *encode.DeadLetter) error {
+			return r.sendLetter(ctx, at, dead)
+		})
+		if err != nil {
+			return err
+		}
+		if err := r.flush(ctx); err != nil || !r.waiting.incomplete(end) {
+			return err
+		}
+		if r.parking.Released == sent {
+			return fmt.Errorf("too many dead letters of the key have the same place, %d:%d", r.waiting.bound.Claim, r.waiting.bound.Seq)
+		}
+		r.waiting = letterRuns{}
+		clear(r.next)
 	}
-	return r.flush(ctx)
 }
 
-// ascending returns how many of the first letters can be read one after the other.
-func ascending(letters []letterPlace) int {
-	n := 1
-	for n < len(letters) && letters[n].partition == letters[0].partition && letters[n].offset > letters[n-1].offset {
-		n++
+// spans returns the partitions of the dead-letter topic, with every record that the topic has when spans is called. While an
+// open transaction hides some of them, spans waits, at most for limit; then it returns a *releaseWaitsError.
+func (r *releaseRun) spans(ctx context.Context, limit time.Duration) ([]sink.Span, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	needed := make(map[int32]int64) // the end of each partition where a transaction was open
+	for first := true; ; first = false {
+		spans, err := r.reader.Spans(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var hidden error
+		for _, s := range spans {
+			if first && s.Hidden > 0 {
+				needed[s.Partition] = s.Hidden
+			}
+			if s.End < needed[s.Partition] {
+				hidden = s.Open(r.cfg.DeadLetterTopic)
+			}
+		}
+		if hidden == nil {
+			return spans, nil
+		}
+		select {
+		case <-time.After(readableInterval):
+		case <-timer.C:
+			return nil, &releaseWaitsError{hidden}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	return n
 }
 
 // find reads what the dead-letter topic has since the last call, and adds the dead letters of the parking to waiting.
-func (r *releaseRun) find(ctx context.Context) error {
-	spans, err := r.reader.Spans(ctx)
+func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
+	spans, err := r.spans(ctx, readable)
 	if err != nil {
 		return err
 	}
+	r.waiting.startPass()
 	for _, span := range spans {
 		end := span.End
 		span.Begin = max(span.Begin, r.next[span.Partition])
 		err := r.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
 			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && l.Parked.Place.Compare(r.parking.Released) > 0 {
-				r.waiting = append(r.waiting, letterPlace{l.Parked.Place, span.Partition, stored.Offset})
+				r.waiting.add(letterPlace{l.Parked.Place, span.Partition, stored.Offset})
 			}
 			return nil
 		})
@@ -169,56 +212,28 @@ func (r *releaseRun) find(ctx context.Context) error {
 	return nil
 }
 
-// read calls fn with each of letters, which are ascending.
-func (r *releaseRun) read(ctx context.Context, letters []letterPlace, fn func(letterPlace, *encode.DeadLetter) error) error {
-	span := sink.Span{Partition: letters[0].partition, Begin: letters[0].offset, End: letters[len(letters)-1].offset + 1}
-	wanted := letters
-	err := r.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
-		if len(wanted) == 0 || stored.Offset < wanted[0].offset {
-			return nil
-		}
-		l, ok := encode.ParseDeadLetter(&stored.Record)
-		if !ok || stored.Offset > wanted[0].offset {
-			return r.expired(wanted[0])
-		}
-		at := wanted[0]
-		wanted = wanted[1:]
-		return fn(at, l)
-	})
-	if err == nil && len(wanted) > 0 {
-		return r.expired(wanted[0])
-	}
-	return err
-}
-
-func (r *releaseRun) expired(l letterPlace) error {
-	return fmt.Errorf("dead letter %d:%d of the key has just expired", l.partition, l.offset)
-}
-
-// sendLetters sends letters, which are ascending, except those that were discarded.
-func (r *releaseRun) sendLetters(ctx context.Context, letters []letterPlace) error {
-	return r.read(ctx, letters, func(at letterPlace, dead *encode.DeadLetter) error {
-		l := letter{letterPlace: at, dead: dead}
-		if !r.discarded(dead) {
-			rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetterTopic, at.partition, at.offset))
-			if as[*RejectedError](err) {
-				if err := r.flush(ctx); err != nil {
-					return err
-				}
-				return &releaseStoppedError{rowOf(dead), err}
-			}
-			if err != nil {
+// sendLetter sends a dead letter, unless it was discarded. It may wait in the batch until flush is called.
+func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encode.DeadLetter) error {
+	l := letter{letterPlace: at, dead: dead}
+	if !r.discarded(dead) {
+		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetterTopic, at.partition, at.offset))
+		if as[*RejectedError](err) {
+			if err := r.flush(ctx); err != nil {
 				return err
 			}
-			l.rec = rec
-			r.bytes += len(rec.Key) + len(rec.Value)
+			return &releaseStoppedError{rowOf(dead), err}
 		}
-		r.batch = append(r.batch, l)
-		if len(r.batch) < releaseRecords && r.bytes < releaseBytes {
-			return nil
+		if err != nil {
+			return err
 		}
-		return r.flush(ctx)
-	})
+		l.rec = rec
+		r.bytes += len(rec.Key) + len(rec.Value)
+	}
+	r.batch = append(r.batch, l)
+	if len(r.batch) < releaseRecords && r.bytes < releaseBytes {
+		return nil
+	}
+	return r.flush(ctx)
 }
 
 func rowOf(dead *encode.DeadLetter) parking.Row { return parking.Row{LSN: dead.LSN, Index: dead.Index} }
@@ -253,7 +268,7 @@ func (r *releaseRun) flush(ctx context.Context) error {
 	if sent > 0 {
 		r.released += n
 		r.parking.Released = batch[sent-1].Place
-		r.set.Progress(r.parking.ID, r.parking.Released, n)
+		r.set.Progress(r.parking.ID, r.parking.Released, n, ofClaim(batch[:sent], r.set.Claim()))
 		if time.Since(r.stored) > progressEvery {
 			r.stored = time.Now()
 			if err := r.positions.storeParked(ctx, true); err != nil {
@@ -265,6 +280,18 @@ func (r *releaseRun) flush(ctx context.Context) error {
 		return &releaseStoppedError{rowOf(batch[sent].dead), err}
 	}
 	return err
+}
+
+// ofClaim returns how many records of a claim the dead letters have. Two with the same place are of one record.
+func ofClaim(letters []letter, claim int64) (n int) {
+	var last encode.Place
+	for _, l := range letters {
+		if l.Claim == claim && l.Place != last {
+			n++
+		}
+		last = l.Place
+	}
+	return n
 }
 
 // seqOf returns the sequence of a record of a batch.
@@ -333,7 +360,7 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	if err := r.waitSettled(ctx, r.tracker.Newest(), settleTimeout); err != nil {
 		return err
 	}
-	if err := r.find(ctx); err != nil {
+	if err := r.find(ctx, readableTimeout); err != nil {
 		return err
 	}
 	first, err := r.first(ctx)
@@ -351,6 +378,7 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	d := parking.Discarded{Row: r.parking.First, Request: r.request.ID}
 	switch {
 	case expired:
+	case first == nil && r.set.Unreleased(r.parking.ID) > 0: // all that are left have expired
 	case first == nil || rowOf(first) != r.parking.Bad:
 		return fmt.Errorf("the first record of the key is not %s any more, because of which it is parked; release the key", r.parking.Bad)
 	default:
@@ -382,22 +410,24 @@ func (r *releaseRun) mayReadAgain(row parking.Row, first *encode.DeadLetter) boo
 
 // first returns the first dead letter of waiting that is not discarded, or nil.
 func (r *releaseRun) first(ctx context.Context) (first *encode.DeadLetter, err error) {
-	r.sortWaiting()
-	for _, l := range r.waiting {
-		err := r.read(ctx, []letterPlace{l}, func(_ letterPlace, dead *encode.DeadLetter) error {
-			first = dead
+	all := r.waiting.clone()
+	err = all.read(ctx, r.reader, r.parking.ID, encode.Place{Claim: math.MaxInt64}, func(_ letterPlace, dead *encode.DeadLetter) error {
+		if r.discarded(dead) {
 			return nil
-		})
-		if err != nil || !r.discarded(first) {
-			return first, err
 		}
+		first = dead
+		return errFound
+	})
+	if errors.Is(err, errFound) {
+		err = nil
 	}
-	return nil, nil //nolint:nilnil // no dead letter is left
+	return first, err
 }
 
-// sortWaiting sorts the dead letters that wait by their order.
-func (r *releaseRun) sortWaiting() {
-	slices.SortFunc(r.waiting, func(a, b letterPlace) int {
-		return cmp.Or(a.Compare(b.Place), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
-	})
+// errFound ends the reading of dead letters.
+var errFound = errors.New("found")
+
+// givenUp reports whether the operator has discarded records that the topic has lost.
+func (r *releaseRun) givenUp() bool {
+	return slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool { return d.ID == "" })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -44,6 +45,9 @@ type releaser struct {
 	flush     func() // of the tenure's writer
 	turn      chan struct{}
 	acked     chan struct{} // cap 1; records were acknowledged
+	copying   func() bool   // the pump sends rows of tables
+
+	sent map[string]int // by request: records that were sent before the release had to wait
 
 	countsStored time.Time
 }
@@ -51,7 +55,8 @@ type releaser struct {
 func newReleaser(r *Relay, t *tenure) *releaser {
 	return &releaser{
 		cfg: r.cfg, log: r.log, set: r.deadLetters.parked, positions: r.positions, tracker: t.tracker, fence: t.fence.checkOpen,
-		flush: func() { t.writer.Flush() }, turn: make(chan struct{}, 1), acked: make(chan struct{}, 1),
+		flush: func() { t.writer.Flush() }, turn: make(chan struct{}, 1), acked: make(chan struct{}, 1), copying: t.pump.copying.Load,
+		sent: make(map[string]int),
 	}
 }
 
@@ -108,6 +113,11 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, p := range r.set.List() { // a request that waited may have been withdrawn
+		if !slices.ContainsFunc(found.parked.requests, func(req parking.Request) bool { return req.Parking == p.ID }) {
+			r.set.Wait(p.ID, "")
+		}
+	}
 	for i := range found.parked.requests {
 		if err := r.handle(ctx, &found.parked.requests[i]); err != nil {
 			return err
@@ -119,13 +129,17 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 // fenced reports whether the fence is closed.
 func (r *releaser) fenced() bool { return r.fence() != nil }
 
-// handle handles a request, stores its result, and removes it.
+// handle handles a request, stores its result, and removes it. A request that has to wait stays filed.
 func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
 	if !r.handled(req.ID) {
 		result, err := r.release(ctx, req)
+		if waits, ok := errors.AsType[*releaseWaitsError](err); ok {
+			return r.wait(ctx, req, waits)
+		}
 		if err != nil {
 			return err
 		}
+		delete(r.sent, req.ID)
 		if result.Outcome != parking.Released { // otherwise it is stored with the set without the key
 			r.set.Finish(result)
 			if err := r.positions.storeParked(ctx, true); err != nil {
@@ -136,6 +150,15 @@ func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
 			slog.String("request", req.ID), slog.String("outcome", string(result.Outcome)), slog.Int("released", result.Released), slog.String("reason", result.Reason))
 	}
 	return r.positions.store.Write(ctx, req.ID, nil)
+}
+
+// wait stores and logs why a request waits, if that is new.
+func (r *releaser) wait(ctx context.Context, req *parking.Request, waits *releaseWaitsError) error {
+	if !r.set.Wait(req.Parking, waits.Error()) {
+		return nil
+	}
+	r.log.WarnContext(ctx, "the release of a parked key waits", slog.String("request", req.ID), slog.String("reason", waits.Error()))
+	return r.positions.storeParked(ctx, true)
 }
 
 // handled reports whether a request has a result.
@@ -155,9 +178,14 @@ func (r *releaser) release(ctx context.Context, req *parking.Request) (parking.R
 	if !ok {
 		return result, nil
 	}
-	run := &releaseRun{releaser: r, parking: parked, request: req, next: make(map[int32]int64)}
+	run := &releaseRun{releaser: r, parking: parked, request: req, next: make(map[int32]int64), released: r.sent[req.ID]}
 	err := run.run(ctx)
 	result.Released, result.At = run.released, time.Now().UTC()
+	if as[*releaseWaitsError](err) {
+		r.sent[req.ID] = run.released
+		return result, err
+	}
+	r.set.Wait(req.Parking, "")
 	if left, ok := r.set.Find(req.Parking); ok {
 		result.Left = left.Records
 	}
@@ -189,6 +217,18 @@ func (e *releaseStoppedError) Error() string { return fmt.Sprintf("%s: %v", e.ro
 
 // Unwrap returns the reason.
 func (e *releaseStoppedError) Unwrap() error { return e.reason }
+
+// A releaseWaitsError says that a release continues when reason is over.
+type releaseWaitsError struct{ reason error }
+
+// Error returns the reason.
+func (e *releaseWaitsError) Error() string { return e.reason.Error() }
+
+// Unwrap returns the reason.
+func (e *releaseWaitsError) Unwrap() error { return e.reason }
+
+// errCopyRuns: the pump cannot be paused while it reads rows from tables.
+var errCopyRuns = errors.New("the initial copy or the refill is not finished")
 
 // An unparkError says that the set could not be stored.
 type unparkError struct{ error }
@@ -225,7 +265,7 @@ func (r *releaser) waitRecorded(ctx context.Context, row parking.Row) error {
 		case <-ticker.C:
 		case <-timer.C:
 			return fmt.Errorf("the relay has stored no position after %s for %s, so a restart would read the row again. "+
-				"Try again when its transaction, the initial copy or the refill has ended", row, settleTimeout)
+				"Try again when its transaction has ended", row, settleTimeout)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -218,6 +218,7 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	}
 	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
 	r.tenure.pump.copy = planned
+	r.tenure.pump.copying.Store(planned != nil)
 	r.tenure.run(ctx)
 	return nil
 }

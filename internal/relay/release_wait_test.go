@@ -1,0 +1,83 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+)
+
+// A release reads the dead-letter topic only when no open transaction hides what the topic has by then. It waits for a
+// while, and then lets the operator know which partition is in the way. Transactions that begin later do not delay it.
+func TestReleaseWaitsForHiddenLetters(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends   time.Duration // when the transaction ends, and another one begins
+		waited time.Duration
+	}{
+		"it ends soon": {time.Second, time.Second},
+		"it hangs":     {time.Hour, readableTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				topic := &hiddenLetters{madeLetters: newMadeLetters([]uint64{1, 0, 2}, []uint64{0}), ends: time.Now().Add(test.ends)}
+				r := &releaseRun{releaser: &releaser{cfg: Config{DeadLetterTopic: "dead"}}, reader: topic, next: make(map[int32]int64)}
+				r.parking.ID = "this"
+				began := time.Now()
+				err := r.find(t.Context(), readableTimeout)
+				waited := bubble.Since(began)
+				hangs, ok := errors.AsType[*sink.OpenTransactionError](err)
+				if want := test.ends > readableTimeout; ok != want || want && (hangs.Partition != 0 || hangs.Since != 1 || !as[*releaseWaitsError](err)) {
+					t.Errorf("find: %v", err)
+				}
+				if waited < test.waited || waited > test.waited+time.Second {
+					t.Errorf("find took %s", waited)
+				}
+				if !ok && (len(r.waiting.runs) != 1 || r.waiting.runs[0].letters != 2) {
+					t.Errorf("found: %+v", r.waiting.runs)
+				}
+			})
+		})
+	}
+}
+
+// hiddenLetters is a topic with an open transaction at offset 1 of partition 0. When it ends, another one begins.
+type hiddenLetters struct {
+	*madeLetters
+	ends time.Time
+}
+
+func (h *hiddenLetters) Spans(context.Context) ([]sink.Span, error) {
+	spans := []sink.Span{{End: 1, Hidden: 3}, {Partition: 1, End: 1}}
+	if !time.Now().Before(h.ends) {
+		spans[0].End, spans[0].Hidden = 3, 5
+	}
+	return spans, nil
+}
+
+// A release waits for the end of a copy, because the pump cannot be paused before.
+func TestReleaseWaitsForTheCopy(t *testing.T) {
+	r := &releaseRun{releaser: &releaser{copying: func() bool { return true }}}
+	if err := r.run(t.Context()); !as[*releaseWaitsError](err) || !errors.Is(err, errCopyRuns) {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// A key is unparked only when every dead letter that this process has sent was sent again or discarded.
+func TestReleaseCountsItsLetters(t *testing.T) {
+	set := parking.NewSet(1)
+	first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 100})
+	set.Follow("orders", []byte("k"), 2)
+	set.Follow("orders", []byte("k"), 3)
+	place := func(seq uint64) letter { return letter{letterPlace: letterPlace{Place: encode.Place{Seq: seq}}} }
+	passed := []letter{place(1), place(2), place(2)} // a broker may store one twice
+	set.Progress(first.Parking, passed[2].Place, 2, ofClaim(passed, 0))
+	if n := set.Unreleased(first.Parking); n != 1 {
+		t.Errorf("%d are left", n)
+	}
+}
