@@ -56,7 +56,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		r.positions.store, err = (*r.sink.Load()).OpenPositions(limited, r.cfg.PositionTopic, r.cfg.Name)
 	}
 	if err == nil && create {
-		err = r.setUpSource(limited, cause)
+		err = r.setUpSource(ctx, cause)
 	}
 	if err != nil {
 		r.closeSink()
@@ -123,13 +123,16 @@ func (r *Relay) createsSource(state *catalog.State, err error) bool {
 // setUpSource creates what createsSource has found missing because of cause, unless there is a position
 // record. If there is one, it prepares a refill if that follows cause.
 func (r *Relay) setUpSource(ctx context.Context, cause error) error {
+	refilling := ctx // may read large tables
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
 	if r.recovering || r.refills(cause) {
 		found, err := r.positions.readStore(ctx)
 		if err != nil {
 			return err
 		}
 		if r.recovering || found.position != nil {
-			return r.refillSource(ctx, found.position, cause)
+			return r.refillSource(refilling, found.position, cause)
 		}
 	}
 	if !r.createsSource(r.catalog, cause) {

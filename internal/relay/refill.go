@@ -76,11 +76,10 @@ func FindLoss(ctx context.Context, cfg Config, log *slog.Logger) (*Loss, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
-	defer cancel()
 	return findLoss(ctx, cfg, record, log)
 }
 
+// findLoss reads the tables, which has no time limit.
 func findLoss(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
 	if record == nil {
 		return nil, fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
@@ -90,7 +89,9 @@ func findLoss(ctx context.Context, cfg Config, record *checkpoint.Position, log 
 	if record.Refill != nil {
 		l.Record = record.Refill.Lost
 	}
-	if err := l.inspect(ctx, log); err != nil {
+	inspecting, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
+	defer cancel()
+	if err := l.inspect(inspecting, log); err != nil {
 		return nil, err
 	}
 	if err := l.judge(record); err != nil {
@@ -268,19 +269,22 @@ func (r *Relay) refillLost(ctx context.Context, cause error) error {
 			r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
-	defer cancel()
-	found, err := r.positions.readStore(limited)
+	var found *storeState
+	err := tryStore(ctx, storeTimeout, func(ctx context.Context) (err error) {
+		found, err = r.positions.readStore(ctx)
+		return err
+	})
 	switch {
 	case err != nil:
 		return err
 	case found.position == nil:
 		return cause
 	}
-	return r.refillSource(limited, found.position, cause)
+	return r.refillSource(ctx, found.position, cause)
 }
 
-// refillSource prepares a refill of what the slot of record has lost. cause may be nil.
+// refillSource prepares a refill of what the slot of record has lost. cause may be nil. Each step but the reading of the tables
+// has a time limit of its own.
 func (r *Relay) refillSource(ctx context.Context, record *checkpoint.Position, cause error) error {
 	err := r.startRefill(ctx, record)
 	switch {
@@ -308,7 +312,9 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 		return nil
 	}
 	r.warnLostTail(ctx, &l.Record, l.server)
-	c, err := catalog.RecreateSlot(ctx, l.cfg.Source, catalog.SetupConfig{
+	creating, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	c, err := catalog.RecreateSlot(creating, l.cfg.Source, catalog.SetupConfig{
 		Conn: l.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables, Failover: r.cfg.SlotFailover,
 		Messages: len(r.cfg.Messages) > 0,
 	}, l.state.Slot, l.missing)
@@ -319,7 +325,7 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	r.copy = c
 	r.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", r.cfg.Source.Slot)), slog.String("action", "created again"),
 		slog.String("from", c.Point.String()))
-	return r.positions.beginRefill(ctx, l.begins, l.server, c)
+	return tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.beginRefill(ctx, l.begins, l.server, c) })
 }
 
 // beginRefill writes the record of a refill to which c has the rows. It has a key of its own and no claim, so

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
+)
+
+// The relay reads the tables of a refill for as long as it takes, also if that is longer than startup_timeout: when the slot is
+// lost under it, and when it finds it lost at its start. A lock of the table takes the place of its size.
+func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
+	for name, restart := range map[string]bool{"while it runs": false, "at the start": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
+			r.Collector.Stop()
+			w := watchRig(t, r)
+			w.cfg.PositionTopic, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = relay.PositionTopic, true, 2*time.Second
+			w.run(t)
+			r.Load.Run(t.Context(), t, 20)
+			r.AwaitSnapshot(t)
+			r.Confirmed(t)
+			if restart {
+				w.stop()
+				rig.Must(t, wait.Receive(t, "the relay to stop", w.ended))
+			}
+			tx, err := r.Connect(t).Begin(t.Context())
+			rig.Must(t, err)
+			_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+				SELECT gen_random_uuid(), 'order', 'late', 'T', '{}' FROM generate_series(1, 10)`)
+			rig.Must(t, err)
+			dropSlot(t, r)
+			_, err = tx.Exec(t.Context(), `LOCK TABLE outbox`)
+			rig.Must(t, err)
+			if restart {
+				w.start(t)
+			}
+			wait.For(t, "a reading of the table that takes longer than startup_timeout", func() bool {
+				select {
+				case err := <-w.ended:
+					t.Fatalf("the relay ends: exit code %d, advice %q: %v", relay.ExitCode(err), relay.Advice(err), err)
+				default:
+				}
+				return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
+					WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-cdc%' AND now() - query_start > '5s')`)
+			}, func() any {
+				return pgtest.QueryRow[string](t, r.DB, `SELECT string_agg(concat_ws(' | ', application_name, state, wait_event_type, query_start, query), e'\n') FROM pg_stat_activity`)
+			})
+			rig.Must(t, tx.Commit(t.Context()))
+			w.logged(t, "refill finished")
+			if n := len(refilled(t, r)); n != 10 {
+				t.Errorf("%d rows were refilled", n)
+			}
+		})
+	}
+}
