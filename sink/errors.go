@@ -25,10 +25,6 @@ var (
 	// written.
 	ErrSuperseded = errors.New("superseded by a writer with a higher identity")
 
-	// ErrIdentityUsed: the broker has lost the state of the Writer so often that its identity is
-	// used up. A Writer with the next identity can continue.
-	ErrIdentityUsed = errors.New("the writer's identity is used up")
-
 	// ErrFatal: after this response of the broker, the Writer cannot write any more.
 	ErrFatal = errors.New("cannot continue writing")
 )

@@ -38,6 +38,11 @@ type Record struct {
 	// rejects it, the record gets the current time and a TimestampHeader.
 	Timestamp time.Time
 
+	// Contested says that an earlier Writer may have stored the record. A Writer with an identity then shuts the earlier one
+	// out of the record's part of the destination, and does not send the record if it is stored there. No contested
+	// record follows another one. Other Writers send it.
+	Contested bool
+
 	// Position is that of the row in the stream of the source. The same row has the same Position whenever it is
 	// sent, and a row that is streamed later has a higher one. It is zero for a record that was not made from a
 	// streamed row: of an initial copy, a replay, a refill, or a dead letter.

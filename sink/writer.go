@@ -38,7 +38,7 @@ type Writer interface {
 	//     sent to other partitions. If ctx ends or the fence closes meanwhile, records before it
 	//     may have no outcome.
 	//   - After a response of the broker, writing is not possible any more: an error that wraps
-	//     ErrSuperseded, ErrIdentityUsed, ErrFenced or ErrFatal. Run first waits for outstanding
+	//     ErrSuperseded, ErrFenced or ErrFatal. Run first waits for outstanding
 	//     responses and reports their outcomes.
 	//   - ctx ended: its cause, in an *UndeliveredError if records have no outcome.
 	//
@@ -64,6 +64,10 @@ type WriterConfig struct {
 	// identity that is not ordered with others, so the broker rejects no other Writer because of
 	// this one.
 	Identity []byte
+
+	// RowHeaders are the names of the headers that name the row of a record: a contested record is stored if the
+	// destination has a record of an earlier Writer with the same ones.
+	RowHeaders []string
 
 	// Substitute is called for each record that the broker rejects. Nil: no record has a
 	// substitute.

@@ -111,7 +111,6 @@ var faults = []fault{
 	{is(errLostSender), ExitSource, outage, ""},
 	{as[*checkpoint.PrefixError], ExitContinuity, outage, ""},
 	{is(errNoStore), ExitSink, outage, ""},
-	{is(sink.ErrIdentityUsed), ExitSink, outage, ""},
 
 	{is(sink.ErrFenced), ExitFenced, never, ""},
 	{is(sink.ErrAccess), ExitSink, briefly, ""},

@@ -36,7 +36,7 @@ var sentinels = map[string]map[string]error{
 	},
 	"../../sink/errors.go": {
 		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrMissing": sink.ErrMissing,
-		"ErrSuperseded": sink.ErrSuperseded, "ErrIdentityUsed": sink.ErrIdentityUsed, "ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
+		"ErrSuperseded": sink.ErrSuperseded, "ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
 	},
 }
 
@@ -85,7 +85,6 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"lost connection":       {errLostSender, 10, outage, ""},
 		"other open rows":       {&checkpoint.PrefixError{}, 15, outage, ""},
 		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
-		"identity used up":      {sink.ErrIdentityUsed, 20, outage, ""},
 		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
 		"keys are parked":       {errKeysParked, 15, never, "on_bad_record: park"},
 		"parked keys are lost":  {errParkedLost, 15, never, "--accept-gap"},

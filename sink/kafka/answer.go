@@ -68,6 +68,7 @@ func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	p.requestsInFlight--
 	if p.identityLost && p.requestsInFlight == 0 {
 		signal(p.wakeControl)
+		signal(p.wakeOwner)
 	}
 	p.stopRunIfDone()
 	signal(p.windowFreed)

@@ -136,8 +136,8 @@ func (c *client) checkKnown(errorIn func(topicInfo) sarama.KError, topics ...str
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer { return c.newProducer(cfg) }
 
 func (c *client) newProducer(cfg sink.WriterConfig) *producer {
-	e, err := parseIdentity(cfg.Identity)
-	p := newProducer(c, cfg, e)
+	o, err := c.newOwner(cfg)
+	p := newProducer(c, cfg, o)
 	p.resizeWindow(c.cfg.windowBytes(0))
 	if err != nil {
 		p.failure, p.halted = fmt.Errorf("%w: %w", errFatal, err), true
@@ -200,7 +200,8 @@ type counters struct {
 	retries    atomic.Int64 // resent batches
 	reconnects atomic.Int64
 	restamped  atomic.Int64 // records with a sink.TimestampHeader
-	renewals   atomic.Int64 // identities that were replaced because a broker had lost the producer state
+	renewals   atomic.Int64 // how often records may have been stored twice
+	recognised atomic.Int64 // records that an earlier owner had stored
 
 	mu          sync.Mutex
 	topics      map[string]*topicCounters

@@ -28,7 +28,6 @@ type cluster struct {
 	createSpec *TopicSpec
 
 	mu      sync.Mutex
-	id      string // empty: unknown, or the brokers are too old
 	brokers map[int32]string
 	topics  map[string]topicInfo
 }
@@ -70,13 +69,6 @@ func (c *cluster) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.topics, name)
-}
-
-// clusterID returns the id of the cluster, or "" if it is unknown.
-func (c *cluster) clusterID() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.id
 }
 
 // address returns the address of a broker, or "" if it is unknown.
@@ -164,9 +156,6 @@ func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if res.ClusterID != nil {
-		c.id = *res.ClusterID
-	}
 	addrs := make([]string, 0, len(res.Brokers))
 	for _, b := range res.Brokers {
 		c.brokers[b.ID()] = b.Addr()

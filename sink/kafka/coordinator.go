@@ -97,10 +97,11 @@ func (c *coordinator) named(err error) error { return fmt.Errorf("transactional 
 
 // initProducer ends the transaction of every other producer with the transactional id, and returns the identity of
 // the next producer. It blocks while the coordinator completes a transaction.
-func (c *coordinator) initProducer(ctx context.Context, timeout time.Duration) (identity, error) {
+// The last one is {-1, -1} for a new owner, and otherwise its identity: the coordinator rejects it if there is a newer one.
+func (c *coordinator) initProducer(ctx context.Context, last identity) (identity, error) {
 	var next identity
 	req := &sarama.InitProducerIDRequest{
-		Version: 4, TransactionalID: &c.id, TransactionTimeout: timeout, ProducerID: -1, ProducerEpoch: -1,
+		Version: 4, TransactionalID: &c.id, TransactionTimeout: transactionTimeout, ProducerID: last.id, ProducerEpoch: last.epoch,
 	}
 	for attempts := 0; ; attempts++ {
 		err := c.do(ctx, func(l *link) error {
@@ -120,42 +121,48 @@ func (c *coordinator) initProducer(ctx context.Context, timeout time.Duration) (
 	}
 }
 
-// addPartitions adds partitions to the transaction of a producer. The first ones begin it.
-func (c *coordinator) addPartitions(ctx context.Context, id identity, partitions map[string][]int32) error {
+// addPartitions adds partitions to the transaction of a producer. The first ones begin it. If one is refused, none is added.
+func (c *coordinator) addPartitions(ctx context.Context, id identity, partitions []topicPartition) (refused map[topicPartition]error, err error) {
 	req := &sarama.AddPartitionsToTxnRequest{
-		Version: 3, TransactionalID: c.id, ProducerID: id.id, ProducerEpoch: id.epoch, TopicPartitions: partitions,
+		Version: 3, TransactionalID: c.id, ProducerID: id.id, ProducerEpoch: id.epoch, TopicPartitions: make(map[string][]int32),
 	}
-	return c.do(ctx, func(l *link) error {
+	for _, at := range partitions {
+		req.TopicPartitions[at.topic] = append(req.TopicPartitions[at.topic], at.id)
+	}
+	err = c.do(ctx, func(l *link) error {
 		res, err := l.AddPartitionsToTxn(req)
 		if err != nil {
 			return err
 		}
-		return c.firstError(res.Errors)
+		refused, err = c.refusals(res.Errors)
+		return err
 	})
+	return refused, err
 }
 
-// firstError returns the error of a partition. If one partition has an error, none was added, and the others have
-// OPERATION_NOT_ATTEMPTED.
-func (c *coordinator) firstError(codes map[string][]*sarama.PartitionError) error {
+// refusals returns the errors of partitions. err is one that is not about a partition.
+func (c *coordinator) refusals(codes map[string][]*sarama.PartitionError) (refused map[topicPartition]error, err error) {
 	for topic, partitions := range codes {
 		for _, p := range partitions {
 			switch k := p.Err; k { //nolint:exhaustive // see default
 			case sarama.ErrNoError, sarama.ErrOperationNotAttempted:
 			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition:
-				return fmt.Errorf("topic %s, partition %d: %w", topic, p.Partition, errorOf(k))
+				if refused == nil {
+					refused = make(map[topicPartition]error)
+				}
+				refused[topicPartition{topic, p.Partition}] = errorOf(k)
 			default:
-				return c.errorOf(k)
+				return nil, c.errorOf(k)
 			}
 		}
 	}
-	return nil
+	return refused, nil
 }
 
-// endTransaction commits or aborts the transaction of a producer. If a response was lost, it must be called again: the
-// coordinator gives the same answer until the next transaction begins.
-func (c *coordinator) endTransaction(ctx context.Context, id identity, commit bool) error {
+// abortTransaction aborts the transaction of a producer.
+func (c *coordinator) abortTransaction(ctx context.Context, id identity) error {
 	req := &sarama.EndTxnRequest{
-		Version: 3, TransactionalID: c.id, ProducerID: id.id, ProducerEpoch: id.epoch, TransactionResult: commit,
+		Version: 3, TransactionalID: c.id, ProducerID: id.id, ProducerEpoch: id.epoch, TransactionResult: false,
 	}
 	return c.do(ctx, func(l *link) error {
 		res, err := l.EndTxn(req)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -40,7 +39,7 @@ func (l *coordinatorLab) next() identity {
 	l.Helper()
 	var id identity
 	l.retry("initProducer", func(ctx context.Context) (err error) {
-		id, err = l.initProducer(ctx, time.Minute)
+		id, err = l.initProducer(ctx, identity{-1, -1})
 		return err
 	})
 	return id
@@ -50,13 +49,17 @@ func (l *coordinatorLab) next() identity {
 func (l *coordinatorLab) begin(id identity) {
 	l.Helper()
 	l.retry("addPartitions", func(ctx context.Context) error {
-		return l.addPartitions(ctx, id, map[string][]int32{l.topic: {0}})
+		refused, err := l.addPartitions(ctx, id, []topicPartition{{l.topic, 0}})
+		if len(refused) > 0 {
+			l.Errorf("refused: %v", refused)
+		}
+		return err
 	})
 }
 
-func (l *coordinatorLab) end(id identity, commit bool) {
+func (l *coordinatorLab) abort(id identity) {
 	l.Helper()
-	l.retry("endTransaction", func(ctx context.Context) error { return l.endTransaction(ctx, id, commit) })
+	l.retry("abortTransaction", func(ctx context.Context) error { return l.abortTransaction(ctx, id) })
 }
 
 // retry repeats a request while the coordinator is starting or completes the last transaction.
@@ -86,7 +89,7 @@ func (l *coordinatorLab) wantMarkers(n int64) {
 	}
 }
 
-// TestCoordinator: a transaction ends when it is committed or aborted, or when the next producer comes. Then the older
+// TestCoordinator: a transaction ends when it is aborted, or when the next producer comes. Then the older
 // producer cannot do anything any more.
 func TestCoordinator(t *testing.T) {
 	t.Parallel()
@@ -94,26 +97,24 @@ func TestCoordinator(t *testing.T) {
 		t.Helper()
 		l := newCoordinatorLab(t, k)
 		first := l.next()
-		for i, commit := range []bool{true, false} {
-			l.begin(first)
-			for range 2 { // the first response may be lost
-				l.end(first, commit)
-			}
-			l.wantMarkers(int64(i) + 1)
+		l.begin(first)
+		for range 2 { // the first response may be lost
+			l.abort(first)
 		}
+		l.wantMarkers(1)
 		l.begin(first)
 		second := l.next()
-		l.wantMarkers(3)
+		l.wantMarkers(2)
 		if second.id != first.id || second.epoch <= first.epoch {
 			t.Errorf("the identities are %+v and %+v", first, second)
 		}
 		l.begin(second)
-		err := l.endTransaction(sinktest.Context(t), first, true)
+		err := l.abortTransaction(sinktest.Context(t), first)
 		if code, ok := errors.AsType[*codeError](err); !ok || code.code != sarama.ErrProducerFenced && code.code != sarama.ErrInvalidProducerEpoch {
 			t.Errorf("the older producer ends the transaction: %v", err)
 		}
-		l.end(second, true)
-		l.wantMarkers(4)
+		l.abort(second)
+		l.wantMarkers(3)
 	})
 }
 
@@ -130,16 +131,12 @@ func TestCoordinatorErrors(t *testing.T) {
 		"it is busy":          {kmsg.EndTxn, kerr.ConcurrentTransactions, "transactional id %s: CONCURRENT_TRANSACTIONS", 0},
 		"no Write":            {kmsg.InitProducerID, kerr.TransactionalIDAuthorizationFailed, "transactional id %s: TRANSACTIONAL_ID", 1},
 		"no Describe":         {kmsg.FindCoordinator, kerr.TransactionalIDAuthorizationFailed, "transactional id %s: TRANSACTIONAL_ID", 1},
-		"a missing topic":     {kmsg.AddPartitionsToTxn, kerr.UnknownTopicOrPartition, "topic %s, partition 0: UNKNOWN_TOPIC", 1},
+		"a missing topic":     {kmsg.AddPartitionsToTxn, kerr.UnknownTopicOrPartition, "UNKNOWN_TOPIC", 0},
 		"an unknown producer": {kmsg.AddPartitionsToTxn, kerr.InvalidProducerIDMapping, "transactional id %s: INVALID_PRODUCER_ID_MAPPING", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := kafkatest.Fake(t)
 			l, ctx := newCoordinatorLab(t, fake.Cluster), sinktest.Context(t)
-			about := l.id
-			if strings.HasPrefix(tc.text, "topic") {
-				about = l.topic
-			}
 			id := l.next()
 			if tc.key == kmsg.FindCoordinator {
 				l.disconnect()
@@ -149,13 +146,17 @@ func TestCoordinatorErrors(t *testing.T) {
 			var err error
 			switch tc.key { //nolint:exhaustive // see default
 			case kmsg.AddPartitionsToTxn:
-				err = l.addPartitions(ctx, id, map[string][]int32{l.topic: {0}})
+				var refused map[topicPartition]error
+				refused, err = l.addPartitions(ctx, id, []topicPartition{{l.topic, 0}})
+				if reason := refused[topicPartition{l.topic, 0}]; reason != nil {
+					err = reason
+				}
 			case kmsg.EndTxn:
-				err = l.endTransaction(ctx, id, true)
+				err = l.abortTransaction(ctx, id)
 			default:
-				_, err = l.initProducer(ctx, time.Minute)
+				_, err = l.initProducer(ctx, identity{-1, -1})
 			}
-			if want := strings.Replace(tc.text, "%s", about, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
+			if want := strings.Replace(tc.text, "%s", l.id, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("the error is %v, want %s", err, want)
 			}
 			had := lookUps.Hits()
@@ -184,7 +185,7 @@ func TestCoordinatorRefuses(t *testing.T) {
 	l := newCoordinatorLab(t, fake.Cluster)
 	fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
 	err := l.client.retryTransient(sinktest.Context(t), func() error {
-		_, err := l.initProducer(sinktest.Context(t), time.Minute)
+		_, err := l.initProducer(sinktest.Context(t), identity{-1, -1})
 		return err
 	})
 	if !errors.Is(err, sink.ErrAccess) {

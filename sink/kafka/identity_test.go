@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -248,42 +247,6 @@ func TestNewIdentityWaitsForRequestsInFlight(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestNextBlock: the next block has the producer id of the newest given block, and higher epochs than all given
-// blocks. That requires that the id belongs to the same cluster and has epochs left.
-func TestNextBlock(t *testing.T) {
-	const limit = math.MaxInt16 - 2*epochsPerBlock
-	block := func(cluster string, id int64, first int16) identityBlock { return identityBlock{cluster, id, first} }
-	for name, tc := range map[string]struct {
-		given []identityBlock
-		want  identityBlock // zero: a new producer id is required
-	}{
-		"none":                          {},
-		"one":                           {[]identityBlock{block("c", 7, 0)}, block("c", 7, 8)},
-		"highest last":                  {[]identityBlock{block("c", 7, 0), block("c", 7, 8)}, block("c", 7, 16)},
-		"highest first":                 {[]identityBlock{block("c", 7, 800), block("c", 7, 8)}, block("c", 7, 808)},
-		"another id before":             {[]identityBlock{block("c", 9, 800), block("c", 7, 0)}, block("c", 7, 8)},
-		"another cluster":               {[]identityBlock{block("d", 7, 0)}, identityBlock{}},
-		"another cluster before":        {[]identityBlock{block("d", 9, 0), block("c", 7, 0)}, block("c", 7, 8)},
-		"another cluster now":           {[]identityBlock{block("c", 7, 0), block("d", 7, 0)}, identityBlock{}},
-		"the last":                      {[]identityBlock{block("c", 7, limit)}, block("c", 7, limit+8)},
-		"epochs run out":                {[]identityBlock{block("c", 7, limit+1)}, identityBlock{}},
-		"epochs of an older one":        {[]identityBlock{block("c", 7, limit+1), block("c", 7, 0)}, identityBlock{}},
-		"the first id of a cluster":     {[]identityBlock{block("c", 0, 0)}, block("c", 0, 8)},
-		"a cluster that has no name":    {[]identityBlock{block("", 7, 0)}, identityBlock{}},
-		"first id, cluster has no name": {[]identityBlock{block("", 0, 0)}, identityBlock{}},
-	} {
-		if got, ok := nextBlock("c", tc.given); got != tc.want || ok != (tc.want != identityBlock{}) {
-			t.Errorf("%s: %+v, %t, want %+v", name, got, ok, tc.want)
-		}
-	}
-	if got, ok := nextBlock("", []identityBlock{{}}); !ok || got != block("", 0, 8) {
-		t.Errorf("the first id of a cluster without a name: %+v, %t", got, ok)
-	}
-	if last := int(limit) + epochsPerBlock; last+epochsPerBlock-1 > math.MaxInt16 {
-		t.Error("the last block has invalid epochs")
-	}
-}
-
 // newIdentity returns the next identity after the given ones.
 func newIdentity(tb testing.TB, s *positionStore, given ...[]byte) []byte {
 	tb.Helper()
@@ -294,35 +257,54 @@ func newIdentity(tb testing.TB, s *positionStore, given ...[]byte) []byte {
 	return identity
 }
 
-// TestNextIdentity: the store requests a producer id from the cluster only if it cannot continue a given
-// one.
+// TestNextIdentity: the coordinator orders the identities of a relay. Each has the next epoch, and names the producer ids that
+// the relay had before.
 func TestNextIdentity(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.ClusterID("here"), kfake.SeedTopics(1, "positions"))
-	s, log := openPositions(t, k.Cluster, "positions", "key")
-	opened := log.String()
-	taken := k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Observe: true, Count: -1, TopLevel: true})
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	other, _ := openPositions(t, k.Cluster, "positions", "other")
 	first := newIdentity(t, s, nil, nil)
-	b, err := parseBlocks(first)
-	if err != nil || b[0].ClusterID != "here" || b[0].FirstEpoch != 0 || taken.Hits() != 1 {
-		t.Errorf("the first is %s, %v, after %d requests", first, err, taken.Hits())
+	r, err := parseIdentity(first)
+	if err != nil || r.TransactionalID != "positions/key" || r.Epoch != 0 {
+		t.Errorf("the first is %s, %v", first, err)
 	}
-	want := fmt.Sprintf(`{"cluster_id":"here","id":%d,"first_epoch":16}`, b[0].ID)
-	if got := newIdentity(t, s, nil, newIdentity(t, s, first)); string(got) != want || taken.Hits() != 1 {
-		t.Errorf("the third is %s, want %s, after %d requests", got, want, taken.Hits())
+	newIdentity(t, other)
+	want := fmt.Sprintf(`{"transactional_id":"positions/key","producer_id":%d,"epoch":1,"earlier_producer_ids":[8,7,6]}`, r.ProducerID)
+	given := [][]byte{
+		[]byte(`{"transactional_id":"positions/key","producer_id":6,"epoch":3,"earlier_producer_ids":[5]}`),
+		[]byte(`{"transactional_id":"positions/key","producer_id":8,"epoch":3,"earlier_producer_ids":[7]}`), first,
 	}
-	if got := newIdentity(t, s, []byte(`{"cluster_id":"elsewhere","id":1,"first_epoch":0}`)); strings.Contains(string(got), `"id":1,`) || taken.Hits() != 2 {
-		t.Errorf("after one of another cluster: %s, after %d requests", got, taken.Hits())
+	if got := newIdentity(t, s, given...); string(got) != want {
+		t.Errorf("the second is %s, want %s", got, want)
 	}
-	if log := strings.TrimPrefix(log.String(), opened); log != "" {
-		t.Errorf("log: %s", log)
-	}
-	for _, invalid := range []string{"", "x", "{}", "null", "[]", `{"id":-1}`, `{"id":1,"first_epoch":-1}`, `{"id":1,"first_epoch":32760}`, `{"id":1,"first_epoch":40000}`} {
+	for _, invalid := range []string{"", "x", "{}", "null", "[]", `{"transactional_id":"t","producer_id":-1}`, `{"producer_id":1}`, `{"transactional_id":"t","producer_id":1,"epoch":-1}`} {
 		if _, err := s.NextIdentity(sinktest.Context(t), first, []byte(invalid)); !errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), "identity of a producer") {
 			t.Errorf("NextIdentity after %q: %v", invalid, err)
 		}
 	}
-	if taken.Hits() != 2 {
-		t.Errorf("%d producer ids were requested", taken.Hits())
+}
+
+// TestNoIdentity: a user who may not use the transactional id, and a broker without transactions, make the relay work without
+// an identity. It says once what that costs.
+func TestNoIdentity(t *testing.T) {
+	for name, answer := range map[string]*kerr.Error{
+		"denied":      kerr.TransactionalIDAuthorizationFailed,
+		"unsupported": kerr.UnsupportedVersion,
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+			s, log := openPositions(t, k.Cluster, "positions", "key")
+			k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: answer, Count: -1})
+			for range 2 {
+				if got := newIdentity(t, s); got != nil {
+					t.Errorf("identity %s", got)
+				}
+			}
+			const want = "about a second of records may be sent twice"
+			if n := strings.Count(log.String(), want); n != 1 || !strings.Contains(log.String(), "grant Write and Describe on transactional id positions/key") {
+				t.Errorf("%d times %q in the log:\n%s", n, want, log)
+			}
+		})
 	}
 }
 
@@ -340,8 +322,8 @@ func TestNextIdentityWaitsForTheCoordinator(t *testing.T) {
 			res.ProducerID, res.ProducerEpoch, res.ErrorCode = -1, -1, kerr.CoordinatorLoadInProgress.Code
 			return res, nil, loading >= 0
 		})
-		if b, err := parseBlocks(newIdentity(l, s)); err != nil || b[0].ID < 0 || loading >= 0 {
-			l.Errorf("%+v, %v", b, err)
+		if r, err := parseIdentity(newIdentity(l, s)); err != nil || loading >= 0 {
+			l.Errorf("%+v, %v", r, err)
 		}
 	}, kfake.SeedTopics(1, "positions"))
 }
@@ -384,56 +366,10 @@ func (l *batchLog) all() []sentAs {
 	return slices.Clone(l.batches)
 }
 
-// TestIdentityIsUsedUp: a Writer takes each new epoch from its block, without a request to the cluster. When the
-// block is used up, Run returns. A Writer with the next block can continue.
-func TestIdentityIsUsedUp(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
-		j := sinktest.NewJournal()
-		c := l.client(Config{}, j.Logger())
-		cfg := sink.WriterConfig{Identity: []byte(`{"cluster_id":"c","id":77,"first_epoch":16}`)}
-		r := startRig(l, c, j, cfg)
-		r.send(recordFor("t", 0, "0"))
-		r.AwaitAcked(1)
-		r.send(recordFor("t", 0, "1"))
-		r.AwaitAcked(2)
-		sent := logBatches(l.fake)
-		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.OutOfOrderSequenceNumber, Count: -1})
-		r.send(recordFor("t", 0, "2"))
-		r.producer.Flush()
-		if err := r.Wait(); !errors.Is(err, sink.ErrIdentityUsed) || errors.Is(err, sink.ErrFatal) {
-			l.Errorf("Run: %v", err)
-		}
-		if _, err := r.trySend(recordFor("t", 0, "late")); !errors.Is(err, sink.ErrIdentityUsed) {
-			l.Errorf("Send: %v", err)
-		}
-		want := []sentAs{{0, 77, 16, 2}}
-		for epoch := int16(17); epoch < 16+epochsPerBlock; epoch++ {
-			want = append(want, sentAs{0, 77, epoch, 0})
-		}
-		if diff := cmp.Diff(want, sent.all()); diff != "" {
-			l.Errorf("batches (-want +got):\n%s", diff)
-		}
-		if n := producerIDs(c); n != 1 || r.Acked() != 2 {
-			l.Errorf("%d producer ids requested, %d records acknowledged", n, r.Acked())
-		}
-		fault.Remove()
-		cfg.Identity = []byte(`{"cluster_id":"c","id":77,"first_epoch":24}`)
-		r = startRig(l, c, j, cfg)
-		r.send(recordFor("t", 0, "2"))
-		r.drain()
-		if got := sent.all(); got[len(got)-1] != (sentAs{0, 77, 24, 0}) {
-			l.Errorf("the next Writer has sent %+v", got[len(got)-1])
-		}
-		if got := values(l.readRecords("t", 3), 0); !slices.Equal(got, []string{"0", "1", "2"}) {
-			l.Errorf("log holds %q", got)
-		}
-	}, kfake.SeedTopics(1, "t"))
-}
-
 // TestSupersededWriterEnds: a broker has seen a higher epoch. A Writer with an identity waits for the outstanding
 // responses and ends. A Writer without one requests a new producer id, since no other Writer uses its id.
 func TestSupersededWriterEnds(t *testing.T) {
-	for name, identity := range map[string][]byte{"with an identity": []byte(`{"cluster_id":"c","id":77,"first_epoch":0}`), "without": nil} {
+	for name, identity := range map[string][]byte{"with an identity": []byte(`{"transactional_id":"r","producer_id":77,"epoch":0}`), "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, 2, func(l *lab) {
 				for p := range int32(2) {

@@ -261,7 +261,7 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 			continue
 		}
 		switch part.state {
-		case idle:
+		case idle, unresumed:
 			part.sender = s
 		case ready, awaitingLeader: // the old sender skips it
 			p.assignSender(ctx, part, info.leaders[i].node)
@@ -286,7 +286,7 @@ func (p *producer) assignRecords(t *topic) {
 			case rejected && p.divertFrame(t, &f, f.partition): // the records before it have their partitions already
 			case t.acceptsRecord(&s, f.partition, p.compresses()):
 				part := p.choosePartition(t, f.key, f.partition, &s, f.ms)
-				copy(p.reserveRecord(part, &s, f.ms), f.raw)
+				copy(p.reserveRecord(part, f.seq, &s, f.ms), f.raw)
 			default:
 				p.releaseWindow(1, s.payloadSize())
 				p.rejectRecord(t, f.partition, nil, &f, t.rejectReason(&s))

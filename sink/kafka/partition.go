@@ -12,6 +12,7 @@ type partState uint8
 const (
 	idle           partState = iota // it has no records
 	ready                           // it has records and is in the queue of its sender
+	unresumed                       // its first batch is contested; runOwner resumes it
 	inFlight                        // its first batch is in a request in flight
 	awaitingLeader                  // its leader is looked up at retryAt; it is in producer.retrying
 )
@@ -32,6 +33,9 @@ type partition struct {
 	// inRequest is true while a batch of the partition is in a request that is being built or has no
 	// response. A request must have only one batch per partition.
 	inRequest bool
+
+	resumed bool       // no earlier owner can write to it
+	stored  *tailNames // of records that earlier owners have stored in it; nil: none, or no longer needed
 
 	// silentSince is the start of the first attempt since the broker's last response. Zero: the broker
 	// responded to the last attempt.

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +31,7 @@ type positionStore struct {
 	mu      sync.Mutex
 	acked   uint64        // highest acknowledged sequence
 	failure error         // why writing is not possible any more
+	warned  bool          // warnUnowned has logged
 	changed chan struct{} // cap 1; acked or failure has changed
 
 	reading chan struct{} // cap 1; a mutex for Read, with a context
@@ -111,32 +111,6 @@ func rejectReason(err error) error {
 		return rec.Reason
 	}
 	return err
-}
-
-// NextIdentity implements [sink.PositionStore].
-func (s *positionStore) NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error) {
-	blocks, err := parseBlocks(given...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errFatal, err)
-	}
-	cluster := s.client.cluster
-	var block identityBlock
-	err = s.client.retryTransient(ctx, func() error {
-		if err := cluster.refresh(ctx, []string{s.topic}); err != nil { // to get the cluster id
-			return err
-		}
-		var ok bool
-		if block, ok = nextBlock(cluster.clusterID(), blocks); ok {
-			return nil
-		}
-		id, err := s.client.control.requestID(ctx)
-		block = identityBlock{ClusterID: cluster.clusterID(), ID: id.id, FirstEpoch: id.epoch}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(block)
 }
 
 // keyOf returns the key of a writer's value.

@@ -55,8 +55,14 @@ type producer struct {
 	// While identityLost is set, senders send nothing: the producer needs a new identity.
 	identityLost  bool
 	identityRetry retryState
-	newIDRequired bool    // a new epoch is not enough, the producer needs another producer id
-	epochs        *epochs // of WriterConfig.Identity; nil: none
+	newIDRequired bool // a new epoch is not enough, the producer needs another producer id
+
+	owner         *owner                  // of WriterConfig.Identity; nil: none
+	wakeOwner     chan struct{}           // cap 1; wakes runOwner
+	lastContested uint64                  // no record with a higher sequence is contested
+	unresumed     map[*partition]struct{} // partitions to resume
+	gatheredAt    time.Time               // when to resume them; zero: not set yet
+	recognising   bool                    // a partition has had tailNames
 
 	// failure ends the producer. If halted is set, nothing more is sent; otherwise the records up to
 	// lastSeq are still sent.
@@ -85,10 +91,12 @@ type senderKey struct {
 	index int
 }
 
-func newProducer(c *client, cfg sink.WriterConfig, e *epochs) *producer {
+func newProducer(c *client, cfg sink.WriterConfig, o *owner) *producer {
 	return &producer{
 		client:      c,
-		epochs:      e,
+		owner:       o,
+		wakeOwner:   make(chan struct{}, 1),
+		unresumed:   make(map[*partition]struct{}),
 		cfg:         cfg,
 		log:         c.log,
 		wakeControl: make(chan struct{}, 1),
@@ -125,6 +133,9 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 			return context.Cause(ctx)
 		}
 		p.mu.Lock()
+	}
+	if r.Contested {
+		p.lastContested = r.Seq
 	}
 	if p.cfg.Divert != nil {
 		r, s = p.divertRecord(r, s)
@@ -168,7 +179,7 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 		return
 	}
 	part := p.choosePartition(t, r.Key, r.Partition, s, ms)
-	putFrame(p.reserveRecord(part, s, ms), r, ms)
+	putFrame(p.reserveRecord(part, r.Seq, s, ms), r, ms)
 }
 
 // addTopic adds a topic, whose partitions the goroutine of Run then looks up. p.mu is held.
@@ -221,7 +232,7 @@ func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *sha
 
 // reserveRecord adds a record to the end of part's queue and returns the memory for its frame.
 // p.mu is held.
-func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
+func (p *producer) reserveRecord(part *partition, seq uint64, s *shape, ms int64) []byte {
 	b := part.openBatch(s, ms)
 	if b == nil {
 		b = p.newBatch()
@@ -232,7 +243,7 @@ func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
 	p.memory += b.capacity - before
 	part.topic.unacked++
 	if part.state == idle {
-		p.makeReady(part)
+		p.makeReadyAt(part, seq) // the frame is not written yet
 	}
 	if sd := part.sender; sd != nil {
 		sd.countGathered(len(dst))
@@ -243,9 +254,19 @@ func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
 // makeReady adds part to the queue of its sender. If it has none yet, the goroutine of Run first finds its leader.
 // p.mu is held.
 func (p *producer) makeReady(part *partition) {
+	seq, _ := frameSeq(part.queue[0].chunks[0])
+	p.makeReadyAt(part, seq)
+}
+
+// makeReadyAt is makeReady for a partition whose first record has the given sequence. p.mu is held.
+func (p *producer) makeReadyAt(part *partition, seq uint64) {
 	if part.sender == nil {
 		part.retryAt = time.Time{}
 		p.findLeader(part)
+		return
+	}
+	if p.mustResume(part, seq) {
+		p.awaitResume(part)
 		return
 	}
 	part.state = ready

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,81 +24,6 @@ import (
 type identity struct {
 	id    int64
 	epoch int16
-}
-
-// epochsPerBlock is the number of epochs in an identityBlock.
-const epochsPerBlock = 8
-
-// An identityBlock is the result of [sink.PositionStore.NextIdentity], as JSON: some epochs of a producer id, which
-// a producer uses one after the other.
-type identityBlock struct {
-	ClusterID  string `json:"cluster_id,omitempty"` // cluster of the producer id; empty: unknown
-	ID         int64  `json:"id"`
-	FirstEpoch int16  `json:"first_epoch"`
-}
-
-// epochs are the unused epochs of an identityBlock.
-type epochs struct {
-	next identity
-	left int
-}
-
-// parseIdentity parses a result of NextIdentity. It returns nil for nil.
-func parseIdentity(data []byte) (*epochs, error) {
-	blocks, err := parseBlocks(data)
-	if len(blocks) == 0 {
-		return nil, err
-	}
-	b := blocks[0]
-	return &epochs{next: identity{b.ID, b.FirstEpoch}, left: epochsPerBlock}, nil
-}
-
-// parseBlocks parses results of NextIdentity, and leaves out nils.
-func parseBlocks(given ...[]byte) ([]identityBlock, error) {
-	var blocks []identityBlock
-	for _, data := range given {
-		if data == nil {
-			continue
-		}
-		b := identityBlock{ID: -1} // a missing id must not become 0, which is a valid id
-		err := json.Unmarshal(data, &b)
-		if err == nil && (b.ID < 0 || b.FirstEpoch < 0 || b.FirstEpoch > math.MaxInt16-epochsPerBlock) {
-			err = fmt.Errorf("not a producer id with epochs: id %d, first_epoch %d", b.ID, b.FirstEpoch)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("identity of a producer: %w", err)
-		}
-		blocks = append(blocks, b)
-	}
-	return blocks, nil
-}
-
-// take returns the next identity, or errIdentityUsed.
-func (e *epochs) take() (identity, error) {
-	if e.left == 0 {
-		return identity{}, errIdentityUsed
-	}
-	id := e.next
-	e.next.epoch++
-	e.left--
-	return id, nil
-}
-
-// nextBlock returns the block after the given ones, for a cluster. ok is false if that needs another producer id.
-func nextBlock(clusterID string, given []identityBlock) (next identityBlock, ok bool) {
-	if len(given) == 0 {
-		return next, false
-	}
-	newest, highest := given[len(given)-1], int16(0)
-	for _, b := range given {
-		if b.ID == newest.ID {
-			highest = max(highest, b.FirstEpoch)
-		}
-	}
-	if newest.ClusterID != clusterID || highest > math.MaxInt16-2*epochsPerBlock {
-		return next, false
-	}
-	return identityBlock{ClusterID: clusterID, ID: newest.ID, FirstEpoch: highest + epochsPerBlock}, true
 }
 
 // identities has the identities for producers without WriterConfig.Identity. It returns each identity only once: the
@@ -178,7 +102,7 @@ func (c *control) requestID(ctx context.Context) (identity, error) {
 // assigned. p.mu is held.
 func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 	if sh.block != nil && sh.block.Err == sarama.ErrInvalidProducerEpoch {
-		if p.epochs != nil {
+		if p.owner != nil {
 			p.stopSending(fmt.Errorf("%w: topic %s, partition %d: %w", sink.ErrSuperseded, part.topic.name, part.id, sh.err))
 			return
 		}
@@ -188,16 +112,20 @@ func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 		return
 	}
 	p.identityLost = true
-	p.client.counters.renewals.Add(1)
 	name, id, err := part.topic.name, part.id, sh.err
+	if p.owner != nil {
+		p.logLater(func(ctx context.Context) {
+			p.log.InfoContext(ctx, "new producer epoch, a broker has lost the producer's state",
+				slog.String("topic", name), slog.Int("partition", int(id)), slog.Any("err", err))
+		})
+		return
+	}
+	p.client.counters.renewals.Add(1)
 	p.logLater(func(ctx context.Context) {
 		p.log.WarnContext(ctx, "new producer epoch, unacknowledged records may be duplicated",
 			slog.String("topic", name), slog.Int("partition", int(id)), slog.Any("err", err))
 	})
 }
-
-// errIdentityUsed is [sink.ErrIdentityUsed] with a text for Kafka.
-var errIdentityUsed = fmt.Errorf("%w: %w", sink.ErrIdentityUsed, errors.New("brokers have repeatedly lost the state of this producer"))
 
 // renewIdentity gets the next identity and lets the senders continue. Nothing may be in flight.
 func (p *producer) renewIdentity(ctx context.Context) {
@@ -207,7 +135,7 @@ func (p *producer) renewIdentity(ctx context.Context) {
 	defer p.mu.Unlock()
 	if err != nil {
 		switch {
-		case errors.Is(err, errIdentityUsed):
+		case errors.Is(err, sink.ErrSuperseded):
 			p.stopSending(err)
 		case ctx.Err() == nil:
 			p.identityRetry.recordFailure(err, start, time.Now(), rand.Float64())
@@ -225,6 +153,7 @@ func (p *producer) renewIdentity(ctx context.Context) {
 			for _, b := range part.queue {
 				b.sequence = noSequence
 			}
+			p.contestSent(part)
 		}
 	}
 	p.identityLost = false
@@ -233,8 +162,8 @@ func (p *producer) renewIdentity(ctx context.Context) {
 
 // nextIdentity returns an identity that this producer has not used.
 func (p *producer) nextIdentity(ctx context.Context) (identity, error) {
-	if p.epochs != nil {
-		return p.epochs.take()
+	if p.owner != nil {
+		return p.owner.nextEpoch(ctx)
 	}
 	p.mu.Lock()
 	// If no batch was accepted with the last epoch, the next epoch may not help either.

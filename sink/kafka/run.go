@@ -33,6 +33,9 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 
 	var watch sync.WaitGroup
 	watch.Go(func() { p.monitorBrokers(run) }) // waited for below
+	if p.owner != nil {
+		watch.Go(func() { p.runOwner(run) })
+	}
 	p.runControl(run)
 	finish(errFinished) // stops the senders
 	watch.Wait()
@@ -70,6 +73,7 @@ func (p *producer) finishRun(cause error) error {
 	}
 	clear(p.retrying)
 	clear(p.unresolved)
+	clear(p.unresumed)
 	p.inFlightRecords, p.inFlightBytes, p.memory = 0, 0, 0
 	switch {
 	case p.failure != nil:
@@ -151,7 +155,7 @@ func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 		return d <= 0
 	}
 	var j jobs
-	if p.identityLost && p.requestsInFlight == 0 && !p.halted {
+	if p.identityLost && p.requestsInFlight == 0 && !p.halted && p.owner == nil {
 		j.newIdentity = due(p.identityRetry.retryAt)
 	}
 	for part := range p.retrying {

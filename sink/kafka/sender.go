@@ -119,6 +119,7 @@ func (s *sender) sendRequest(ctx context.Context) bool {
 			return s.backOff(ctx, err)
 		}
 	}
+	s.skipStored()
 	if !s.pickBatches() {
 		return false
 	}
@@ -162,6 +163,7 @@ func (s *sender) pickBatches() bool {
 		return false
 	}
 	s.putFullestFirst()
+	var unchecked []*partition
 	size := 0
 	for !s.queue.empty() {
 		part := s.queue.front()
@@ -170,6 +172,11 @@ func (s *sender) pickBatches() bool {
 			continue
 		}
 		b := part.queue[0]
+		if part.stored != nil && !b.checked { // it became ready after skipStored
+			s.queue.pop()
+			unchecked = append(unchecked, part)
+			continue
+		}
 		size += b.size
 		if len(s.batches) > 0 && size > maxRequestBytes {
 			break
@@ -177,6 +184,10 @@ func (s *sender) pickBatches() bool {
 		s.queue.pop()
 		s.batches = append(s.batches, sentBatch{part: part, batch: b, first: !b.sent})
 		part.markInFlight(b)
+	}
+	for _, part := range unchecked {
+		s.queue.push(part)
+		signal(s.wake)
 	}
 	s.gatheredBytes, s.gatheredRecords = 0, 0
 	s.busy = len(s.batches) > 0

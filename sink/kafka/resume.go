@@ -1,0 +1,453 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// An earlier owner may have stored contested records, and requests of it may still be on the way. So a partition that
+// gets such a record is resumed first: an empty transaction of our epoch is aborted there, whose marker shuts out the earlier
+// owner; the records of the relay before the marker are read; and the waiting records that are among them are
+// acknowledged instead of being sent. Later records are sent without any of that.
+//
+// Markers: KIP-98. A partition rejects a producer epoch lower than that of the last marker: ProducerAppendInfo of the broker.
+
+const (
+	// gatherTime is how long contested records are gathered, so that one transaction resumes many partitions.
+	gatherTime = 10 * time.Millisecond
+
+	// stuckAfter is how long a partition waits for its marker. The coordinator begins no other transaction before it has
+	// written all markers of the last one, and it cannot write one while the partition has no leader.
+	stuckAfter = 10 * time.Second
+)
+
+// mustResume reports whether part is to be resumed before its first record, which has the given sequence, is sent. p.mu is
+// held.
+func (p *producer) mustResume(part *partition, seq uint64) bool {
+	return p.owner != nil && !part.resumed && seq <= p.lastContested
+}
+
+// awaitResume makes runOwner resume part. p.mu is held.
+func (p *producer) awaitResume(part *partition) {
+	part.state = unresumed
+	p.unresumed[part] = struct{}{}
+	signal(p.wakeOwner)
+}
+
+// runOwner renews the identity and resumes partitions until ctx ends: one after the other, because both use the coordinator.
+func (p *producer) runOwner(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	defer p.owner.coordinator.disconnect()
+	for ctx.Err() == nil {
+		renew, parts, wait := p.ownerJobs(time.Now())
+		switch {
+		case renew:
+			p.renewIdentity(ctx)
+			continue
+		case len(parts) > 0:
+			p.resume(ctx, parts)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-p.wakeOwner:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ownerJobs returns what runOwner has to do now, or after how long to ask again.
+func (p *producer) ownerJobs(now time.Time) (renew bool, parts []*partition, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.halted:
+	case p.identityLost:
+		if p.requestsInFlight > 0 {
+			break // handleAnswer wakes
+		}
+		if d := p.identityRetry.retryAt.Sub(now); d > 0 {
+			return false, nil, d
+		}
+		return true, nil, 0
+	case len(p.unresumed) > 0:
+		if p.gatheredAt.IsZero() {
+			p.gatheredAt = now.Add(gatherTime)
+		}
+		if d := p.gatheredAt.Sub(now); d > 0 {
+			return false, nil, d
+		}
+		for part := range p.unresumed {
+			if part.state == unresumed && len(part.queue) > 0 {
+				parts = append(parts, part)
+			} else {
+				delete(p.unresumed, part)
+			}
+		}
+		p.gatheredAt = time.Time{}
+		return false, parts, refreshEvery
+	}
+	return false, nil, refreshEvery
+}
+
+// A round resumes some partitions together.
+type round struct {
+	producer *producer
+	owner    identity
+	began    time.Time
+	waiting  map[topicPartition]*partition
+	since    map[topicPartition]time.Time // see tailReader
+	ends     map[topicPartition]int64     // the ends of the partitions before the transaction
+	links    map[string]*link             // to the leaders, by address
+	found    int                          // records of earlier owners; protected by producer.mu
+}
+
+// resume resumes parts. Those that have no leader, or fail, are tried again later.
+func (p *producer) resume(ctx context.Context, parts []*partition) {
+	r := &round{
+		producer: p, began: time.Now(), waiting: make(map[topicPartition]*partition), since: make(map[topicPartition]time.Time),
+		ends: make(map[topicPartition]int64), links: make(map[string]*link),
+	}
+	defer r.hangUp()
+	p.mu.Lock()
+	r.owner = p.identity
+	for _, part := range parts {
+		at := topicPartition{part.topic.name, part.id}
+		r.waiting[at] = part
+		r.since[at] = time.UnixMilli(part.queue[0].firstMS).Add(-tailAge)
+	}
+	p.mu.Unlock()
+	err := r.run(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.unlockAndReport()
+	if errors.Is(err, sink.ErrSuperseded) {
+		p.stopSending(err)
+		return
+	}
+	p.retryRound(r, err)
+	if n := len(parts) - len(r.waiting); n > 0 {
+		found, took := r.found, time.Since(r.began)
+		p.logLater(func(ctx context.Context) {
+			p.log.InfoContext(ctx, "partitions taken over", slog.Int("partitions", n), slog.Int("epoch", int(r.owner.epoch)),
+				slog.Int("records_read", found), slog.String("took", took.Round(time.Millisecond).String()))
+		})
+	}
+}
+
+// retryRound has the leaders of the partitions looked up that r has not resumed. Then they are resumed again. p.mu is held.
+func (p *producer) retryRound(r *round, err error) {
+	if err == nil {
+		err = errorOf(sarama.ErrLeaderNotAvailable)
+	}
+	jitter := rand.Float64()
+	for _, part := range r.waiting {
+		delete(p.unresumed, part)
+		if part.state == unresumed {
+			p.retryBatch(part, retriable, err, r.began, jitter)
+		}
+	}
+}
+
+// run resumes the waiting partitions that have a leader. An error is about those that are still waiting then.
+func (r *round) run(ctx context.Context) error {
+	topics := make(map[string]struct{})
+	for at := range r.waiting {
+		topics[at.topic] = struct{}{}
+	}
+	if err := r.producer.client.cluster.refresh(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
+		return err
+	}
+	groups := r.byLeader()
+	var failed error
+	for addr, parts := range groups {
+		if err := r.contact(ctx, addr, parts); err != nil {
+			failed = err
+		}
+	}
+	if err := r.fence(ctx); err != nil {
+		return err
+	}
+	errs := make(chan error, len(groups))
+	var readers sync.WaitGroup
+	for addr, parts := range groups {
+		if l := r.links[addr]; l != nil {
+			readers.Go(func() { errs <- r.readTails(l, parts) })
+		}
+	}
+	readers.Wait()
+	close(errs)
+	for err := range errs {
+		if failed == nil || errors.Is(err, sink.ErrSuperseded) {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// contact connects to a leader and reads the ends of its partitions.
+func (r *round) contact(ctx context.Context, addr string, parts []topicPartition) error {
+	connector := r.producer.client.connector
+	l, err := connector.connect(ctx, addr, controlTimeout)
+	if err != nil {
+		return err
+	}
+	l.conn.closeWith(ctx)
+	offsets, err := offsetsAt(l, parts, sarama.OffsetNewest, sarama.ReadUncommitted)
+	if err != nil {
+		_ = l.Close()
+		return requestError(addr, err, connector.sasl != nil)
+	}
+	r.links[addr] = l
+	for i, at := range parts {
+		r.ends[at] = offsets[i]
+	}
+	return nil
+}
+
+// hangUp closes the connections.
+func (r *round) hangUp() {
+	for _, l := range r.links {
+		_ = l.Close() // its error does not matter
+	}
+}
+
+// byLeader returns the waiting partitions by the address of their leader.
+func (r *round) byLeader() map[string][]topicPartition {
+	cluster := r.producer.client.cluster
+	groups := make(map[string][]topicPartition)
+	for at := range r.waiting {
+		info := cluster.topic(at.topic)
+		if info.leaderError(at.id) != nil {
+			continue // it is looked up again with the next round
+		}
+		addr := cluster.address(info.leaders[at.id].node)
+		groups[addr] = append(groups[addr], at)
+	}
+	return groups
+}
+
+// fence has the coordinator write markers to the partitions of r.ends. It lets those go on that cannot have one.
+func (r *round) fence(ctx context.Context) error {
+	c := &r.producer.owner.coordinator
+	for attempts := 0; len(r.ends) > 0; attempts++ {
+		refused, err := c.addPartitions(ctx, r.owner, slices.Collect(maps.Keys(r.ends)))
+		switch {
+		case err == nil && len(refused) == 0:
+			return ownershipError(c.abortTransaction(ctx, r.owner))
+		case err == nil:
+			maps.DeleteFunc(refused, func(at topicPartition, reason error) bool {
+				missing := !isDenied(reason)
+				if missing { // the topic may be there again later
+					delete(r.ends, at)
+				}
+				return missing
+			})
+			r.giveUp(refused)
+		case !isConcurrent(err):
+			return ownershipError(err)
+		case time.Since(r.began) > stuckAfter:
+			stuck := make(map[topicPartition]error)
+			for at := range r.ends {
+				stuck[at] = err
+			}
+			r.giveUp(stuck)
+		case !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))):
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// giveUp lets partitions go on that cannot be resumed.
+func (r *round) giveUp(parts map[topicPartition]error) {
+	for at, reason := range parts {
+		delete(r.ends, at)
+		r.finish(at, &tailReader{}, reason)
+	}
+}
+
+// isDenied reports whether a right is missing.
+func isDenied(err error) bool {
+	code, ok := errors.AsType[*codeError](err)
+	return ok && classify(code.code) == accessDenied
+}
+
+// ownershipError returns err, or an error that wraps sink.ErrSuperseded if err says that there is a newer owner.
+func ownershipError(err error) error {
+	if code, ok := errors.AsType[*codeError](err); ok {
+		switch code.code { //nolint:exhaustive // the others say nothing about owners
+		case sarama.ErrInvalidProducerEpoch, sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping:
+			return fmt.Errorf("%w: %w", sink.ErrSuperseded, err)
+		}
+	}
+	return err
+}
+
+// readTails reads the ends of partitions with the same leader, and lets each go on as soon as its end is read.
+func (r *round) readTails(l *link, parts []topicPartition) error {
+	o := r.producer.owner
+	for _, at := range parts {
+		end, ok := r.ends[at]
+		if !ok {
+			continue
+		}
+		t := &tailReader{link: l, part: at, owner: r.owner, ids: o.ids, since: r.since[at], names: &o.names}
+		err := t.readToMarker(end)
+		for errors.Is(err, errMarkerMissing) && time.Since(r.began) < stuckAfter && l.check() == nil {
+			err = t.readToMarker(end)
+		}
+		if err == nil {
+			err = t.readBack(end)
+		}
+		if err != nil && !isDenied(err) && !errors.Is(err, errMarkerMissing) {
+			return fmt.Errorf("topic %s, partition %d: %w", at.topic, at.id, err)
+		}
+		r.finish(at, t, err)
+	}
+	return nil
+}
+
+// finish lets a partition go on. missed says why not all records of earlier owners are known, or that no marker shuts them
+// out.
+func (r *round) finish(at topicPartition, t *tailReader, missed error) {
+	if missed == nil && t.cut {
+		missed = fmt.Errorf("the last records of the relay are not among the last %d MiB", tailBytes>>20)
+	}
+	p := r.producer
+	p.mu.Lock()
+	defer p.unlockAndReport()
+	part := r.waiting[at]
+	delete(r.waiting, at)
+	delete(p.unresumed, part)
+	part.resumed = true
+	if n := len(t.found.names); n > 0 {
+		t.found.sort()
+		part.stored = &t.found
+		p.recognising = true
+		r.found += n
+	}
+	if missed != nil {
+		p.client.counters.renewals.Add(1)
+		p.logLater(func(ctx context.Context) {
+			p.log.WarnContext(ctx, "records of an earlier relay may be duplicated", slog.String("topic", at.topic),
+				slog.Int("partition", int(at.id)), slog.Any("reason", missed))
+		})
+	}
+	if part.state == unresumed {
+		part.state = idle
+		if len(part.queue) > 0 {
+			p.makeReady(part)
+		}
+		if part.sender != nil {
+			signal(part.sender.wake)
+		}
+	}
+}
+
+// contestSent contests the records of part that were sent with an earlier epoch of ours and have no outcome: the broker may
+// have stored them. p.mu is held.
+func (p *producer) contestSent(part *partition) {
+	if p.owner == nil || len(part.queue) == 0 || !part.queue[0].sent {
+		return
+	}
+	for f := range part.queue[0].all {
+		p.lastContested = max(p.lastContested, f.seq)
+	}
+	part.resumed, part.stored, part.queue[0].checked = false, nil, false
+	if part.state == ready {
+		p.awaitResume(part)
+	}
+}
+
+// A takeOut has the records that were taken out of queues.
+type takeOut struct {
+	seqs    []uint64
+	payload int
+}
+
+// takeStored takes the records that an earlier owner has stored out of the beginning of part's queue, up to a batch that has
+// others. p.mu is held.
+func (p *producer) takeStored(part *partition, out *takeOut) {
+	for part.stored != nil && len(part.queue) > 0 && !part.queue[0].checked {
+		b := part.queue[0]
+		if first, _ := frameSeq(b.chunks[0]); first > p.lastContested {
+			part.stored = nil
+			return
+		}
+		kept, before := p.newBatch(), len(out.seqs)
+		for f := range b.all {
+			if f.seq <= p.lastContested && part.stored.take(p.owner.names.ofFrame(&f)) {
+				out.seqs = append(out.seqs, f.seq)
+				continue
+			}
+			s := f.shape()
+			copy(kept.reserveRecord(p.client.pool, &s, f.ms), f.raw)
+		}
+		taken := len(out.seqs) - before
+		if taken == 0 {
+			b.sealed, b.checked = true, true
+			p.freeBatch(kept)
+			return
+		}
+		out.payload += b.payload - kept.payload
+		part.topic.unacked -= taken
+		kept.sealed, kept.checked = true, true
+		p.removeFirstBatch(part)
+		if kept.records > 0 {
+			p.memory += kept.capacity
+			part.queue = slices.Insert(part.queue, 0, kept)
+			return
+		}
+		p.freeBatch(kept)
+	}
+}
+
+// skipStored acknowledges the waiting records of ready partitions that an earlier owner has stored.
+func (s *sender) skipStored() {
+	p := s.producer
+	var out takeOut
+	p.mu.Lock()
+	if !p.recognising {
+		p.mu.Unlock()
+		return
+	}
+	for _, part := range s.queue.items[s.queue.head:] {
+		if part.stored == nil || part.state != ready || part.sender != s {
+			continue
+		}
+		before := len(out.seqs)
+		if p.takeStored(part, &out); len(part.queue) == 0 {
+			part.state = idle
+		}
+		if p.cfg.Delivered != nil && len(out.seqs) > before {
+			p.cfg.Delivered(sink.Delivery{Topic: part.topic.name, Partition: part.id, Offset: -1, Broker: s.addr, Seqs: out.seqs[before:]})
+		}
+	}
+	p.mu.Unlock()
+	if len(out.seqs) == 0 {
+		return
+	}
+	p.client.counters.recognised.Add(int64(len(out.seqs)))
+	p.reportOutcomes(out.seqs, nil) // before they leave the window: see handleAnswer
+	p.mu.Lock()
+	p.releaseWindow(len(out.seqs), out.payload)
+	p.stopRunIfDone()
+	p.mu.Unlock()
+	signal(p.windowFreed)
+}

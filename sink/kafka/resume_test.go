@@ -1,0 +1,259 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+)
+
+// A succession is a sequence of owners of one relay in a lab.
+type succession struct {
+	*lab
+	journal *sinktest.Journal
+	store   *positionStore
+	given   [][]byte
+}
+
+func newSuccession(l *lab) *succession {
+	j := sinktest.NewJournal()
+	return &succession{lab: l, journal: j, store: l.positions(l.net.DialContext, j)}
+}
+
+// next starts the next owner.
+func (s *succession) next() *rig {
+	s.Helper()
+	s.given = append(s.given, newIdentity(s, s.store, s.given...))
+	cfg := sink.WriterConfig{Identity: s.given[len(s.given)-1], RowHeaders: []string{"id"}}
+	return startRig(s, s.client(Config{}, s.journal.Logger()), s.journal, cfg)
+}
+
+// row returns the record of row n in topic t. Its name is n.
+func row(partition int32, n int, contested bool) sink.Record {
+	return sink.Record{
+		Topic: "t", Partition: partition, Value: []byte(strconv.Itoa(n)), Contested: contested,
+		Headers: []sink.Header{{Key: "id", Value: []byte(strconv.Itoa(n))}},
+	}
+}
+
+// sendRows sends the rows from first to before end to topic t, round its partitions.
+func (r *rig) sendRows(partitions, first, end int, contested bool) {
+	r.tb.Helper()
+	for n := first; n < end; n++ {
+		r.send(row(int32(n%partitions), n, contested))
+	}
+}
+
+// wantRows checks that topic t has the rows from 0 to before end once, and in order in each partition.
+func (s *succession) wantRows(partitions, end int) {
+	s.Helper()
+	log := s.readRecords("t", end)
+	for p := range partitions {
+		var want []string
+		for n := p; n < end; n += partitions {
+			want = append(want, strconv.Itoa(n))
+		}
+		if got := values(log, int32(p)); !slices.Equal(got, want) {
+			s.Errorf("partition %d holds %q, want %q\n%s", p, got, want, s.journal)
+		}
+	}
+}
+
+// TestStoredRowsAreNotSentAgain: an owner sends the rows again that its predecessor may have sent, and later ones. Each is
+// stored once, and acknowledged.
+func TestStoredRowsAreNotSentAgain(t *testing.T) {
+	inLab(t, 3, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		first.sendRows(4, 0, 100, false)
+		first.drain()
+		second := s.next()
+		second.sendRows(4, 50, 120, true)
+		second.sendRows(4, 120, 130, false)
+		second.drain()
+		third := s.next() // the tail has batches of two owners, and markers
+		third.sendRows(4, 90, 140, true)
+		third.drain()
+		s.wantRows(4, 140)
+		if log := s.journal.String(); strings.Contains(log, "duplicated") {
+			l.Errorf("log:\n%s", log)
+		}
+	}, kfake.SeedTopics(4, "t"), kfake.SeedTopics(1, "positions"))
+}
+
+// TestRowsBehindForeignBatches: other producers write to the same partition.
+func TestRowsBehindForeignBatches(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		for n := range 40 {
+			first.send(row(0, n, false))
+			first.AwaitAcked(n + 1)
+		}
+		foreign := l.rig(Config{})
+		for n := range 300 {
+			foreign.send(row(0, n, false)) // with the names of our rows
+			foreign.AwaitAcked(n + 1)
+		}
+		second := s.next()
+		second.sendRows(1, 20, 50, true)
+		second.drain()
+		got := values(l.readRecords("t", 350), 0)[340:]
+		if want := strings.Fields("40 41 42 43 44 45 46 47 48 49"); !slices.Equal(got, want) {
+			l.Errorf("after the foreign records: %q, want %q", got, want)
+		}
+	}, kfake.SeedTopics(1, "t", "positions"))
+}
+
+// TestRowsWithTheSameName: the id of a row need not be unique. As many of its records are recognised as are stored.
+func TestRowsWithTheSameName(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		same := func(value string, contested bool) sink.Record {
+			r := row(0, 7, contested)
+			r.Value = []byte(value)
+			return r
+		}
+		first := s.next()
+		first.send(same("a", false))
+		first.send(same("b", false))
+		first.drain()
+		second := s.next()
+		for _, v := range []string{"a", "b", "c", "d"} {
+			second.send(same(v, true))
+		}
+		second.drain()
+		if got := values(l.readRecords("t", 4), 0); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+			l.Errorf("log holds %q", got)
+		}
+	}, kfake.SeedTopics(1, "t", "positions"))
+}
+
+// TestLostProducerState: a broker has forgotten the producer, and may have stored the batch that it rejects. The producer takes
+// the next epoch, and finds out.
+func TestLostProducerState(t *testing.T) {
+	for name, stored := range map[string]bool{"stored": true, "not stored": false} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 2, func(l *lab) {
+				s := newSuccession(l)
+				r := s.next()
+				r.sendRows(2, 0, 10, false)
+				r.AwaitAcked(10)
+				fault := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.OutOfOrderSequenceNumber}
+				if stored {
+					fault.Err = kerr.RequestTimedOut
+				}
+				l.fake.Fault(fault)
+				if stored {
+					l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownProducerID})
+				}
+				r.sendRows(2, 10, 20, false)
+				r.drain()
+				s.wantRows(2, 20)
+				if log := s.journal.String(); strings.Contains(log, "duplicated") || r.client.Stat().DuplicatesPossible != 0 {
+					l.Errorf("log:\n%s", log)
+				}
+			}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
+		})
+	}
+}
+
+// TestOwnerIsShutOut: the coordinator or a marker says that there is a newer owner.
+func TestOwnerIsShutOut(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		s.given = append(s.given, newIdentity(s, s.store, s.given...))
+		first.sendRows(2, 0, 4, true)
+		if err := first.closeSend(); !errors.Is(err, sink.ErrSuperseded) {
+			l.Errorf("Run: %v", err)
+		}
+	}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
+}
+
+// TestResumptionIsRetried: every request of a resumption fails once with an error that may pass. No row is lost or stored twice.
+func TestResumptionIsRetried(t *testing.T) {
+	for _, fault := range []struct {
+		key kmsg.Key
+		err *kerr.Error
+	}{
+		{kmsg.FindCoordinator, kerr.CoordinatorNotAvailable},
+		{kmsg.AddPartitionsToTxn, kerr.ConcurrentTransactions},
+		{kmsg.AddPartitionsToTxn, kerr.NotCoordinator},
+		{kmsg.AddPartitionsToTxn, kerr.CoordinatorLoadInProgress},
+		{kmsg.AddPartitionsToTxn, kerr.UnknownTopicOrPartition},
+		{kmsg.EndTxn, kerr.CoordinatorNotAvailable},
+		{kmsg.EndTxn, kerr.NotCoordinator},
+		{kmsg.ListOffsets, kerr.NotLeaderForPartition},
+		{kmsg.Fetch, kerr.NotLeaderForPartition},
+		{kmsg.Fetch, kerr.LeaderNotAvailable},
+	} {
+		t.Run(fmt.Sprint(fault.key.Name(), " ", fault.err.Message), func(t *testing.T) {
+			inLab(t, 2, func(l *lab) {
+				s := newSuccession(l)
+				first := s.next()
+				first.sendRows(3, 0, 30, false)
+				first.drain()
+				second := s.next()
+				injected := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{fault.key}, Err: fault.err})
+				second.sendRows(3, 0, 40, true)
+				second.drain()
+				if injected.Hits() == 0 {
+					l.Error("the fault was not met")
+				}
+				s.wantRows(3, 40)
+			}, kfake.SeedTopics(3, "t"), kfake.SeedTopics(1, "positions"))
+		})
+	}
+}
+
+// TestRightsThatAResumptionLacks: without Read on a topic, an owner cannot know what is stored there. It says so once, and
+// sends the rows.
+func TestRightsThatAResumptionLacks(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		first.sendRows(1, 0, 10, false)
+		first.drain()
+		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed, Count: 1})
+		second := s.next()
+		second.sendRows(1, 5, 15, true)
+		second.drain()
+		want := strings.Fields("0 1 2 3 4 5 6 7 8 9 5 6 7 8 9 10 11 12 13 14")
+		if got := values(l.readRecords("t", 20), 0); !slices.Equal(got, want) {
+			l.Errorf("log holds %q", got)
+		}
+		log := s.journal.String()
+		if !strings.Contains(log, "records of an earlier relay may be duplicated") || !strings.Contains(log, "TOPIC_AUTHORIZATION_FAILED") || second.client.Stat().DuplicatesPossible != 1 {
+			l.Errorf("log:\n%s", log)
+		}
+	}, kfake.SeedTopics(1, "t", "positions"))
+}
+
+// TestResumptionDuringAStop: an owner stops while its records wait for a coordinator that does not answer.
+func TestResumptionDuringAStop(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		r := s.next()
+		release := l.hangBroker(kmsg.AddPartitionsToTxn)
+		defer release()
+		r.sendRows(1, 0, 3, true)
+		r.producer.CloseSend()
+		synctest.Wait()
+		cause := errors.New("stopped")
+		r.Stop(cause)
+		if e, ok := errors.AsType[*sink.UndeliveredError](r.Wait()); !ok || e.Records != 3 || e.Sent != 0 {
+			l.Errorf("Run: %v", r.Wait())
+		}
+	}, kfake.SeedTopics(1, "t", "positions"))
+}

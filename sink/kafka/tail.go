@@ -1,0 +1,240 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A namer computes the names of records, from which a Writer recognises rows that an earlier one has stored: the hash
+// of the headers that name the row. Names are valid in this process only.
+type namer struct {
+	seed    maphash.Seed
+	headers []string
+}
+
+// noName is the name of a record without any of the headers.
+const noName = 0
+
+// header returns the part of a name that a header contributes. Parts are added, because the order of headers does not matter.
+func (n *namer) header(key, value []byte) uint64 {
+	if !slices.Contains(n.headers, string(key)) {
+		return noName
+	}
+	var h maphash.Hash
+	h.SetSeed(n.seed)
+	_, _ = h.Write(key)
+	_ = h.WriteByte(0)
+	_, _ = h.Write(value)
+	return h.Sum64()
+}
+
+func (n *namer) ofFrame(f *frame) (name uint64) {
+	for rest := f.headerBytes; len(rest) > 0; {
+		var key, value []byte
+		key, value, rest = nextHeader(rest)
+		name += n.header(key, value)
+	}
+	return name
+}
+
+func (n *namer) ofRecord(r *sarama.Record) (name uint64) {
+	for _, h := range r.Headers {
+		name += n.header(h.Key, h.Value)
+	}
+	return name
+}
+
+// tailNames are the names of the records that earlier owners have stored at the end of a partition. It needs nine bytes for
+// each.
+type tailNames struct {
+	names []uint64 // sorted when all were added
+	taken []bool   // in the same order
+}
+
+// sort makes take usable.
+func (t *tailNames) sort() {
+	slices.Sort(t.names)
+	t.taken = make([]bool, len(t.names))
+}
+
+// take takes a name, and reports whether it was there. If several records have one name, it can be taken as often: those that
+// were sent first are stored.
+func (t *tailNames) take(name uint64) bool {
+	if name == noName {
+		return false
+	}
+	i, _ := slices.BinarySearch(t.names, name)
+	for ; i < len(t.names) && t.names[i] == name; i++ {
+		if !t.taken[i] {
+			t.taken[i] = true
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// tailBytes limits how far back the end of a partition is read.
+	tailBytes = 64 << 20
+
+	// tailAge is how much older than the oldest waiting record the last batch that is read must be. The timestamps of
+	// records are commit times of transactions, which are not exactly in commit order.
+	tailAge = 5 * time.Second
+
+	// tailWait is how long one fetch waits for the marker.
+	tailWait = 100 * time.Millisecond
+
+	// maxTailStep limits the offsets of one step back.
+	maxTailStep = 1 << 14
+)
+
+// A tailReader reads the end of a partition after the coordinator has ended an empty transaction there: forwards from an
+// offset before the transaction to its marker, then backwards. The marker has the epoch of the new owner; the partition
+// rejects all lower epochs after it, so no record of an earlier owner follows.
+// https://kafka.apache.org/documentation/#controlbatch
+type tailReader struct {
+	link  *link
+	part  topicPartition
+	owner identity       // of the marker
+	ids   map[int64]bool // producer ids of the relay
+	since time.Time      // no batch before one that is older needs to be read
+	names *namer
+
+	found tailNames
+	bytes int
+	cut   bool // tailBytes were read before a batch that is old enough
+}
+
+var errMarkerMissing = errors.New("the transaction coordinator has not written its marker yet")
+
+// readToMarker reads forwards from the offset from to the marker. The error is errMarkerMissing if it is not there, and
+// wraps sink.ErrSuperseded if there is one with a higher epoch.
+func (t *tailReader) readToMarker(from int64) error {
+	for {
+		batches, err := fetchBatches(t.link, t.part, from, fetchBytes, tailWait)
+		if err != nil {
+			return err
+		}
+		if len(batches) == 0 {
+			return errMarkerMissing
+		}
+		for _, b := range batches {
+			if b.Control && b.ProducerID == t.owner.id {
+				switch {
+				case b.ProducerEpoch == t.owner.epoch:
+					return nil
+				case b.ProducerEpoch > t.owner.epoch:
+					return fmt.Errorf("%w: topic %s, partition %d has the marker of epoch %d, ours is %d",
+						sink.ErrSuperseded, t.part.topic, t.part.id, b.ProducerEpoch, t.owner.epoch)
+				}
+			}
+			t.collect(b)
+			from = b.LastOffset() + 1
+		}
+	}
+}
+
+// readBack reads backwards from the offset end, in growing steps, until a batch of the relay is old enough.
+func (t *tailReader) readBack(end int64) error {
+	oldest, err := offsetAt(t.link, t.part.topic, t.part.id, sarama.OffsetOldest, sarama.ReadUncommitted)
+	if err != nil {
+		return err
+	}
+	bytes := int32(1) // the first fetch returns one batch
+	for step := int64(1); end > oldest; step = min(4*step, maxTailStep) {
+		begin := max(oldest, end-step)
+		first, old, err := t.readSpan(begin, end, bytes)
+		if err != nil {
+			return err
+		}
+		if old {
+			return nil
+		}
+		if t.bytes >= tailBytes {
+			t.cut = true
+			return nil
+		}
+		end, bytes = min(begin, first), fetchBytes
+	}
+	return nil
+}
+
+// readSpan reads the batches that overlap the offsets from begin to before end. It returns the first offset of the first
+// one, and whether a batch of the relay is old enough.
+func (t *tailReader) readSpan(begin, end int64, bytes int32) (first int64, old bool, err error) {
+	first = begin
+	for next := begin; next < end; {
+		batches, err := fetchBatches(t.link, t.part, next, bytes, 0)
+		if err != nil {
+			return first, old, err
+		}
+		if len(batches) == 0 {
+			return first, old, nil // compaction has removed them
+		}
+		for _, b := range batches {
+			if b.FirstOffset >= end {
+				return first, old, nil
+			}
+			first = min(first, b.FirstOffset)
+			if t.collect(b) && b.MaxTimestamp.Before(t.since) {
+				old = true
+			}
+			next = b.LastOffset() + 1
+		}
+	}
+	return first, old, nil
+}
+
+// collect keeps the names in a batch, and reports whether an earlier owner has written it.
+func (t *tailReader) collect(b *sarama.RecordBatch) bool {
+	current := b.ProducerID == t.owner.id && b.ProducerEpoch >= t.owner.epoch
+	own := !b.Control && t.ids[b.ProducerID] && !current
+	for _, r := range b.Records {
+		t.bytes += len(r.Key) + len(r.Value)
+		for _, h := range r.Headers {
+			t.bytes += len(h.Key) + len(h.Value)
+		}
+		if !own {
+			continue
+		}
+		if name := t.names.ofRecord(r); name != noName {
+			t.found.names = append(t.found.names, name)
+		}
+	}
+	return own
+}
+
+// fetchBatches fetches the batches from the one that has the offset from. It returns at least one, unless there is none
+// within the time wait.
+func fetchBatches(l *link, part topicPartition, from int64, bytes int32, wait time.Duration) ([]*sarama.RecordBatch, error) {
+	req := &sarama.FetchRequest{
+		Version: fetchVersion, MaxWaitTime: int32(wait.Milliseconds()), MinBytes: 1, MaxBytes: bytes, SessionEpoch: -1,
+		Isolation: sarama.ReadUncommitted,
+	}
+	req.AddBlock(part.topic, part.id, from, bytes, -1)
+	res, err := l.Fetch(req)
+	if err != nil {
+		return nil, err
+	}
+	block := res.GetBlock(part.topic, part.id)
+	switch {
+	case block == nil:
+		return nil, sarama.ErrIncompleteResponse
+	case block.Err != sarama.ErrNoError:
+		return nil, errorOf(block.Err)
+	}
+	var batches []*sarama.RecordBatch
+	for _, set := range block.RecordsSet {
+		if b := set.RecordBatch; b != nil && !b.PartialTrailingRecord && b.LastOffset() >= from {
+			batches = append(batches, b)
+		}
+	}
+	return batches, nil
+}
