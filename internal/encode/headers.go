@@ -105,6 +105,12 @@ func isOwnHeader(name string) bool {
 	return strings.HasPrefix(name, deadLetterPrefix)
 }
 
+// RowHeaders returns the names of the headers that name a record's row. Only the relay gives them, and they are the same
+// whenever it sends the row.
+func RowHeaders() []string {
+	return []string{IDHeader, positionLSN, positionIndex, DeadLetterLSN, DeadLetterIndex}
+}
+
 // bytesOf returns the bytes of s without copying. They must not be written to. The result is never nil,
 // because an empty header is not null.
 func bytesOf(s string) []byte {

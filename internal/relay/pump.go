@@ -41,6 +41,10 @@ type pump struct {
 	// somebody has altered the publication.
 	published *catalog.Publication
 
+	// An earlier owner of the slot may have sent the transactions before horizon: the end of the WAL when this one had
+	// acquired it.
+	horizon pglogrepl.LSN
+
 	neighbours *neighbours
 	lookUp     func(context.Context) error                         // reads the catalog into neighbours; nil: only what neighbours knows
 	readPast   func(context.Context, uint32) (catalog.Past, error) // of a neighbour; nil: neighbours were never anything else

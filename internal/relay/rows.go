@@ -42,7 +42,7 @@ func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, at sink.Position, rou
 		p.tracker.Cancel()
 		return err
 	}
-	rec.Seq = uint64(seq)
+	rec.Seq, rec.Contested = uint64(seq), !at.IsZero() && tx.CommitLSN < p.horizon
 	if p.spans != nil {
 		if id, ok := p.spans.startSpan(rec, *tx); ok {
 			p.tracker.Trace(id)

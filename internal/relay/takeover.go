@@ -217,7 +217,7 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
 	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
-	r.tenure.pump.copy = planned
+	r.tenure.pump.copy, r.tenure.pump.horizon = planned, server.WALEnd
 	r.tenure.pump.copying.Store(planned != nil)
 	r.tenure.run(ctx)
 	return nil

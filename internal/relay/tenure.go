@@ -61,7 +61,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	}
 	cfg := sink.WriterConfig{
 		Fence: t.fence.checkOpen, Identity: r.positions.stored.Identity, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
-		MemoryChanged: r.cfg.MemoryChanged,
+		MemoryChanged: r.cfg.MemoryChanged, RowHeaders: encode.RowHeaders(),
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
 		cfg.GiveUp = r.deadLetters.giveUpTopic
