@@ -106,14 +106,14 @@ func (k *cluster) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Respo
 		k.versions(res.(*kmsg.ApiVersionsResponse))
 	case *kmsg.MetadataRequest:
 		k.metadata(n, req, res.(*kmsg.MetadataResponse))
+	case *kmsg.FindCoordinatorRequest:
+		k.findCoordinator(n, res.(*kmsg.FindCoordinatorResponse), f)
 	case *kmsg.InitProducerIDRequest:
-		res := res.(*kmsg.InitProducerIDResponse)
-		if f.err != nil {
-			res.ErrorCode, res.ProducerID = kerr.CoordinatorLoadInProgress.Code, -1
-			break
-		}
-		k.producers++
-		res.ProducerID = k.producers
+		k.initProducer(req, res.(*kmsg.InitProducerIDResponse), f)
+	case *kmsg.AddPartitionsToTxnRequest:
+		k.addPartitions(req, res.(*kmsg.AddPartitionsToTxnResponse), f)
+	case *kmsg.EndTxnRequest:
+		k.endTxn(req, res.(*kmsg.EndTxnResponse), f)
 	case *kmsg.DescribeConfigsRequest:
 		describeConfigs(req, res.(*kmsg.DescribeConfigsResponse))
 	case *kmsg.CreateTopicsRequest:
@@ -133,7 +133,7 @@ func (k *cluster) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Respo
 func (k *cluster) versions(res *kmsg.ApiVersionsResponse) {
 	for _, key := range []kmsg.Key{
 		kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.ApiVersions, kmsg.CreateTopics,
-		kmsg.InitProducerID, kmsg.DescribeConfigs,
+		kmsg.InitProducerID, kmsg.DescribeConfigs, kmsg.FindCoordinator, kmsg.AddPartitionsToTxn, kmsg.EndTxn,
 	} {
 		v := kmsg.NewApiVersionsResponseApiKey()
 		v.ApiKey, v.MaxVersion = key.Int16(), min(12, kmsg.RequestForKey(key.Int16()).MaxVersion())

@@ -50,8 +50,8 @@ type claim struct {
 	claim  int64
 	from   pglogrepl.LSN // the start position of its run; 0 if the position is of another timeline
 	looked bool          // since then its run has read that it holds the slot
-	ID     int64         `json:"id"`
-	First  int16         `json:"first_epoch"`
+	ID     int64         `json:"producer_id"`
+	First  int16         `json:"epoch"`
 }
 
 // A history records the events of a simulation and checks each of them when it happens. Its methods
@@ -94,6 +94,7 @@ type history struct {
 	starts     map[int]start         // by run
 	deadLetter string                // the dead-letter topic; "": a rejected row stops the relay
 	forgetful  bool                  // a broker has forgotten a producer, so batches may be duplicated
+	grown      bool                  // a topic has more partitions, so the rows of a key may be in two of them
 	lenient    bool                  // the history reports no violations, because a scene has lost rows
 	gaps       int                   // number of gaps that relays have detected since then
 
@@ -544,9 +545,6 @@ func (h *history) looked(run int) {
 	}
 }
 
-// epochs is the number of epochs of a claim.
-const epochs = 8
-
 // judgeClaim checks the writer of a record and returns its claim. The claims in a partition must not
 // decrease, two runs must not have the same identity, and the run must have read after its claim that it
 // holds the slot.
@@ -560,7 +558,7 @@ func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 		return nil
 	}
 	for _, c := range slices.Backward(h.claims) {
-		if c.run != w.run || c.ID != w.producer || w.epoch < c.First || w.epoch >= c.First+epochs {
+		if c.run != w.run || c.ID != w.producer || w.epoch < c.First {
 			continue
 		}
 		if c.claim < h.highest[where] {
@@ -619,6 +617,9 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	}
 	e.writers = append(e.writers, w)
 	if !outcome.First() {
+		if h.kept && !h.forgetful && !h.grown {
+			h.violatedLocked("run %d: row %s is stored again, by %v", run, e.id, e.writers)
+		}
 		h.noteLocked("run %d: row %s is stored again, by %v", run, e.id, e.writers)
 		return
 	}
@@ -676,6 +677,13 @@ func (h *history) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetful = true
+}
+
+// grow records that a topic has more partitions.
+func (h *history) grow() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grown = true
 }
 
 // last returns the end LSN of the newest transaction with rows.

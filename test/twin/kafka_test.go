@@ -37,14 +37,16 @@ type cluster struct {
 	history *history
 	tamper  func(topic string, records []record) []record // changes the records that are stored; for mutations
 
-	mu        sync.Mutex
-	rng       *rand.Rand
-	nodes     []*node
-	topics    map[string][]*partition
-	producers int64
-	fates     fates
-	antidote  bool   // brokers accept poisonous values
-	unsafe    string // a topic with fewer in-sync replicas than min.insync.replicas
+	mu             sync.Mutex
+	rng            *rand.Rand
+	nodes          []*node
+	topics         map[string][]*partition
+	producers      int64
+	transactionals map[string]*transactional
+	over           bool // no marker is written any more
+	fates          fates
+	antidote       bool   // brokers accept poisonous values
+	unsafe         string // a topic with fewer in-sync replicas than min.insync.replicas
 }
 
 type node struct {
@@ -61,7 +63,7 @@ func (n *node) sortedConns() []*conn {
 type partition struct {
 	leader  int // or noLeader
 	end     int64
-	batches []stored // only in the position topic, which the relay reads
+	batches []stored
 	states  map[int64]*producerState
 }
 
@@ -69,7 +71,7 @@ type partition struct {
 type stored struct {
 	last  int64
 	bytes []byte
-	value string // value of its record
+	value string // of the last record
 }
 
 // A producerState is the epoch and the newest batches of a producer in a partition.
@@ -82,7 +84,7 @@ type sequences struct{ first, last int32 }
 
 func newKafka(n *network, h *history, rng *rand.Rand, brokers int, topics map[string]int) *cluster {
 	k := &cluster{
-		net: n, history: h, rng: rng, topics: make(map[string][]*partition),
+		net: n, history: h, rng: rng, topics: make(map[string][]*partition), transactionals: make(map[string]*transactional),
 		tamper: func(_ string, records []record) []record { return records },
 	}
 	for i := range brokers {
@@ -210,6 +212,7 @@ func (k *cluster) grow() {
 	defer k.mu.Unlock()
 	topic := topics[k.rng.IntN(len(topics))]
 	k.create(topic, 1)
+	k.history.grow()
 	k.history.note("kafka: topic %s has %d partitions", topic, len(k.topics[topic]))
 }
 
@@ -289,19 +292,17 @@ func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicParti
 
 // append stores a batch. The caller must hold mu.
 func (k *cluster) append(w writer, topic string, p *partition, batch []byte, records []record) {
-	for _, r := range k.tamper(topic, records) {
-		if topic != positions {
-			at := delivery.Coordinates{Topic: topic, Partition: int32(slices.Index(k.topics[topic], p)), Offset: p.end}
-			k.history.stored(w, at, r)
-			p.end++
+	b, first := slices.Clone(batch), p.end
+	binary.BigEndian.PutUint64(b, uint64(first))
+	for i, r := range k.tamper(topic, slices.Clone(records)) {
+		if topic == positions {
+			k.history.recorded(w.run, r.key, []byte(r.value))
 			continue
 		}
-		k.history.recorded(w.run, r.key, []byte(r.value))
-		b := slices.Clone(batch)
-		binary.BigEndian.PutUint64(b, uint64(p.end))
-		p.end += int64(len(records))
-		p.batches = append(p.batches, stored{p.end - 1, b, r.value})
+		k.history.stored(w, delivery.Coordinates{Topic: topic, Partition: int32(slices.Index(k.topics[topic], p)), Offset: first + int64(i)}, r)
 	}
+	p.end += int64(len(records))
+	p.batches = append(p.batches, stored{p.end - 1, b, records[len(records)-1].value})
 }
 
 // sequence checks the sequence numbers of a batch. It returns true if the partition already has the batch.
@@ -320,6 +321,10 @@ func (p *partition) sequence(b *kmsg.RecordBatch) (again bool, err error) {
 		s = nil
 	case slices.Contains(s.batches, batch):
 		return true, nil
+	case len(s.batches) == 0: // there is only a marker of the epoch
+		if batch.first != 0 {
+			return false, kerr.OutOfOrderSequenceNumber
+		}
 	case batch.first != int32((int64(s.batches[len(s.batches)-1].last)+1)&0x7fffffff):
 		return false, kerr.OutOfOrderSequenceNumber
 	}

@@ -37,6 +37,9 @@ const (
 	contactFile  = "replication/contact.go"
 	producerFile = "sink/kafka/producerid.go"
 	storeFile    = "sink/kafka/position.go"
+	ownerFile    = "sink/kafka/owner.go"
+	resumeFile   = "sink/kafka/resume.go"
+	tailFile     = "sink/kafka/tail.go"
 )
 
 var plants = []mistake{
@@ -52,12 +55,29 @@ var plants = []mistake{
 		plant.In(storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`),
 	}, ""},
 	{"a claim that others have overtaken goes on under another producer id", []plant.Edit{
-		plant.In(producerFile, "		if p.epochs != nil {\n			p.stopSending(", "		if p.epochs != nil && false {\n			p.stopSending("),
-		plant.In(producerFile, "	if p.epochs != nil {\n		return p.epochs.take()", "	if p.epochs != nil && !p.newIDRequired {\n		return p.epochs.take()"),
+		plant.In(producerFile, "		if p.owner != nil {\n			p.stopSending(", "		if p.owner != nil && false {\n			p.stopSending("),
+		plant.In(producerFile, "	if p.owner != nil {\n		return p.owner.nextEpoch", "	if p.owner != nil && !p.newIDRequired {\n		return p.owner.nextEpoch"),
 	}, "without a claim|behind claim"},
-	{"each claim takes another producer id", []plant.Edit{
-		plant.In(storeFile, "if block, ok = nextBlock(cluster.clusterID(), blocks); ok {", "if block, ok = nextBlock(cluster.clusterID(), blocks); ok && false {"),
-	}, "behind claim"},
+	{"each claim takes another transactional id", []plant.Edit{
+		plant.In(ownerFile, "	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name)}\n", "	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name) + time.Now().String()}\n"),
+	}, "behind claim|stored again"},
+	{"a contested row is sent at once", []plant.Edit{
+		plant.In(resumeFile, "	return p.owner != nil && !part.resumed && seq <= p.lastContested\n", "	return false\n"),
+	}, "stored again"},
+	{"no marker is written", []plant.Edit{
+		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),
+		plant.In(resumeFile, "		refused, err := c.addPartitions(ctx, r.owner, slices.Collect(maps.Keys(r.ends)))\n", "		var refused map[topicPartition]error\n		return nil\n		var err error\n"),
+		plant.In(tailFile, "			return errMarkerMissing\n", "			return nil\n"),
+	}, "stored again"},
+	{"the tail is read before the marker is written", []plant.Edit{
+		plant.In(tailFile, "			return errMarkerMissing\n", "			return nil\n"),
+	}, "stored again"},
+	{"only what was stored during the transaction is read", []plant.Edit{
+		plant.In(resumeFile, "			err = t.readBack(end)\n", "			err = nil\n"),
+	}, "stored again"},
+	{"the rows after the confirmed position of the slot are not contested", []plant.Edit{
+		plant.In(takeoverFile, "= planned, server.WALEnd\n", "= planned, server.Confirmed\n"),
+	}, "stored again"},
 	{"a row is numbered although the writer has not accepted it", []plant.Edit{
 		plant.In(rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"),
 	}, "have not arrived|has not come"},

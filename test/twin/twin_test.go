@@ -207,6 +207,7 @@ func (w *world) end() {
 	for _, n := range w.kafka.nodes {
 		w.kafka.fail(n)
 	}
+	w.kafka.close()
 	w.zombies.Wait()
 	w.net.serving.Wait()
 	time.Sleep(pgxCloses)
