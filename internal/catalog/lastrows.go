@@ -27,7 +27,7 @@ func LastRows(ctx context.Context, cfg replication.Config, table string, n int) 
 		return nil, nil, err
 	}
 	defer replication.Disconnect(ctx, c)
-	o, err := findTable(ctx, c, table, cfg.Conn.Database)
+	o, err := findTable(ctx, c, table, cfg.Publication, cfg.Conn.Database)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,7 +111,7 @@ func TableNamed(ctx context.Context, cfg replication.Config, name string) (*Tabl
 	case len(names) > 1:
 		return nil, fmt.Errorf("%w: two tables have the name %s", replication.ErrConfig, name)
 	}
-	o, err := findTable(ctx, c, names[0], cfg.Conn.Database)
+	o, err := findTable(ctx, c, names[0], cfg.Publication, cfg.Conn.Database)
 	if err != nil {
 		return nil, err
 	}

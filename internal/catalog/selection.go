@@ -116,7 +116,7 @@ func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx
 
 // lookUp reads the definition of the table and finds the columns that the selection needs.
 func (r *Rows) lookUp(ctx context.Context) error {
-	o, err := findTable(ctx, r.conn, r.sel.Table, r.source.Conn.Database)
+	o, err := findTable(ctx, r.conn, r.sel.Table, r.source.Publication, r.source.Conn.Database)
 	if errors.Is(err, replication.ErrPublication) { // a missing table
 		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Conn.Database)
 	}

@@ -127,7 +127,7 @@ type TableSurvey struct {
 
 	// Published is the published table that has rows of this table: the table itself, or a table of
 	// which it is a partition, or, if all of its partitions are published, one of these. Nil: not all of
-	// its rows are published.
+	// its rows are published, or it has no partition yet.
 	Published *Table
 	Missing   *Part // the first part whose rows are not published; nil: none, or there is no publication
 
@@ -155,7 +155,11 @@ func (t Table) SQLName() string {
 func (s *Surveyor) Table(ctx context.Context, name string, publication *Publication) (*TableSurvey, error) {
 	var missing error
 	t, err := survey(ctx, s, func(conn executor) (*TableSurvey, error) {
-		o, err := findTable(ctx, conn, name, s.source.Database)
+		published := ""
+		if publication != nil {
+			published = publication.Name
+		}
+		o, err := findTable(ctx, conn, name, published, s.source.Database)
 		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrConfig) {
 			missing = err
 			return nil, nil
@@ -164,14 +168,12 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 			return nil, err
 		}
 		t := &TableSurvey{}
-		name := ""
 		if publication != nil {
-			name = publication.Name
 			if t.Missing = publication.missing(o); t.Missing == nil {
 				t.Published = publication.carrier(o.Parts[len(o.Parts)-1])
 			}
 		}
-		if t.Table, err = readTable(ctx, conn, o, name); err != nil {
+		if t.Table, err = readTable(ctx, conn, o, published); err != nil {
 			return nil, err
 		}
 		carried := t.Table

@@ -116,9 +116,9 @@ func readOutbox(ctx context.Context, conn executor, name, publication string, kn
 	return o, err
 }
 
-// findTable looks up an existing table. name is written as in [SetupConfig.Tables].
-func findTable(ctx context.Context, conn executor, name, database string) (*Outbox, error) {
-	o, err := readOutbox(ctx, conn, name, "", 0)
+// findTable looks up an existing table as [Tables] does. name is written as in [SetupConfig.Tables].
+func findTable(ctx context.Context, conn executor, name, publication, database string) (*Outbox, error) {
+	o, err := readOutbox(ctx, conn, name, publication, 0)
 	if err == nil {
 		err = o.verify(database)
 	}
@@ -186,6 +186,11 @@ func (p *Publication) missing(o *Outbox) *Part {
 // names reports whether p publishes a table, and its future partitions, although pg_publication_tables may not have it.
 func (p *Publication) names(t Part) bool {
 	return p.AllTables || p.schemas || slices.ContainsFunc(p.members, func(m member) bool { return m.table == t.OID || slices.Contains(t.ancestors, m.table) })
+}
+
+// isEmpty reports whether p has no table. A partitioned table without partitions is one, although pg_publication_tables may not have it.
+func (p *Publication) isEmpty() bool {
+	return len(p.Tables) == 0 && len(p.members) == 0 && !p.AllTables && !p.schemas
 }
 
 // carrier returns the published table that has the rows of part: the table itself, or one of which it is a partition. It returns

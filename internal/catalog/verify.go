@@ -58,12 +58,12 @@ func (c *State) verifyPublication() error {
 	case p == nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",
 			replication.ErrPublication, c.PublicationName, c.Database)
-	case c.Messages && len(p.Tables) == 0:
+	case c.Messages && p.isEmpty():
 		return nil
 	case !p.Insert:
 		return fmt.Errorf("%w: publication %q does not publish inserts; ALTER PUBLICATION %s SET (publish = 'insert')",
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
-	case len(p.Tables) == 0:
+	case p.isEmpty():
 		return fmt.Errorf("%w: publication %q has no table; if the table was dropped and re-created, add it again: ALTER PUBLICATION %s ADD TABLE <table>",
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
 	}
@@ -87,16 +87,37 @@ func (c *State) VerifyOutboxes() error {
 		return err
 	}
 	for i := range c.Outboxes {
-		o := &c.Outboxes[i]
-		if part := c.Publication.missing(o); part != nil {
-			return c.notPublished(o, part)
+		if err := c.verifyPublished(&c.Outboxes[i]); err != nil {
+			return err
 		}
-		for _, part := range o.Parts {
-			t := c.Publication.carrier(part)
-			if t != nil && !slices.ContainsFunc(o.Parts, func(p Part) bool { return p.OID == t.OID }) {
-				return fmt.Errorf("%w: publication %q sends the rows of %s as rows of %s, with those of its other partitions: name %[4]s in outbox.tables",
-					replication.ErrConfig, c.Publication.Name, part.SQLName(), t.SQLName())
+	}
+	return nil
+}
+
+// VerifyOutbox is VerifyOutboxes for one table of the configuration.
+func (c *State) VerifyOutbox(configured string) error {
+	for i := range c.Outboxes {
+		if o := &c.Outboxes[i]; o.Configured == configured {
+			err := o.verify(c.Database)
+			if err == nil && c.Publication != nil {
+				err = c.verifyPublished(o)
 			}
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyPublished checks that the publication publishes every row of an outbox table, and as a row of that table.
+func (c *State) verifyPublished(o *Outbox) error {
+	if part := c.Publication.missing(o); part != nil {
+		return c.notPublished(o, part)
+	}
+	for _, part := range o.Parts {
+		t := c.Publication.carrier(part)
+		if t != nil && !slices.ContainsFunc(o.Parts, func(p Part) bool { return p.OID == t.OID }) {
+			return fmt.Errorf("%w: publication %q sends the rows of %s as rows of %s, with those of its other partitions; name %[4]s in outbox.tables",
+				replication.ErrConfig, c.Publication.Name, part.SQLName(), t.SQLName())
 		}
 	}
 	return nil

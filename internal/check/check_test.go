@@ -70,6 +70,7 @@ func TestNoSelect(t *testing.T) {
 // A broken is a set-up with one mistake.
 type broken struct {
 	name   string
+	since  int // major version
 	breaks func(t *testing.T, r *rig)
 	title  string // of the condition
 	state  State
@@ -84,6 +85,9 @@ func TestBroken(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
 	kafka := kafkatest.Broker(t)
 	for _, tt := range slices.Concat(brokenSources, brokenTopics()) {
+		if srv.Install().Major < tt.since {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			r := whole(t, srv, kafka)
 			tt.breaks(t, r)
@@ -139,8 +143,8 @@ var brokenSources = []broken{
 	{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: Failed, says: "not in publication pub"},
 	{name: "inserts not published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'delete')`), title: "publish", state: Failed, says: "not published"},
 	{name: "updates published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'insert, update')`), title: "publish", state: Doubt, says: "outbox.on_update"},
-	{name: "row filter", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox WHERE (aggregatetype = 'order')`), title: "row filter outbox", state: Doubt, says: "(aggregatetype = 'order'::text)"},
-	{name: "column list", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox (id, aggregatetype, aggregateid, type)`), title: "columns outbox", state: Failed, says: `no column "payload"`},
+	{name: "row filter", since: 15, breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox WHERE (aggregatetype = 'order')`), title: "row filter outbox", state: Doubt, says: "(aggregatetype = 'order'::text)"},
+	{name: "column list", since: 15, breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox (id, aggregatetype, aggregateid, type)`), title: "columns outbox", state: Failed, says: `no column "payload"`},
 	{
 		name: "no such column", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.key", "orderid") }, title: "columns outbox", state: Failed, says: `no column "orderid" (outbox.columns.key)`,
 		mend: statements(`ALTER TABLE outbox RENAME aggregateid TO orderid`),

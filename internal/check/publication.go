@@ -126,12 +126,18 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 		if s.creates() && !t.Owner {
 			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+s.command("setup"))
 		}
+	case t.Published == nil && t.Missing == nil:
+		s.ok("table", name, "has no partition yet, and every INSERT into a new one is published")
 	case t.Published == nil:
 		found := fmt.Sprintf("is not in publication %s", p.Name)
 		if t.Missing.OID != t.OID {
 			found = fmt.Sprintf("%s, whose rows are rows of this table, %s", t.Missing.SQLName(), found)
 		}
 		s.fail("table", name, found, fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteIdent(p.Name), t.Missing.SQLName()))
+		return
+	case s.catalog.VerifyOutbox(name) != nil: // the conditions of run
+		found, fix := remedy(s.catalog.VerifyOutbox(name))
+		s.fail("table", name, found, fix)
 		return
 	default:
 		if t.Published.RowFilter == "" {
