@@ -111,11 +111,17 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 			return err
 		}
 	}
-	if err := printNames(ctx, c.conn); err != nil { // before the row filters are read, so that these name schemas
-		return err
-	}
 	server, err := readServer(ctx, c.conn)
 	if err != nil {
+		return err
+	}
+	if server.Outboxes, err = NewTables(tables).read(ctx, c.conn, publication); err != nil { // in the role's search_path
+		return err
+	}
+	if err := server.verifyTables(); err != nil {
+		return err
+	}
+	if err := printNames(ctx, c.conn); err != nil { // before the row filters are read, so that these name schemas
 		return err
 	}
 	snapshot, err := queryOne(ctx, c.conn, pgx.RowTo[string], "read the snapshot", currentSnapshot)
@@ -128,9 +134,6 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 		return err
 	}
 	server.Publication = &Publication{Name: publication, Tables: published}
-	if server.Outboxes, err = NewTables(tables).read(ctx, c.conn, publication); err != nil {
-		return err
-	}
 	c.Tables = server.Carriers()
 	if err := VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...); err != nil {
 		return err
