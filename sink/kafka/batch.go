@@ -28,6 +28,7 @@ type batch struct {
 	firstMS        int64 // of the first record
 	corruptAnswers int   // number of responses in a row that called it corrupt
 	sealed         bool
+	excess         bool // its one record was too large for the topic: see producer.rejectInTurn
 	checked        bool // it has no record that an earlier owner has stored, see takeStored
 	sent           bool // at least once: it may be in the log
 }

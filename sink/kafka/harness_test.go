@@ -136,9 +136,9 @@ func values(records []*kgo.Record, partition int32) []string {
 	return vs
 }
 
-// alter returns a change of one configuration entry.
-func alter(name string, value *string) []kadm.AlterConfig {
-	return []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: value}}
+// alterLimit returns a change of the size of the largest batch that a topic accepts.
+func alterLimit(limit string) []kadm.AlterConfig {
+	return []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}
 }
 
 // answerNaming returns a response that names records by their index in the batch (KIP-467).

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
@@ -104,8 +106,7 @@ func TestRaisedLimitIsNoticed(t *testing.T) {
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(recordFor(topic, 0, "small"))
 	r.AwaitAcked(1)
-	value := "20000"
-	_, err := k.Admin(t).AlterTopicConfigs(sinktest.Context(t), alter("max.message.bytes", &value), topic)
+	_, err := k.Admin(t).AlterTopicConfigs(sinktest.Context(t), alterLimit("20000"), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +126,7 @@ func TestLoweredLimitLosesNoRecord(t *testing.T) {
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(recordFor(topic, 0, "0"))
 	r.AwaitAcked(1)
-	value := "3000"
-	if _, err := k.Admin(t).AlterTopicConfigs(sinktest.Context(t), alter("max.message.bytes", &value), topic); err != nil {
+	if _, err := k.Admin(t).AlterTopicConfigs(sinktest.Context(t), alterLimit("3000"), topic); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"0"}
@@ -141,6 +141,47 @@ func TestLoweredLimitLosesNoRecord(t *testing.T) {
 	if diff := cmp.Diff(want, values(k.ReadAll(t, topic), 0)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestRejectionsAreInOrder: after the limit of a topic was lowered, the broker rejects a record in flight, and the producer itself
+// one behind it. The substitutes and the records that are diverted are in order.
+func TestRejectionsAreInOrder(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		rejected := false
+		move := func(rec *sink.Record) *sink.Record {
+			return &sink.Record{Topic: "dead", Partition: sink.AnyPartition, Key: rec.Key, Value: rec.Value[:1]}
+		}
+		r := l.rigWith(Config{}, sink.WriterConfig{
+			Substitute: func(rec *sink.Record, _ *sink.RecordError) *sink.Record {
+				rejected = true
+				return move(rec)
+			},
+			Divert: func(rec *sink.Record) *sink.Record {
+				if !rejected || rec.Topic == "dead" {
+					return nil
+				}
+				return move(rec)
+			},
+		})
+		r.sendKeyed("dead", "k", "0")
+		r.sendKeyed("t", "k", "0")
+		r.AwaitAcked(2)
+		if _, err := l.admin().AlterTopicConfigs(l.Context(), alterLimit("3000"), "t"); err != nil {
+			l.Fatal(err)
+		}
+		release := holdProduce(l.cluster)
+		r.sendKeyed("t", "k", "1"+strings.Repeat("x", 10_000))
+		r.sendKeyed("t", "k", "2")
+		bubble.Sleep(time.Second) // the batch is in flight
+		r.sendKeyed("t", "k", "3"+strings.Repeat("x", 2_000_000))
+		r.sendKeyed("t", "k", "4")
+		bubble.Sleep(time.Second) // the new limit is known
+		release()
+		r.drain()
+		if got := values(l.readRecords("dead", 5), 0); !slices.Equal(got, []string{"0", "1", "2", "3", "4"}) {
+			t.Errorf("diverted are %q", got)
+		}
+	}, kfake.SeedTopics(1, "t", "dead"))
 }
 
 // TestCompressedRecordOverTheLimitIsSent: the producer sends a record above the limit in a batch of its own if
@@ -193,8 +234,7 @@ func TestSizeIsTheLargestRecord(t *testing.T) {
 // than before, with any compression.
 func TestLargeRecordsMemoryIsGivenBack(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.BlackholeProduce(), kfake.SeedTopics(1, "t"))
-	limit := "67108864"
-	if _, err := k.Admin(t).AlterTopicConfigs(t.Context(), alter("max.message.bytes", &limit), "t"); err != nil {
+	if _, err := k.Admin(t).AlterTopicConfigs(t.Context(), alterLimit("67108864"), "t"); err != nil {
 		t.Fatal(err)
 	}
 	heap := func() int {

@@ -287,6 +287,7 @@ func (p *producer) assignRecords(t *topic) {
 			case t.acceptsRecord(&s, f.partition, p.compresses()):
 				part := p.choosePartition(t, f.key, f.partition, &s, f.ms)
 				copy(p.reserveRecord(part, f.seq, &s, f.ms), f.raw)
+			case p.rejectInTurn(t, &f):
 			default:
 				p.releaseWindow(1, s.payloadSize())
 				p.rejectRecord(t, f.partition, nil, &f, t.rejectReason(&s))

@@ -200,10 +200,15 @@ func (p *producer) resolveTopic(t *topic) {
 // acceptsRecord reports whether t has the partition of the record and the record is within the limit of t. If
 // compression may shrink the record, or if the limit is a guess, the broker decides.
 func (t *topic) acceptsRecord(s *shape, partition int32, compressed bool) bool {
-	if len(t.parts) == 0 || partition != sink.AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
+	if !t.hasPartition(partition) {
 		return false
 	}
 	return compressed || t.limitGuessed || batchOverhead+s.wireSize(0, 0) <= t.limit
+}
+
+// hasPartition reports whether t has the partition, or any if it is AnyPartition.
+func (t *topic) hasPartition(partition int32) bool {
+	return len(t.parts) > 0 && (partition == sink.AnyPartition || partition >= 0 && int(partition) < len(t.parts))
 }
 
 func (p *producer) compresses() bool { return p.client.codec != 0 }

@@ -183,21 +183,7 @@ func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 		}
 	}
 	if b.records == 1 {
-		part.state = idle
-		part.topic.unacked--
-		p.releaseWindow(b.records, b.payload)
-		for f := range b.all {
-			p.rejectRecord(part.topic, part.id, part, &f, sh.err)
-			break
-		}
-		p.removeFirstBatch(part)
-		part.retryState = retryState{}
-		delete(p.retrying, part)
-		p.divertWaiting(part.topic)
-		if len(part.queue) > 0 {
-			p.makeReady(part)
-		}
-		p.wakeSenders() // a substitute may be for another broker, whose sender is idle
+		p.rejectFirst(part, sh.err)
 		return
 	}
 	if sh.block != nil && sh.block.Err == sarama.ErrMessageSizeTooLarge && !part.topic.resolving {
@@ -208,6 +194,67 @@ func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 	p.client.counters.retries.Add(1)
 	p.splitBatch(part, b, splitPoints(b.records, sh))
 	p.makeReady(part)
+}
+
+// rejectFirst rejects the only record of the first batch of part. The broker has stored nothing of it. p.mu is held.
+func (p *producer) rejectFirst(part *partition, reason error) {
+	b := part.queue[0]
+	part.state = idle
+	part.topic.unacked--
+	p.releaseWindow(b.records, b.payload)
+	for f := range b.all {
+		p.rejectRecord(part.topic, part.id, part, &f, reason)
+		break
+	}
+	p.removeFirstBatch(part)
+	part.retryState = retryState{}
+	delete(p.retrying, part)
+	p.divertWaiting(part.topic)
+	if len(part.queue) > 0 {
+		p.makeReady(part)
+	}
+	p.wakeSenders() // a substitute may be for another broker, whose sender is idle
+}
+
+// rejectInTurn makes f, an unassigned record that t does not accept, wait behind the earlier records of its partition, if
+// there are any. The broker may reject one of them, and the substitute for f must not overtake the one for that. Such
+// a record is in a batch of its own, which refuseExcess rejects when it is the first. p.mu is held.
+func (p *producer) rejectInTurn(t *topic, f *frame) bool {
+	if f.key == nil && f.partition == sink.AnyPartition || !t.hasPartition(f.partition) {
+		return false
+	}
+	s := f.shape()
+	part := p.choosePartition(t, f.key, f.partition, &s, f.ms)
+	if len(part.queue) == 0 {
+		return false
+	}
+	b := p.newBatch()
+	copy(b.reserveRecord(p.client.pool, &s, f.ms), f.raw)
+	b.sealed, b.excess = true, true
+	p.memory += b.capacity
+	t.unacked++
+	part.queue = append(part.queue, b)
+	return true
+}
+
+// refuseExcess rejects the record of b, the first batch of part, if it is still too large, and reports true. p.mu is held.
+func (p *producer) refuseExcess(part *partition, b *batch) bool {
+	if !b.excess {
+		return false
+	}
+	b.excess = false
+	var reason error
+	for f := range b.all {
+		if s := f.shape(); !part.topic.acceptsRecord(&s, part.id, p.compresses()) {
+			reason = part.topic.rejectReason(&s)
+		}
+	}
+	if reason == nil {
+		return false
+	}
+	p.rejectFirst(part, reason)
+	signal(p.windowFreed)
+	return true
 }
 
 // splitPoints returns where to split a batch of n records: around the records that the broker names (KIP-467), or

@@ -407,7 +407,7 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 		}
 		out.payload += b.payload - kept.payload
 		part.topic.unacked -= taken
-		kept.sealed, kept.checked = true, true
+		kept.sealed, kept.checked, kept.excess = true, true, b.excess
 		p.removeFirstBatch(part)
 		if kept.records > 0 {
 			p.memory += kept.capacity

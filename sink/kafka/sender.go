@@ -156,7 +156,7 @@ func (s *sender) connectionTarget() (addr string, stale, ok bool) {
 func (s *sender) pickBatches() bool {
 	p := s.producer
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlockAndReport()
 	s.batches = s.batches[:0]
 	s.waitingSince = time.Time{}
 	if p.identityLost || p.halted || p.checkFence() != nil {
@@ -175,6 +175,13 @@ func (s *sender) pickBatches() bool {
 		if part.stored != nil && !b.checked { // it became ready after skipStored
 			s.queue.pop()
 			unchecked = append(unchecked, part)
+			continue
+		}
+		if b.excess {
+			s.queue.pop()
+			if !p.refuseExcess(part, b) {
+				p.makeReady(part)
+			}
 			continue
 		}
 		size += b.size
