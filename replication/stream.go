@@ -46,6 +46,7 @@ type Stream struct {
 	walEnd    pglogrepl.LSN // end of the flushed WAL at IDENTIFY_SYSTEM
 	timeout   time.Duration // wal_sender_timeout; 0: off
 	superuser bool
+	standby   bool
 	wire      wire
 	socket    *socket // below wire.conn
 	reporter  reporter
@@ -98,6 +99,7 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	s.superuser = conn.ParameterStatus("is_superuser") == "on"
+	s.standby = conn.ParameterStatus("in_hot_standby") == "on"
 	s.pid = conn.PID()
 	if err := conn.SyncConn(ctx); err != nil { // empties pgconn's buffers
 		return wrap(ctx, "prepare the connection", err, querying)
@@ -199,6 +201,9 @@ func (s *Stream) PID() uint32 { return s.pid }
 
 // Superuser reports whether the role is a superuser.
 func (s *Stream) Superuser() bool { return s.superuser }
+
+// Standby reports whether the server was a standby server at the start of the stream. It may be promoted since.
+func (s *Stream) Standby() bool { return s.standby }
 
 // effectiveTimeout returns wal_sender_timeout, or the value that we use in its place if it is
 // off. Both sides use it for the other.

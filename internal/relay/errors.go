@@ -108,6 +108,7 @@ var faults = []fault{
 	{is(errSlotTaken), ExitSlotInUse, standby, ""},
 	{is(errOtherServer), ExitSource, outage, ""},
 	{is(errSuspended), ExitSource, outage, ""},
+	{is(errPromoted), ExitSource, outage, ""},
 	{is(errLostSender), ExitSource, outage, ""},
 	{as[*checkpoint.PrefixError], ExitContinuity, outage, ""},
 	{is(errNoStore), ExitSink, outage, ""},

@@ -77,6 +77,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},
 		"other rows again":      {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
+		"promoted":              {errPromoted, 10, outage, ""},
 		"foreign claim":         {errForeignClaim, 12, standby, ""},
 		"newer writer":          {sink.ErrSuperseded, 12, standby, ""},
 		"slot changes hands":    {errSlotTaken, 12, standby, ""},

@@ -53,6 +53,7 @@ type positionWriter struct {
 	acceptGap bool               // the first tenure may start after a gap
 	startOver bool               // the next tenure does not continue an interrupted refill: its rows have changed
 	parked    *parkedStore       // where the parked keys are stored
+	timeline  timelineCheck      // of positions that are recorded
 	refilled  func()             // called when the record says that a refill is done; nil: nobody waits for it
 
 	mu     sync.Mutex // run writes state, stored and next; other goroutines read them
@@ -60,7 +61,8 @@ type positionWriter struct {
 	stored checkpoint.Position // the record as last read or written; zero: none
 	next   checkpoint.Position // the base of the next record
 
-	foreign bool // warnForeign has logged
+	foreign  bool // warnForeign has logged
+	unplaced bool // run has logged errTimelineUnknown
 
 	tracker   *checkpoint.Tracker // of the tenure
 	replace   []string            // writers whose records the current claim replaces
@@ -250,6 +252,13 @@ func (w *positionWriter) run(ctx context.Context) error {
 			err = w.watchClaims(ctx)
 		}
 		w.busySince.Store(0)
+		unknown := errors.Is(err, errTimelineUnknown)
+		if unknown && !w.unplaced {
+			w.log.WarnContext(ctx, "positions wait, retrying", slog.Any("err", err))
+		}
+		if w.unplaced = unknown; unknown {
+			continue // until the next status update; if the server is lost, another session finds out
+		}
 		if err != nil {
 			return unlessStopped(ctx, err)
 		}
@@ -276,6 +285,9 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
 	if confirmed <= p.EndLSN && !further && !copied && w.state != recordObsolete {
 		return false, nil
+	}
+	if err := w.timeline.check(ctx); err != nil {
+		return false, err
 	}
 	p.EndLSN, p.Open = max(p.EndLSN, confirmed), open
 	refilled := copied && p.Refill != nil

@@ -227,6 +227,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return unlessStopped(ctx, err)
 	}
 	defer r.closeSink()
+	defer r.positions.timeline.stop(ctx)
 	for {
 		err := r.runSession(ctx, retry)
 		if ctx.Err() != nil && r.tenure != nil {

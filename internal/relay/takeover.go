@@ -69,6 +69,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	var ended error // why the current tenure does not continue
 	if t := r.tenure; t != nil {
 		if ended = r.mayContinue(t, s, found, server); ended == nil {
+			r.positions.timeline.startSession(ctx, stream)
 			return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 		}
 	}
@@ -90,6 +91,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {
 		return err
 	}
+	r.positions.timeline.startSession(ctx, stream)
 	return r.startTenure(ctx, s, server, slot)
 }
 

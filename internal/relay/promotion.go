@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// errTimelineUnknown: a position of a standby server cannot be recorded before its timeline is known.
+var errTimelineUnknown = errors.New("the timeline of the standby server cannot be read")
+
+// A timelineCheck makes sure that positions are recorded with the timeline to which they belong. A relay that streams from a
+// standby server goes on when that server, or its primary, is promoted. A position behind the fork under the old timeline
+// would be a gap for the next session. Its methods may be called from any goroutine.
+type timelineCheck struct {
+	mu       sync.Mutex
+	read     func(context.Context) (int32, error) // nil: the timeline of the server does not change
+	close    func(context.Context)
+	timeline int32
+}
+
+// startSession replaces the server whose timeline is checked.
+func (c *timelineCheck) startSession(ctx context.Context, stream *replication.Stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.close != nil {
+		c.close(ctx)
+	}
+	c.read, c.close, c.timeline = nil, nil, stream.System().Timeline
+	if stream.Standby() {
+		reader := replication.NewTimelineReader(stream)
+		c.read, c.close = reader.Read, reader.Close
+	}
+}
+
+// check returns nil if all positions that were received before the call are of the timeline of the session. Otherwise it
+// returns an error that wraps errPromoted, or errTimelineUnknown.
+func (c *timelineCheck) check(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.read == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	switch now, err := c.read(ctx); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errTimelineUnknown, err)
+	case now != c.timeline:
+		return fmt.Errorf("%w: %d, the session began on %d", errPromoted, now, c.timeline)
+	}
+	return nil
+}
+
+// stop closes the connection.
+func (c *timelineCheck) stop(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.close != nil {
+		c.close(ctx)
+	}
+}

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
+)
+
+// The relay streams from a slot of a standby server (Postgres 16 and later) that is promoted meanwhile. No position is recorded
+// under a timeline to which it does not belong, so the next start continues, and a refill drops no healthy slot.
+func TestPromotedWhileItStreams(t *testing.T) {
+	pgtest.EachInstall(t, func(t *testing.T, install pgserver.Install) {
+		if install.Major < 16 {
+			t.Skip("no logical slots on standby servers")
+		}
+		for name, more := range map[string]string{"stop": "", "refill": "source.on_slot_loss: refill"} {
+			t.Run(name, func(t *testing.T) { promoteWhileItStreams(t, install, more) })
+		}
+	})
+}
+
+func promoteWhileItStreams(t *testing.T, install pgserver.Install, more string) {
+	t.Helper()
+	primary := pgtest.Start(t, pgserver.Config{BinDir: install.BinDir})
+	db := pgtest.DatabaseOn(t, primary)
+	server := pgtest.Standby(t, primary, primary.Addr(), db.Name, nil)
+	r := rig.NewOn(t, db, kafkatest.Broker(t)) // writers write to the primary
+	r.Collector.Stop()
+	db.Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox`)
+	standby := &pgtest.DB{Name: db.Name, Server: server, DSN: server.DSN(db.Name)}
+	rows := 0
+	insert := func(db *pgtest.DB, n int) {
+		t.Helper()
+		rows += n
+		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'k', 'T', '{}' FROM generate_series(1, $1::int)`, n)
+	}
+	created := make(chan struct{})
+	go func() { // the creation waits for a record of running transactions
+		defer close(created)
+		standby.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.Slot)
+	}()
+	wait.For(t, "the slot", func() bool {
+		db.Exec(t, `SELECT pg_log_standby_snapshot()`)
+		select {
+		case <-created:
+			return true
+		default:
+			return false
+		}
+	})
+	r.Config = rig.WriteConfig(t, standby.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic, more)
+	arrived := func() {
+		t.Helper()
+		wait.For(t, fmt.Sprint(rows, " rows"), func() bool {
+			ids := make(map[string]bool)
+			for _, rec := range r.Kafka.ReadAll(t, r.Topic) {
+				for _, h := range rec.Headers {
+					if h.Key == "id" {
+						ids[string(h.Value)] = true
+					}
+				}
+			}
+			return len(ids) == rows
+		})
+	}
+	process := r.Run(t)
+	insert(db, 100)
+	arrived()
+	rig.Must(t, primary.Kill(t.Context()))
+	standby.Exec(t, `SELECT pg_promote()`)
+	for range 20 {
+		insert(standby, 10)
+	}
+	arrived()
+	last := pgtest.QueryRow[string](t, standby, `SELECT pg_current_wal_lsn()::text`)
+	wait.For(t, "the position of the last row to be confirmed", func() bool {
+		return process.Ended() || pgtest.QueryRow[bool](t, standby, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots`, last)
+	})
+	process.Terminate(t)
+
+	process = rig.Start(t, "run", "-c", r.Config)
+	wait.For(t, "the next start", func() bool { return process.Ended() || process.Times("msg=streaming") > 0 })
+	insert(standby, 1)
+	if process.Ended() {
+		t.Fatalf("exit code %d, want a start that continues\n%s", process.Exit(t), rig.Tail(process.Stderr.String(), 12))
+	}
+	arrived()
+	if process.Times("created again") > 0 {
+		t.Errorf("a healthy slot was dropped and created again:\n%s", rig.Tail(process.Stderr.String(), 12))
+	}
+	process.Terminate(t)
+}
