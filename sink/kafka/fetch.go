@@ -3,6 +3,8 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -87,8 +89,10 @@ func (r *fetchedRecord) timestamp() time.Time { return r.batch.FirstTimestamp.Ad
 
 // fetchRecords calls fn with each record of span. With sarama.ReadCommitted, these are the records that consumers see.
 // With sarama.ReadUncommitted, they include the records of open and aborted transactions, and control records.
-// fetchRecords returns the offset after the last record for which fn returned nil.
+// fetchRecords returns the offset after the last record for which fn returned nil. An error that wraps errEmptyAnswer says that
+// the broker has returned nothing although the span goes on.
 func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.IsolationLevel, fn func(r fetchedRecord) error) (next int64, err error) {
+	empty := 0 // answers in a row
 	for next = span.Begin; next < span.End; {
 		req := &sarama.FetchRequest{
 			Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1, Isolation: isolation,
@@ -126,11 +130,39 @@ func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.Isolat
 			}
 			next = min(b.LastOffset()+1, span.End)
 		}
-		if next == began { // compaction has removed all records up to the end
-			return span.End, nil
+		if next > began {
+			empty = 0
+		} else if next = min(behindEmptied(block, next), span.End); next == began {
+			if empty++; empty == maxEmpty {
+				return next, fmt.Errorf("%w: partition %d from offset %d on", errEmptyAnswer, span.Partition, next)
+			}
 		}
 	}
 	return next, nil
+}
+
+// maxEmpty is how many answers without records are accepted in a row. The broker waits before it sends one.
+const maxEmpty = 3
+
+// errEmptyAnswer: a broker may answer without records although there are some, for example while it reads from remote storage
+// (KIP-405). This says nothing about the end of the partition.
+var errEmptyAnswer = errors.New("the broker returns no records")
+
+// behindEmptied returns the offset behind the batches at the offset next whose records compaction has removed, or next if the
+// block has none.
+func behindEmptied(block *sarama.FetchResponseBlock, next int64) int64 {
+	if len(block.RecordsSet) == 0 {
+		return max(next, nextOffsetOf(block))
+	}
+	for _, set := range block.RecordsSet { // sarama leaves out batches without records
+		switch {
+		case set.RecordBatch != nil:
+			next = max(next, set.RecordBatch.FirstOffset)
+		case set.MsgSet != nil && len(set.MsgSet.Messages) > 0: // of format 0 or 1, which no relay writes
+			next = max(next, set.MsgSet.Messages[len(set.MsgSet.Messages)-1].Offset+1)
+		}
+	}
+	return next
 }
 
 // abortedBatches returns the batches of a response whose transactions were aborted. The response names the producer of

@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -129,6 +131,9 @@ func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) er
 	return nil
 }
 
+// emptyTimeout limits how long Read retries while a broker returns no records.
+const emptyTimeout = time.Minute
+
 // Read implements [sink.Reader].
 func (r *reader) Read(ctx context.Context, topic string, span sink.Span, fn func(*sink.StoredRecord) error) error {
 	if span.Begin >= span.End {
@@ -136,6 +141,7 @@ func (r *reader) Read(ctx context.Context, topic string, span sink.Span, fn func
 	}
 	var fnErr error
 	again := false
+	var progress time.Time // of the last one
 	err := r.client.retryTransient(ctx, func() error {
 		return r.onLeader(ctx, topic, span.Partition, func(l *link) (err error) {
 			if again { // the first records may have expired
@@ -146,10 +152,17 @@ func (r *reader) Read(ctx context.Context, topic string, span sink.Span, fn func
 				span.Begin = max(span.Begin, begin)
 			}
 			again = true
+			began := span.Begin
 			span.Begin, err = fetchRecords(l, topic, span, sarama.ReadCommitted, func(rec fetchedRecord) error {
 				fnErr = fn(rec.stored(topic, span.Partition))
 				return fnErr
 			})
+			if progress.IsZero() || span.Begin > began {
+				progress = time.Now()
+			}
+			if fnErr == nil && errors.Is(err, errEmptyAnswer) && time.Since(progress) > emptyTimeout {
+				fnErr = fmt.Errorf("%w for %s, although it goes on to offset %d; if a broker has lost records, start again", err, emptyTimeout, span.End)
+			}
 			if fnErr == nil {
 				return err
 			}

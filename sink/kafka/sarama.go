@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"reflect"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -22,6 +23,7 @@ import (
 //     the reader goroutine of the connection. Broker.Close waits for it.
 //   - Config.Net.Proxy.Dialer makes every connection. Without Net.TLS, sarama uses the connection unchanged.
 //   - sarama calls Config.MetricRegistry with a function that creates the metric.
+//   - A FetchResponseBlock has no batches without records, but its field recordsNextOffset is the offset behind the last one.
 //   - errors.Is finds an error code that is joined with the broker's text, but errors.As does not.
 
 const (
@@ -118,6 +120,15 @@ func (noMetrics) GetOrRegister(_ string, m any) any {
 	default:
 		return metrics.NilHistogram{}
 	}
+}
+
+// nextOffsetOf returns the offset behind the last batch of a block, which may have no records. It returns 0 if there is none.
+func nextOffsetOf(block *sarama.FetchResponseBlock) int64 {
+	next := reflect.ValueOf(block).Elem().FieldByName("recordsNextOffset")
+	if !next.IsValid() || next.Kind() != reflect.Pointer || next.IsNil() {
+		return 0
+	}
+	return next.Elem().Int()
 }
 
 // codeIn returns the error code that err wraps.
