@@ -136,6 +136,8 @@ func TestRights(t *testing.T) {
 		{"topic POSITIONS", "the user lacks Describe"},
 		{"settings TOPIC", "may not read them"},
 		{"settings POSITIONS", "may not read them"},
+		{"transactional id", "a second of records is sent twice"},
+		{"read back TOPIC", "a second of records is sent twice"},
 	} {
 		c := r.look(t)[step.title]
 		if !strings.Contains(c.Found, step.says) {

@@ -33,7 +33,6 @@ func TestAllMet(t *testing.T) {
 			"synchronized_standby_slots": 17, "idle_replication_slot_timeout": 18,
 			"provider": 99, "create": 99, "owner": 99, "via root": 99, "select": 99, "advertised": 99, // checked only if configured or requested
 			"older writer": 99, "probe topic": 99, "retention": 99,
-			"transactions": 99, "transaction timeout": 99,
 		}
 		if !need.Full() {
 			only["message.timestamp.before.max.ms"] = 99 // kfake does not support it

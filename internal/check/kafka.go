@@ -65,6 +65,7 @@ func (s *kafkaLook) run(ctx context.Context) {
 	s.cluster(ctx)
 	if !s.short {
 		s.identity(ctx)
+		s.ownership(ctx)
 	}
 	<-s.sampled
 	s.topics(ctx)
@@ -180,6 +181,33 @@ func (s *kafkaLook) identity(ctx context.Context) {
 		return
 	}
 	s.ok("idempotent write", "", "the user gets a producer id")
+}
+
+// twice is what it costs if the relay does not recognize the rows that Kafka has.
+const twice = "after a crash, about a second of records is sent twice"
+
+func (s *kafkaLook) transactionalID() string {
+	return kafka.TransactionalID(s.Relay.PositionTopic, s.Relay.Name)
+}
+
+// ownership checks whether the user may use the relay's transactional id.
+func (s *kafkaLook) ownership(ctx context.Context) {
+	const name = "transactional id"
+	if s.Relay.PositionTopic == "" {
+		s.warn(name, "", "not used without position_topic: "+twice, "set position_topic")
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, s.each)
+	defer cancel()
+	id := s.transactionalID()
+	switch err := s.inspector.MayOwn(limited, id); {
+	case err == nil:
+		s.ok(name, "", "the user may use "+id)
+	case kafka.IsRefusal(err):
+		s.warn(name, "", oneLine(err)+": "+twice, s.acl("--operation Write --operation Describe --transactional-id "+id))
+	default:
+		s.warn(name, "", oneLine(err)+": "+twice, "use brokers with transactions, of version 2.5 or later, whose __transaction_state topic has leaders")
+	}
 }
 
 // tool returns a command line of one of Kafka's tools.

@@ -198,7 +198,21 @@ func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 			s.acl(operations(lacking)+" --topic "+u.topic))
 		return
 	}
+	s.readBack(u, t)
 	s.ok("rights", u.topic, strings.ReplaceAll(strings.TrimPrefix(operations(u.needs), "--operation "), " --operation ", ", "))
+}
+
+// readBack checks whether a relay that takes over may read which rows a topic has.
+func (s *kafkaLook) readBack(u use, t *kafka.Topic) {
+	const name = "read back"
+	if s.short || u.sample == nil || s.Relay.PositionTopic == "" {
+		return
+	}
+	if ok, known := t.Allows(kafka.OperationRead); known && !ok {
+		s.warn(name, u.topic, "the user lacks Read: "+twice, s.acl("--operation Read --topic "+u.topic))
+		return
+	}
+	s.ok(name, u.topic, "a relay that takes over can read which rows are stored")
 }
 
 // alter returns the command that changes a setting of a topic.

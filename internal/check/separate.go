@@ -31,9 +31,9 @@ func (s *kafkaLook) topicNames() {
 	s.warn(name, "", found, "begin the names with a fixed prefix, as "+encode.DefaultTopic+" does, and let the user write only there: "+s.separation())
 }
 
-// separation returns the commands that grant a relay's user only the rights on its own topics.
+// separation returns the commands that grant a relay's user only the rights on its own topics and its transactional id.
 func (s *kafkaLook) separation() string {
-	route, rights := s.Relay.Route, "--operation Describe --operation Write"
+	route, rights := s.Relay.Route, "--operation Describe --operation Write --operation Read"
 	events := "--resource-pattern-type prefixed --topic '<prefix>'"
 	if fixed := route.FixedTopic(); fixed != "" {
 		events = "--topic " + fixed
@@ -45,7 +45,8 @@ func (s *kafkaLook) separation() string {
 		commands = append(commands, s.acl(rights+" --topic "+dead))
 	}
 	if positions := s.Relay.PositionTopic; positions != "" {
-		commands = append(commands, s.acl(rights+" --operation Read --topic "+positions))
+		commands = append(commands, s.acl(rights+" --topic "+positions),
+			s.acl("--operation Describe --operation Write --transactional-id "+s.transactionalID()))
 	}
 	return strings.Join(commands, "; ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -119,6 +120,27 @@ func (c *coordinator) initProducer(ctx context.Context, last identity) (identity
 			return next, context.Cause(ctx)
 		}
 	}
+}
+
+// mayInit checks whether the user may call initProducer, and changes nothing: a broker checks the right, then the timeout,
+// and the timeout of the request is longer than any broker allows. If one did not check it, it would still reject a producer
+// id that it has not given to anybody.
+func (c *coordinator) mayInit(ctx context.Context) error {
+	req := &sarama.InitProducerIDRequest{
+		Version: 4, TransactionalID: &c.id, TransactionTimeout: math.MaxInt32 * time.Millisecond, ProducerID: math.MaxInt64,
+	}
+	return c.do(ctx, func(l *link) error {
+		res, err := l.InitProducerID(req)
+		if err != nil {
+			return err
+		}
+		switch res.Err { //nolint:exhaustive // the others say that the relay could not call initProducer
+		case sarama.ErrInvalidTransactionTimeout, sarama.ErrInvalidProducerEpoch, sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping,
+			sarama.ErrConcurrentTransactions:
+			return nil
+		}
+		return c.errorOf(res.Err)
+	})
 }
 
 // addPartitions adds partitions to the transaction of a producer. The first ones begin it. If one is refused, none is added.

@@ -118,6 +118,36 @@ func TestCoordinator(t *testing.T) {
 	})
 }
 
+// TestMayInit: mayInit says whether the user may use a transactional id. The producer with that id keeps its epoch.
+func TestMayInit(t *testing.T) {
+	t.Parallel()
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		l, ctx := newCoordinatorLab(t, k), sinktest.Context(t)
+		var id identity
+		err := l.client.retryTransient(ctx, func() (err error) { // a new broker has no coordinator yet
+			if err := l.mayInit(ctx); err != nil {
+				return err
+			}
+			id, err = l.initProducer(ctx, identity{-1, -1})
+			return err
+		})
+		if err != nil {
+			t.Fatalf("an unknown id: %v", err)
+		}
+		l.begin(id)
+		if err := l.mayInit(ctx); err != nil {
+			t.Errorf("the id of a producer: %v", err)
+		}
+		if err := l.abortTransaction(ctx, id); err != nil {
+			t.Error(err)
+		}
+		if next := l.next(); next.id != id.id || next.epoch != id.epoch+1 {
+			t.Errorf("the next identity after %+v is %+v", id, next)
+		}
+	})
+}
+
 // TestCoordinatorErrors: an error is about the transactional id or the partition that it names. After it, the
 // coordinator is looked up again, unless it has only asked to wait.
 func TestCoordinatorErrors(t *testing.T) {

@@ -276,6 +276,14 @@ func (i *Inspector) DeleteTopic(ctx context.Context, name string) error {
 // start. It retries transient errors until ctx ends.
 func (i *Inspector) MayWrite(ctx context.Context) error { return i.client.reachCluster(ctx) }
 
+// MayOwn checks whether the user may use a transactional id as a relay does. The identity of a running relay does not
+// change. MayOwn retries transient errors until ctx ends.
+func (i *Inspector) MayOwn(ctx context.Context, transactionalID string) error {
+	c := &coordinator{client: i.client, id: transactionalID}
+	defer c.disconnect()
+	return i.client.retryTransient(ctx, func() error { return c.mayInit(ctx) })
+}
+
 // IsRefusal reports whether err is the cluster's response that the user lacks a privilege.
 func IsRefusal(err error) bool {
 	answer, ok := errors.AsType[*codeError](err)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -15,47 +17,100 @@ import (
 // orderKey is the key of the records of CheckOrder. No relay name starts with a slash, so Read ignores them.
 const orderKey = "/order-check"
 
-// CheckOrder implements [sink.PositionStore]. It writes tombstones, which compaction removes, with a new producer
-// id, so that the result affects no Writer.
+// CheckOrder implements [sink.PositionStore]. It writes tombstones, which compaction removes, with a transactional id of its
+// own, so that the result affects no Writer. If the user may not use that, it writes with a new producer id.
 func (s *positionStore) CheckOrder(ctx context.Context) error {
+	c := &coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + "/probe"}
+	defer c.disconnect()
 	var found error
 	err := s.client.retryTransient(ctx, func() (err error) {
-		found, err = s.tryOrder(ctx)
+		found, err = s.tryOrder(ctx, c)
 		return err
 	})
 	return cmp.Or(err, found)
 }
 
-// tryOrder writes with an epoch, with the next one, and with the first one again. found is the result if the
-// broker does not reject the third write. err says that the check failed.
-func (s *positionStore) tryOrder(ctx context.Context) (found, err error) {
-	older, err := s.client.control.requestID(ctx)
-	if err != nil {
-		return nil, err
-	}
-	newer := identity{older.id, older.epoch + 1}
+// tryOrder writes with an epoch, has the coordinator write a marker with the next one, and writes with both, the first one
+// first. found is the result if the broker does not reject the first one, or rejects the next one. err says that the check
+// failed.
+func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, err error) {
 	l, err := s.client.leaderOf(ctx, s.topic, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
+	older, err := c.initProducer(ctx, identity{-1, -1})
+	if _, ok := cannotOwn(err); ok {
+		return s.tryOrderUnowned(ctx, l)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := writeTombstone(l, s.topic, older, 0); err != nil {
 		return nil, err
 	}
-	if err := writeTombstone(l, s.topic, newer, 0); err != nil {
-		if code, ok := errors.AsType[*codeError](err); ok && classify(code.code) == producerLost {
-			return fmt.Errorf("%w: %w", sink.ErrNewerRejected, err), nil
-		}
+	newer, err := c.initProducer(ctx, older)
+	if err != nil {
 		return nil, err
 	}
-	err = writeTombstone(l, s.topic, older, 1)
-	if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrInvalidProducerEpoch {
-		return nil, nil
+	refused, err := c.addPartitions(ctx, newer, []topicPartition{{s.topic, 0}})
+	if err == nil {
+		err = cmp.Or(slices.Collect(maps.Values(refused))...)
 	}
 	if err == nil {
-		found = sink.ErrOlderAccepted
+		err = c.abortTransaction(ctx, newer)
 	}
-	return found, err
+	if err == nil {
+		newer, err = c.initProducer(ctx, newer) // returns after the marker is written
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := olderRejected(l, s.topic, older); err != nil {
+		return splitOrder(err)
+	}
+	return splitOrder(newerAccepted(l, s.topic, newer))
+}
+
+// tryOrderUnowned is tryOrder without a transactional id: the next epoch writes a tombstone in place of the marker.
+func (s *positionStore) tryOrderUnowned(ctx context.Context, l *link) (found, err error) {
+	older, err := s.client.control.requestID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeTombstone(l, s.topic, older, 0); err != nil {
+		return nil, err
+	}
+	if err := newerAccepted(l, s.topic, identity{older.id, older.epoch + 1}); err != nil {
+		return splitOrder(err)
+	}
+	return splitOrder(olderRejected(l, s.topic, older))
+}
+
+// newerAccepted returns an error that wraps sink.ErrNewerRejected if the broker rejects the first record of an epoch.
+func newerAccepted(l *link, topic string, newer identity) error {
+	err := writeTombstone(l, topic, newer, 0)
+	if code, ok := errors.AsType[*codeError](err); ok && classify(code.code) == producerLost {
+		return fmt.Errorf("%w: %w", sink.ErrNewerRejected, err)
+	}
+	return err
+}
+
+// olderRejected returns sink.ErrOlderAccepted if the broker accepts the second record of an epoch.
+func olderRejected(l *link, topic string, older identity) error {
+	err := writeTombstone(l, topic, older, 1)
+	if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrInvalidProducerEpoch {
+		return nil
+	}
+	return cmp.Or(err, sink.ErrOlderAccepted)
+}
+
+// splitOrder returns err as a result of the check, or as a failure of it.
+func splitOrder(err error) (found, failure error) {
+	if errors.Is(err, sink.ErrOlderAccepted) || errors.Is(err, sink.ErrNewerRejected) {
+		return err, nil
+	}
+	return nil, err
 }
 
 // writeTombstone writes a tombstone with orderKey to partition 0. The error is a [*codeError] if the broker has

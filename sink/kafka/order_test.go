@@ -37,6 +37,13 @@ func answerOrder(k *kfake.Cluster, nth int, code int16) {
 	})
 }
 
+// refuseOwner makes a broker refuse every transactional id.
+func refuseOwner(k *kfake.Cluster) {
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1, When: func(req kmsg.Request) bool {
+		return req.(*kmsg.InitProducerIDRequest).TransactionalID != nil
+	}})
+}
+
 // TestCheckOrder: CheckOrder finds out whether the broker rejects an older writer. Read does not return the records
 // that it writes for that.
 func TestCheckOrder(t *testing.T) {
@@ -47,10 +54,19 @@ func TestCheckOrder(t *testing.T) {
 		want   error // nil: the broker rejects the older writer
 	}{
 		{"as Apache Kafka", func(*kfake.Cluster) {}, nil},
-		{"accepts the older", func(k *kfake.Cluster) { answerOrder(k, 3, 0) }, sink.ErrOlderAccepted},
-		{"rejects the newer", func(k *kfake.Cluster) { answerOrder(k, 2, kerr.InvalidProducerEpoch.Code) }, sink.ErrNewerRejected},
-		{"has lost what the newer wrote", func(k *kfake.Cluster) { answerOrder(k, 3, kerr.OutOfOrderSequenceNumber.Code) }, nil},
+		{"accepts the older", func(k *kfake.Cluster) { answerOrder(k, 2, 0) }, sink.ErrOlderAccepted},
+		{"rejects the newer", func(k *kfake.Cluster) { answerOrder(k, 3, kerr.InvalidProducerEpoch.Code) }, sink.ErrNewerRejected},
+		{"has lost what the newer wrote", func(k *kfake.Cluster) { answerOrder(k, 2, kerr.OutOfOrderSequenceNumber.Code) }, nil},
 		{"no right", func(k *kfake.Cluster) { answerOrder(k, 1, kerr.TopicAuthorizationFailed.Code) }, sink.ErrAccess},
+		{"no right to the transactional id", refuseOwner, nil},
+		{"no right to the transactional id, accepts the older", func(k *kfake.Cluster) {
+			refuseOwner(k)
+			answerOrder(k, 3, 0)
+		}, sink.ErrOlderAccepted},
+		{"no right to the transactional id, rejects the newer", func(k *kfake.Cluster) {
+			refuseOwner(k)
+			answerOrder(k, 2, kerr.InvalidProducerEpoch.Code)
+		}, sink.ErrNewerRejected},
 		{"trouble that heals", func(k *kfake.Cluster) {
 			k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, TopLevel: true},
 				kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 2},
