@@ -294,7 +294,7 @@ func (p *pair) replayed(t *testing.T) {
 }
 
 // The primary and the relay are killed under load. The restarted relay waits for the promotion, and
-// delivers every event that the promoted server has.
+// delivers every event that the promoted server has, once.
 func TestFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it builds and promotes a standby server")
@@ -320,7 +320,7 @@ func TestFailoverUnderLoad(t *testing.T) {
 		})
 		p.Arrived(t)
 		process.Terminate(t)
-		p.Settle(t, p.Load.Total())
+		p.Settle(t, 0)
 	})
 }
 

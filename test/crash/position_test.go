@@ -36,8 +36,8 @@ func TestRestoredCopy(t *testing.T) {
 	r.Refused(t, 15, last.EndLSN.String(), "older copy", "--accept-gap")
 }
 
-// If relay and server crash together, the slot returns to its last saved position. The position record
-// limits the duplicates to those of the last second.
+// If relay and server crash together, the slot returns to its last saved position. The position record limits what the
+// relay reads again to the last second, and the relay recognizes what Kafka has of it.
 func TestBothCrash(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it restarts a server")
@@ -45,17 +45,15 @@ func TestBothCrash(t *testing.T) {
 	r.DB.Exec(t, `ALTER SYSTEM SET checkpoint_timeout = '1h'`)
 	r.DB.Exec(t, `SELECT pg_reload_conf()`)
 	process := r.Run(t)
-	var written int
 	rig.UnderLoad(t, r, func() {
 		time.Sleep(4 * time.Second)
 		process.Kill(t)
 		rig.Must(t, pg.Kill(t.Context()))
-		written = r.Load.Total()
 		rig.Must(t, pg.Restart(t.Context()))
 		process = r.Run(t)
 		r.Progress(t)
 	})
 	r.Arrived(t)
 	process.Terminate(t)
-	r.Settle(t, written/2)
+	r.Settle(t, 0)
 }

@@ -25,8 +25,8 @@ func standBy(t *testing.T, r *rig.Rig) *rig.Process {
 }
 
 // A standby acquires the slot within seconds, whether the first relay was killed or has lost its network
-// connection and still runs for a while. In the end, the newest value of each key is the last one in its
-// topic.
+// connection and still runs for a while. No row is
+// in its topic twice.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it waits for the lease")
@@ -75,7 +75,7 @@ func TestTakeover(t *testing.T) {
 				second = first
 			}
 			second.Terminate(t)
-			r.Settle(t, 2*rig.Unconfirmed)
+			r.Settle(t, 0)
 		})
 	}
 }
@@ -105,24 +105,17 @@ func TestPausedRelay(t *testing.T) {
 	rig.Must(t, broker.Resume())
 	second.Logged(t, "msg=streaming")
 	r.Arrived(t)
-	before := r.Ledger.Counts().Duplicates
 
 	first.Signal(t, syscall.SIGCONT)
 	first.Logged(t, "waiting for the source")
 	first.Logged(t, "standby: another process uses the slot")
 	rig.Must(t, r.Collector.CatchUp(t.Context()))
-	after := r.Ledger.Counts().Duplicates
-	t.Logf("the standby resent %d records, the paused relay %d", before, after-before)
-	if after > before {
-		t.Errorf("%d records were resent by a relay that has lost its slot", after-before)
-	}
-	r.Ledger.Check(t, r.Load.Snapshot(), after)
+	r.Ledger.Check(t, r.Load.Snapshot(), 0)
 
-	r.Confirmed(t) // the next relay would resend what is not recorded yet
 	second.Kill(t)
 	first.LoggedTimes(t, "msg=streaming", 2)
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t)
 	first.Terminate(t)
-	r.Settle(t, rig.Unconfirmed)
+	r.Settle(t, 0)
 }
