@@ -46,11 +46,11 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 		reason = fmt.Sprintf("the slot of the refill starts at %s: this one was advanced or re-created by somebody else", p.Refill.Start)
 	case p.Refill != nil && p.EndLSN == 0 && s.Timeline == p.Timeline:
 		return 0, nil
-	case s.Confirmed > p.EndLSN:
-		reason = "the slot was advanced or re-created by somebody else"
-	case s.Confirmed > shared:
+	case s.Confirmed > shared && shared < p.EndLSN:
 		reason = fmt.Sprintf("the server left timeline %d at %s, before the record, and the slot was advanced or re-created after that",
 			p.Timeline, shared)
+	case s.Confirmed > p.EndLSN:
+		reason = "the slot was advanced or re-created by somebody else"
 	default:
 		return shared, nil
 	}

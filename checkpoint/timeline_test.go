@@ -45,7 +45,7 @@ func TestContinueDetectsGaps(t *testing.T) {
 		{"promoted without a tail, the slot is at the fork", promoted(p.EndLSN-50, p.EndLSN-50), p.EndLSN - 50, ""},
 		{"promoted without a tail, the slot is a byte behind the fork", promoted(p.EndLSN-50, p.EndLSN-49), 0, "left timeline 2 at 1/CE"},
 		{"promoted without a tail, the slot is at the record", promoted(p.EndLSN-50, p.EndLSN), 0, "left timeline 2 at 1/CE, before the record"},
-		{"promoted without a tail, the slot is ahead", promoted(p.EndLSN-50, p.EndLSN+1), 0, "advanced or re-created by somebody"},
+		{"promoted without a tail, the slot is ahead", promoted(p.EndLSN-50, p.EndLSN+1), 0, "the server left timeline 2 at 1/CE, before the record"},
 		{"promoted twice", func(s *Server) {
 			promoted(p.EndLSN-50, p.EndLSN-60)(s)
 			s.Timeline, s.History[3] = 4, p.EndLSN+10

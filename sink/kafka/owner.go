@@ -113,6 +113,7 @@ func (s *positionStore) warnUnowned(ctx context.Context, reason error) {
 // An owner is what a producer with an identity of NextIdentity needs to shut out earlier owners.
 type owner struct {
 	coordinator coordinator
+	first       bool           // the relay has had no identity before, so nothing is contested
 	identity    identity       // the newest one
 	used        bool           // nextEpoch has returned identity
 	ids         map[int64]bool // producer ids of the relay, also earlier ones
@@ -132,6 +133,7 @@ func (c *client) newOwner(cfg sink.WriterConfig) (*owner, error) {
 		coordinator: coordinator{client: c, id: r.TransactionalID}, identity: identity{r.ProducerID, r.Epoch},
 		ids: map[int64]bool{r.ProducerID: true}, names: namer{maphash.MakeSeed(), cfg.RowHeaders},
 	}
+	o.first = r.Epoch == 0 && len(r.Earlier) == 0
 	for _, id := range r.Earlier {
 		o.ids[id] = true
 	}

@@ -134,7 +134,7 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 		}
 		p.mu.Lock()
 	}
-	if r.Contested {
+	if r.Contested && p.owner != nil && !p.owner.first {
 		p.lastContested = r.Seq
 	}
 	if p.cfg.Divert != nil {

@@ -244,6 +244,7 @@ func TestRightsThatAResumptionLacks(t *testing.T) {
 func TestResumptionDuringAStop(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		s := newSuccession(l)
+		newIdentity(l, s.store)
 		r := s.next()
 		release := l.hangBroker(kmsg.AddPartitionsToTxn)
 		defer release()

@@ -88,7 +88,7 @@ const (
 	// records are commit times of transactions, which are not exactly in commit order.
 	tailAge = 5 * time.Second
 
-	// tailWait is how long one fetch waits for the marker.
+	// tailWait is how long a broker waits for records before it answers that there are none.
 	tailWait = 100 * time.Millisecond
 
 	// maxTailStep limits the offsets of one step back.
@@ -118,11 +118,11 @@ var errMarkerMissing = errors.New("the transaction coordinator has not written i
 // wraps sink.ErrSuperseded if there is one with a higher epoch.
 func (t *tailReader) readToMarker(from int64) error {
 	for {
-		batches, err := fetchBatches(t.link, t.part, from, fetchBytes, tailWait)
+		batches, behind, err := fetchBatches(t.link, t.part, from, fetchBytes)
 		if err != nil {
 			return err
 		}
-		if len(batches) == 0 {
+		if behind == from {
 			return errMarkerMissing
 		}
 		for _, b := range batches {
@@ -136,8 +136,8 @@ func (t *tailReader) readToMarker(from int64) error {
 				}
 			}
 			t.collect(b)
-			from = b.LastOffset() + 1
 		}
+		from = behind
 	}
 }
 
@@ -171,12 +171,12 @@ func (t *tailReader) readBack(end int64) error {
 func (t *tailReader) readSpan(begin, end int64, bytes int32) (first int64, old bool, err error) {
 	first = begin
 	for next := begin; next < end; {
-		batches, err := fetchBatches(t.link, t.part, next, bytes, 0)
+		batches, behind, err := fetchBatches(t.link, t.part, next, bytes)
+		if err == nil && behind == next {
+			err = errEmptyAnswer
+		}
 		if err != nil {
 			return first, old, err
-		}
-		if len(batches) == 0 {
-			return first, old, nil // compaction has removed them
 		}
 		for _, b := range batches {
 			if b.FirstOffset >= end {
@@ -186,8 +186,8 @@ func (t *tailReader) readSpan(begin, end int64, bytes int32) (first int64, old b
 			if t.collect(b) && b.MaxTimestamp.Before(t.since) {
 				old = true
 			}
-			next = b.LastOffset() + 1
 		}
+		next = behind
 	}
 	return first, old, nil
 }
@@ -211,30 +211,33 @@ func (t *tailReader) collect(b *sarama.RecordBatch) bool {
 	return own
 }
 
-// fetchBatches fetches the batches from the one that has the offset from. It returns at least one, unless there is none
-// within the time wait.
-func fetchBatches(l *link, part topicPartition, from int64, bytes int32, wait time.Duration) ([]*sarama.RecordBatch, error) {
+// fetchBatches fetches the batches from the one that has the offset from, and returns the offset behind them. It waits a moment
+// if there is none. Batches that compaction has emptied are left out.
+func fetchBatches(l *link, part topicPartition, from int64, bytes int32) (batches []*sarama.RecordBatch, behind int64, err error) {
 	req := &sarama.FetchRequest{
-		Version: fetchVersion, MaxWaitTime: int32(wait.Milliseconds()), MinBytes: 1, MaxBytes: bytes, SessionEpoch: -1,
+		Version: fetchVersion, MaxWaitTime: int32(tailWait.Milliseconds()), MinBytes: 1, MaxBytes: bytes, SessionEpoch: -1,
 		Isolation: sarama.ReadUncommitted,
 	}
 	req.AddBlock(part.topic, part.id, from, bytes, -1)
 	res, err := l.Fetch(req)
 	if err != nil {
-		return nil, err
+		return nil, from, err
 	}
 	block := res.GetBlock(part.topic, part.id)
 	switch {
 	case block == nil:
-		return nil, sarama.ErrIncompleteResponse
+		return nil, from, sarama.ErrIncompleteResponse
 	case block.Err != sarama.ErrNoError:
-		return nil, errorOf(block.Err)
+		return nil, from, errorOf(block.Err)
 	}
-	var batches []*sarama.RecordBatch
+	behind = from
 	for _, set := range block.RecordsSet {
 		if b := set.RecordBatch; b != nil && !b.PartialTrailingRecord && b.LastOffset() >= from {
-			batches = append(batches, b)
+			batches, behind = append(batches, b), b.LastOffset()+1
 		}
 	}
-	return batches, nil
+	if len(batches) == 0 {
+		behind = max(from, nextOffsetOf(block))
+	}
+	return batches, behind, nil
 }

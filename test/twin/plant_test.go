@@ -49,7 +49,7 @@ var plants = []mistake{
 		plant.In(claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"),
 	}, "without a claim|has not looked"},
 	{"a relay looks before it claims only", []plant.Edit{
-		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("),
+		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	r.positions.timeline", "	r.positions.timeline"),
 	}, "has not looked"},
 	{"all writers have one key", []plant.Edit{
 		plant.In(storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`),
