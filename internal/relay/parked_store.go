@@ -29,10 +29,10 @@ type parkedStore struct {
 
 	storing chan struct{}   // cap 1; a mutex for storeParked and releaseKey, with a context
 	record  *parking.Record // as last stored or read; protected by storing after the claim
-	replace []string        // writers to remove when the set is stored: sets of earlier claims, requests without a key
 
-	mu     sync.Mutex
-	parsed map[valueID]parsedValue // so that a large set is not parsed again at each read
+	mu      sync.Mutex
+	replace []string                // writers to remove when the set is stored: sets of earlier claims, requests without a key
+	parsed  map[valueID]parsedValue // so that a large set is not parsed again at each read
 }
 
 // A valueID identifies a stored value. Its place is not enough: a topic that was re-created has other values there.
@@ -93,15 +93,29 @@ func (s *parkedStore) claim(found *parkedState) {
 	if found.record != nil && (s.record == nil || found.record.Claim >= s.record.Claim) { // otherwise the topic has lost it
 		s.record = found.record
 	}
-	s.replace = found.writers
+	replace := found.writers
 	if !s.record.HasKeys() {
 		s.record = nil
 	}
 	if s.record == nil {
 		for _, r := range found.requests {
-			s.replace = append(s.replace, r.ID)
+			replace = append(replace, r.ID)
 		}
 	}
+	s.setReplace(replace)
+}
+
+// toReplace returns the writers to remove.
+func (s *parkedStore) toReplace() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replace
+}
+
+func (s *parkedStore) setReplace(writers []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replace = writers
 }
 
 // startTenure sets the set for a tenure: see [parking.Set.StartTenure].
@@ -133,7 +147,7 @@ func (w *positionWriter) lockParked(ctx context.Context) (unlock func(), err err
 // change of the counts only is stored if counts is set.
 func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 	s := w.parked
-	if w.store == nil || !s.set.Pending(counts) && len(s.replace) == 0 {
+	if w.store == nil || !s.set.Pending(counts) && len(s.toReplace()) == 0 {
 		return nil
 	}
 	unlock, err := w.lockParked(ctx)
@@ -146,12 +160,12 @@ func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 			return err
 		}
 	}
-	for _, writer := range s.replace {
+	for _, writer := range s.toReplace() {
 		if err := w.store.Write(ctx, writer, nil); err != nil {
 			return err
 		}
 	}
-	s.replace = nil
+	s.setReplace(nil)
 	return nil
 }
 

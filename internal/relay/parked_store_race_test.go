@@ -1,0 +1,34 @@
+package relay
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+)
+
+// The position writer and the releaser may store the set of parked keys at the same time, also the first one after a
+// takeover, which replaces the sets of earlier claims. With -race, this test shows that they share nothing unprotected.
+func TestParkedKeysAreStoredByTwo(t *testing.T) {
+	store := &scriptedStore{}
+	w, _ := startedWriter(t, store, server(100))
+	w.parked.set = parking.NewSet(1)
+	for range 200 {
+		w.parked.replace = []string{"earlier"}
+		begin := make(chan struct{})
+		var both sync.WaitGroup
+		for _, counts := range []bool{false, true} {
+			both.Go(func() {
+				<-begin
+				if err := w.storeParked(t.Context(), counts); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(begin)
+		both.Wait()
+		if left := w.parked.replace; len(left) > 0 {
+			t.Fatalf("to replace: %q", left)
+		}
+	}
+}
