@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -20,19 +21,25 @@ type Refill struct {
 	// Until is the snapshot of the new slot: it sees what was committed before Start. Empty: it was too
 	// large for the record, and the refill cannot be continued, only started over.
 	Until string
+
+	// Earlier are the values of Until of refills that ended with the loss of their slots, the oldest first. The rows that the
+	// first one sees are sent first, then those that the second one sees, and so on. So the acknowledged rows of the
+	// interrupted refills are the first ones of this refill too.
+	Earlier []string
 }
 
 type refillJSON struct {
-	Lost  Position `json:"lost"`
-	Start string   `json:"start"`
-	Until string   `json:"until,omitempty"`
+	Lost    Position `json:"lost"`
+	Start   string   `json:"start"`
+	Until   string   `json:"until,omitempty"`
+	Earlier []string `json:"earlier,omitempty"`
 }
 
 func (r *Refill) toJSON() *refillJSON {
 	if r == nil {
 		return nil
 	}
-	return &refillJSON{r.Lost, r.Start.String(), r.Until}
+	return &refillJSON{r.Lost, r.Start.String(), r.Until, r.Earlier}
 }
 
 func (v *refillJSON) parse() (*Refill, error) {
@@ -46,24 +53,51 @@ func (v *refillJSON) parse() (*Refill, error) {
 	case v.Until != "" && !ValidSnapshot(v.Until):
 		return nil, fmt.Errorf("until of a refill is no snapshot: %q", v.Until)
 	}
-	return &Refill{v.Lost, start, v.Until}, nil
+	if slices.ContainsFunc(v.Earlier, func(text string) bool { return !ValidSnapshot(text) }) {
+		return nil, fmt.Errorf("earlier of a refill has what is no snapshot: %q", v.Earlier)
+	}
+	return &Refill{v.Lost, start, v.Until, v.Earlier}, nil
+}
+
+// Interrupted returns the member Earlier of another refill on server s that continues the refill of p after its slot was lost.
+// It returns nil if there is nothing to continue.
+func (p Position) Interrupted(s Server) []string {
+	r := p.Refill
+	if r == nil || r.Until == "" || p.Open.Rows == 0 || p.Open.CommitLSN != r.Start-1 || p.SystemID != s.SystemID || p.Timeline != s.Timeline {
+		return nil
+	}
+	all := append(slices.Clone(r.Earlier), r.Until)
+	bytes := 0
+	for _, text := range all {
+		bytes += len(text)
+	}
+	if bytes > MaxSnapshot { // the record must fit into a message
+		return nil
+	}
+	return all
 }
 
 // BeginRefill returns the record of a refill on server s. It makes p obsolete: it belongs to the next
-// term.
+// term. If p has a refill whose slot was lost, the new one continues after the acknowledged rows if it can, see
+// [Position.Interrupted].
 func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Position {
 	lost := p
 	if p.Refill != nil {
 		lost = p.Refill.Lost
 	}
 	lost.Claim, lost.Writer, lost.Identity, lost.Open, lost.KeysParked = 0, "", nil, Prefix{}, false
-	if !ValidSnapshot(until) {
-		until = ""
-	}
-	return Position{
+	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
-		Term: p.Term + 1, Refill: &Refill{lost, start, until}, KeysParked: p.KeysParked,
+		Term: p.Term + 1, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,
 	}
+	if !ValidSnapshot(until) {
+		return next
+	}
+	next.Refill.Until, next.Refill.Earlier = until, p.Interrupted(s)
+	if next.Refill.Earlier != nil {
+		next.Open = Prefix{start - 1, p.Open.Rows, p.Open.CRC}
+	}
+	return next
 }
 
 // Adopt returns p as if it was written on s, of which the caller knows that the transaction ids of its rows

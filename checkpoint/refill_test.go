@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,51 @@ func TestRefillStartsOver(t *testing.T) {
 	}
 	if ended := again.EndRefill(); len(ended.Snapshots) > 0 {
 		t.Errorf("after the refill %+v", ended)
+	}
+}
+
+// When the slot is lost again during a refill, the next one continues after the acknowledged rows: it sends the rows of the
+// first one first. It starts over if it cannot know that these are the same rows.
+func TestRefillContinuesAfterAnotherLoss(t *testing.T) {
+	const first, second = 0x1_0000_0500, 0x1_0000_0900
+	s := newSlotServer()
+	begun := recorded().BeginRefill(s, first, "800:803:801")
+	begun.EndLSN, begun.Open = first, Prefix{first - 1, 10, 7}
+	again := begun.BeginRefill(s, second, "900:900:")
+	data, err := json.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Position
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	s.Confirmed = second
+	if start, err := back.Continue(s); start != 0 || err != nil {
+		t.Errorf("continues at %s, %v", start, err)
+	}
+	back = back.Moved(s, second)
+	if want := (Prefix{second - 1, 10, 7}); back.Open != want || !cmp.Equal(back.Refill.Earlier, []string{"800:803:801"}) || back.Refill.Until != "900:900:" {
+		t.Errorf("%+v", back)
+	}
+	third := back.BeginRefill(s, second+0x100, "950:950:")
+	if want := []string{"800:803:801", "900:900:"}; !cmp.Equal(third.Refill.Earlier, want) || third.Open.Rows != 10 {
+		t.Errorf("after a third loss: %+v", third)
+	}
+
+	for name, change := range map[string]func(p *Position, s *Server){
+		"nothing acknowledged": func(p *Position, _ *Server) { p.Open = Prefix{} },
+		"promoted":             func(_ *Position, s *Server) { s.Timeline = 3 },
+		"no snapshot":          func(p *Position, _ *Server) { p.Refill.Until = "" },
+		"too many snapshots":   func(p *Position, _ *Server) { p.Refill.Earlier = slices.Repeat([]string{"800:803:801"}, MaxSnapshot/8) },
+	} {
+		p, s := begun, newSlotServer()
+		refill := *p.Refill
+		p.Refill = &refill
+		change(&p, &s)
+		if over := p.BeginRefill(s, second, "900:900:"); over.Open != (Prefix{}) || over.Refill.Earlier != nil {
+			t.Errorf("%s: %+v", name, over)
+		}
 	}
 }
 

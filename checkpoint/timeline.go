@@ -87,14 +87,15 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 }
 
 // Moved returns p for server s and position end. It keeps the snapshots that are valid on s. It keeps
-// the open transaction if neither the position nor the timeline has changed.
+// the open transaction if neither the position nor the timeline has changed, or if a refill begins at the position.
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	shared, _ := p.shared(s)
 	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > shared })
 	if start := s.History.start(s.Timeline); start != 0 || p.Timeline != s.Timeline {
 		p.TimelineStart = start
 	}
-	if shared != end || p.Timeline != s.Timeline {
+	begun := p.Refill != nil && p.EndLSN == 0 && end == p.Refill.Start
+	if shared != end && !begun || p.Timeline != s.Timeline {
 		p.Open = Prefix{}
 	}
 	p.SystemID, p.Timeline, p.Slot, p.EndLSN = s.SystemID, s.Timeline, s.Slot, end

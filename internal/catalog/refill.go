@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,9 @@ var ErrRefill = errors.New("the gap cannot be refilled from the table")
 type Missing struct {
 	Delivered string // the snapshot that sees the delivered transactions: xmin:xmax:xip_list
 	Until     string // the snapshot that sees what was committed before the new slot; empty: all rows
+
+	// Earlier are snapshots between both, the oldest first: see [Copy.Parts].
+	Earlier []string
 
 	Assume Assumptions
 }
@@ -194,6 +198,25 @@ func (m *Missing) clauses(filter string) string {
 		conditions = append(conditions, "("+filter+")")
 	}
 	return " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY " + orderColumn
+}
+
+// Parts returns the rows of c in parts, each with those that one more snapshot of Missing.Earlier sees. The rows of a part do
+// not depend on later snapshots. The parts must not be used after c is closed.
+func (c *Copy) Parts() []*Copy {
+	if c.missing == nil {
+		return []*Copy{c}
+	}
+	var parts []*Copy
+	missing := *c.missing
+	missing.Earlier = nil
+	for _, until := range append(slices.Clone(c.missing.Earlier), c.missing.Until) {
+		part, of := *c, missing
+		of.Until = until
+		part.missing = &of
+		parts = append(parts, &part)
+		missing.Delivered = until
+	}
+	return parts
 }
 
 // Count returns how many rows of a table of Tables the Copy has.

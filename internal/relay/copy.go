@@ -105,13 +105,15 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	if err := p.tracker.Begin(p.tx.CommitLSN, time.Time{}); err != nil {
 		return false, err
 	}
-	for i := range c.Tables {
-		err := p.copyTable(ctx, stop, c, &c.Tables[i])
-		if errors.Is(err, errCopyStopped) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
+	for _, part := range c.Parts() {
+		for i := range part.Tables {
+			err := p.copyTable(ctx, stop, part, &part.Tables[i])
+			if errors.Is(err, errCopyStopped) {
+				return true, nil
+			}
+			if err != nil {
+				return false, err
+			}
 		}
 	}
 	if err := p.tracker.Commit(0); err != nil { // confirms nothing: the slot exists already

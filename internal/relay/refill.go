@@ -25,7 +25,8 @@ import (
 // selects them, and counts those that are acknowledged. So a refill continues where it was interrupted.
 //
 // The relay writes that record after it has created the slot. If the process ends in between, the new slot is
-// ahead of the old record, which is a gap: the next start refills again.
+// ahead of the old record, which is a gap: the next start refills again. If the slot of a refill is lost, another refill sends
+// the same rows first, so that it can continue after those that were acknowledged.
 
 // refillHeader is the header of a refilled record, with the text true, encoded as headers are. It
 // comes after all others.
@@ -173,7 +174,9 @@ func (l *Loss) selectRows() error {
 	l.Snapshot = snapshot
 	l.missing = catalog.Missing{Delivered: snapshot.Text, Assume: assume}
 	if l.Resumes {
-		l.missing.Until = l.begins.Refill.Until
+		l.missing.Until, l.missing.Earlier = l.begins.Refill.Until, l.begins.Refill.Earlier
+	} else {
+		l.missing.Earlier = l.begins.Interrupted(l.server)
 	}
 	return nil
 }
@@ -348,7 +351,7 @@ func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tab
 	if err != nil {
 		return nil, err
 	}
-	missing := &catalog.Missing{Delivered: snapshot.Text, Until: refill.Until}
+	missing := &catalog.Missing{Delivered: snapshot.Text, Until: refill.Until, Earlier: refill.Earlier}
 	total := r.missing
 	r.missing = 0 // other rows may be missing the next time
 	return &tableCopy{

@@ -1,0 +1,57 @@
+package catalog
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// A refill that continues an interrupted one sends the rows of that one first, even if later rows come before them in the order
+// of insertion, because their transactions took longer. No row is sent twice.
+func TestRefillParts(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	db.Exec(t, `CREATE TABLE outbox (position bigint NOT NULL GENERATED ALWAYS AS IDENTITY, payload text, xid xid8 NOT NULL DEFAULT pg_current_xact_id())`)
+	db.Exec(t, `CREATE PUBLICATION pub FOR TABLE outbox (payload)`)
+	snapshot := func() string { return pgtest.QueryRow[string](t, db, `SELECT pg_current_snapshot()::text`) }
+	insert := func(payload string) { db.Exec(t, `INSERT INTO outbox (payload) VALUES ($1)`, payload) }
+	insert("delivered")
+	missing := Missing{Delivered: snapshot()}
+	slow, err := db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Exec(t.Context(), `INSERT INTO outbox (payload) VALUES ('slow')`); err != nil {
+		t.Fatal(err)
+	}
+	insert("first")
+	insert("second")
+	missing.Earlier = append(missing.Earlier, snapshot())
+	insert("third")
+	missing.Earlier = append(missing.Earlier, snapshot())
+	if err := slow.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	insert("last")
+	for _, until := range []string{"", snapshot()} {
+		missing.Until = until
+		c, err := OpenMissing(t.Context(), replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}, []string{"outbox"}, missing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [][]string
+		for _, part := range c.Parts() {
+			got = append(got, rowsOf(t, part))
+		}
+		if diff := cmp.Diff([][]string{{"outbox: first", "outbox: second"}, {"outbox: third"}, {"outbox: slow", "outbox: last"}}, got); diff != "" {
+			t.Errorf("until %q (-want +got):\n%s", until, diff)
+		}
+		if n, err := c.Count(t.Context(), c.Tables[0]); n != 5 || err != nil {
+			t.Errorf("count: %d, %v", n, err)
+		}
+		c.Close(t.Context())
+	}
+}
