@@ -21,6 +21,7 @@ type scene struct {
 	rows   []*sink.Record
 	xids   []uint64
 	begin  int64 // of all partitions
+	hides  int   // 1 and 2: an open transaction is at the end of partition 0 or 1; 3: of the dead-letter topic
 	topic  [2][]*sink.Record
 	letter []string // ids in the dead-letter topic
 
@@ -57,9 +58,13 @@ func (s *scene) judge() (Topic, []string) {
 		l.addRow(rec, s.xids[i], s.flags)
 	}
 	l.indexRows()
-	l.topics[l.topic("t")].compacted = s.compacted
+	l.topics[l.topic("t")].compacted, l.deadHidden = s.compacted, s.hides == 3
 	for p, records := range s.topic {
-		part := l.addPartition("t", sink.Span{Partition: int32(p), Begin: s.begin, End: s.begin + int64(len(records))})
+		span := sink.Span{Partition: int32(p), Begin: s.begin, End: s.begin + int64(len(records))}
+		if s.hides == p+1 {
+			span.Hidden = span.End + 2
+		}
+		part := l.addPartition("t", span)
 		for i, rec := range records {
 			l.addRecord(part, &sink.StoredRecord{Record: *rec, Offset: s.begin + int64(i)})
 		}
@@ -107,10 +112,18 @@ func TestAuditOfATopic(t *testing.T) {
 			change: func(s *scene) { s.topic[0] = slices.Delete(s.topic[0], 1, 3) },
 			want:   Topic{Missing: 2}, found: []string{"missing a/1", "missing a/2"},
 		},
-		"missing at the end": {change: func(s *scene) { s.topic[1] = s.topic[1][:4] }, want: Topic{Missing: 1}, found: []string{"missing b/4"}},
-		"missing from a key": {change: func(s *scene) { s.topic[1] = nil }, want: Topic{Missing: 5}, found: []string{"missing b/0", "missing b/1", "missing b/2", "missing b/3", "missing b/4"}},
-		"not confirmed":      {change: func(s *scene) { s.flags, s.topic[1] = 0, s.topic[1][:3] }, want: Topic{Unconfirmed: 2}},
-		"duplicate":          {change: func(s *scene) { s.topic[0] = append(s.topic[0], s.topic[0][4]) }, want: Topic{Duplicate: 1}, found: []string{"duplicate [0]@5 a/4"}},
+		"hidden at the end": {change: func(s *scene) { s.topic[1], s.hides = s.topic[1][:4], 2 }, want: Topic{Hidden: 1}},
+		"missing, and another partition is hidden": {
+			change: func(s *scene) { s.topic[1], s.hides = s.topic[1][:4], 1 }, want: Topic{Missing: 1}, found: []string{"missing b/4"},
+		},
+		"missing before what is hidden": {
+			change: func(s *scene) { s.topic[0], s.hides = slices.Delete(s.topic[0], 1, 2), 1 }, want: Topic{Missing: 1}, found: []string{"missing a/1"},
+		},
+		"a hidden dead letter": {change: func(s *scene) { s.topic[0], s.hides = slices.Delete(s.topic[0], 1, 2), 3 }, want: Topic{Hidden: 1}},
+		"missing at the end":   {change: func(s *scene) { s.topic[1] = s.topic[1][:4] }, want: Topic{Missing: 1}, found: []string{"missing b/4"}},
+		"missing from a key":   {change: func(s *scene) { s.topic[1] = nil }, want: Topic{Missing: 5}, found: []string{"missing b/0", "missing b/1", "missing b/2", "missing b/3", "missing b/4"}},
+		"not confirmed":        {change: func(s *scene) { s.flags, s.topic[1] = 0, s.topic[1][:3] }, want: Topic{Unconfirmed: 2}},
+		"duplicate":            {change: func(s *scene) { s.topic[0] = append(s.topic[0], s.topic[0][4]) }, want: Topic{Duplicate: 1}, found: []string{"duplicate [0]@5 a/4"}},
 		"an older one comes last": {
 			change: func(s *scene) { s.topic[0] = append(s.topic[0], s.topic[0][1]) },
 			want:   Topic{Duplicate: 1, OutOfOrder: 1}, found: []string{"duplicate [0]@5 a/1", "out-of-order [0]@5 a/1"},

@@ -75,10 +75,14 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 		case flags&hasDeadLetter != 0, flags&(hasResent|hasAltered) != 0:
 		case flags&due == 0:
 			t.Unconfirmed++
+		case k.deadHidden:
+			t.Hidden++
 		case flags&unroutable != 0:
 			k.miss(t, n)
 		case t.compacted && (i < last || !k.ordered), (!began || !k.ordered) && k.mayHaveExpired(n, seen):
 			t.Expired++
+		case (i > last || !k.ordered) && k.mayBeHidden(n, seen):
+			t.Hidden++
 		default:
 			k.miss(t, n)
 		}
@@ -103,6 +107,18 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 func (k *keyJudge) miss(t *topicLedger, n uint32) {
 	t.Missing++
 	k.missing, k.numbered = append(k.missing, n), append(k.numbered, n)
+}
+
+// mayBeHidden reports whether the record of a row may be behind the readable end of its partition: that of the key's other
+// records, or any of the topic.
+func (k *keyJudge) mayBeHidden(n uint32, seen []sighting) bool {
+	for i := range k.parts {
+		p := &k.parts[i]
+		if p.hidden && p.topic == k.rows[n].topic && (len(seen) == 0 || seen[0].part == uint16(i)) {
+			return true
+		}
+	}
+	return false
 }
 
 // mayHaveExpired reports whether the record of a row may have been deleted from the beginning of its partition:

@@ -11,6 +11,8 @@ import (
 
 // A ledger has the rows and records that an audit compares: rows first, then records. It belongs to one goroutine.
 type ledger struct {
+	deadHidden bool // an open transaction hides dead letters
+
 	cfg    rules
 	hasher hasher
 
@@ -82,6 +84,7 @@ type partition struct {
 	topic      uint16
 	number     int32
 	begin, end int64 // offsets
+	hidden     bool  // an open transaction hides later records
 	first      int64 // timestamp of the first record that is left, in ms; math.MinInt64: there is none
 }
 
@@ -171,7 +174,7 @@ func (l *ledger) addPartition(topic string, span sink.Span) (part uint16) {
 		return 0
 	}
 	l.parts = append(l.parts, partition{
-		topic: l.topic(topic), number: span.Partition, begin: span.Begin, end: span.End, first: math.MinInt64,
+		topic: l.topic(topic), number: span.Partition, begin: span.Begin, end: span.End, hidden: span.Hidden > span.End, first: math.MinInt64,
 	})
 	return uint16(len(l.parts) - 1)
 }

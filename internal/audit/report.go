@@ -83,6 +83,7 @@ type Topic struct {
 
 	// Not judged, or correct.
 	Unconfirmed int `json:"unconfirmed"`  // rows without a record that the slot has not confirmed
+	Hidden      int `json:"hidden"`       // rows without a record that an open transaction may hide
 	Expired     int `json:"expired"`      // rows without a record that retention or compaction may have deleted
 	NoRow       int `json:"no_row"`       // records without a row that may have been pruned, or of another time
 	DeadLetters int `json:"dead_letters"` // rows that are in the dead-letter topic
@@ -117,13 +118,14 @@ func (r *Report) Count(k Kind) (n int) {
 	return n
 }
 
-// Undecided returns how many rows have no record if it is not known which rows must have one.
+// Undecided returns how many rows have no record if it is not known which rows must have one, and how many records an open
+// transaction may hide.
 func (r *Report) Undecided() (n int) {
-	if r.Confirmed != Unknown {
-		return 0
-	}
 	for i := range r.Topics {
-		n += r.Topics[i].Unconfirmed
+		n += r.Topics[i].Hidden
+		if r.Confirmed == Unknown {
+			n += r.Topics[i].Unconfirmed
+		}
 	}
 	return n
 }

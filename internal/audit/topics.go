@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -22,9 +23,12 @@ func (a *auditor) readTopics(ctx context.Context) error {
 	wanted[dead] = true
 	delete(wanted, "")
 	names := slices.Sorted(maps.Keys(wanted))
-	spans, err := a.spans(ctx, names...)
+	spans, err := a.readableSpans(ctx, names...)
 	if err != nil {
 		return err
+	}
+	for _, span := range spans[dead] {
+		a.ledger.deadHidden = a.ledger.deadHidden || span.Open(dead) != nil
 	}
 	total, done := 0, 0
 	for _, name := range names {
@@ -33,6 +37,9 @@ func (a *auditor) readTopics(ctx context.Context) error {
 		}
 		for _, span := range spans[name] {
 			total += int(span.End - span.Begin)
+			if err := span.Open(name); err != nil {
+				a.notes = append(a.notes, err.Error())
+			}
 		}
 	}
 	if err := a.findCompacted(ctx, slices.Sorted(maps.Keys(spans))); err != nil {
@@ -60,6 +67,49 @@ func (a *auditor) readTopics(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readableSpans returns the partitions of the topics that exist, with every record that they have now. While open transactions
+// hide some, it waits, at most as long as for the slot.
+func (a *auditor) readableSpans(ctx context.Context, topics ...string) (map[string][]sink.Span, error) {
+	deadline := time.NewTimer(a.cfg.Wait)
+	defer deadline.Stop()
+	type place struct {
+		topic     string
+		partition int32
+	}
+	needed := make(map[place]int64) // the ends of partitions where a transaction was open
+	for first := true; ; first = false {
+		spans, err := a.spans(ctx, topics...)
+		if err != nil {
+			return nil, err
+		}
+		var hidden error
+		for topic, ofTopic := range spans {
+			for i, s := range ofTopic {
+				at := place{topic, s.Partition}
+				if first {
+					needed[at] = s.Hidden
+				}
+				if s.End < needed[at] {
+					hidden = s.Open(topic)
+				} else {
+					ofTopic[i].Hidden = 0 // what is hidden now was not there before
+				}
+			}
+		}
+		if hidden == nil {
+			return spans, nil
+		}
+		a.cfg.Progress("waiting: "+hidden.Error(), 0, 1)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-deadline.C:
+			return spans, nil
+		case <-time.After(pollInterval):
+		}
+	}
 }
 
 // spans returns the partitions of the topics that exist.

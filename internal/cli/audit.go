@@ -156,7 +156,7 @@ func (r *auditing) verdict(report *audit.Report) error {
 		}
 	}
 	if n := report.Undecided(); n > 0 {
-		found = append(found, fmt.Sprintf("%d rows without a record, and it is not known whether the slot has confirmed them", n))
+		found = append(found, fmt.Sprintf("%d rows without a record, and it is not known whether they must have one that can be read", n))
 	}
 	if len(found) == 0 {
 		return nil
@@ -182,6 +182,7 @@ func printAudit(w io.Writer, report *audit.Report) {
 			text string
 		}{
 			{t.Unconfirmed, "rows without a record, not confirmed yet"},
+			{t.Hidden, "rows without a record, which an open transaction may hide"},
 			{t.Expired, "rows without a record, which retention or compaction may have deleted"},
 			{t.NoRow, "records without a row, which may have been pruned or not selected"},
 			{t.DeadLetters, "rows in the dead-letter topic"},
