@@ -66,7 +66,7 @@ type WriterConfig struct {
 	Identity []byte
 
 	// RowHeaders are the names of the headers that name the row of a record: a contested record is stored if the
-	// destination has a record of an earlier Writer with the same ones.
+	// destination has a record of an earlier Writer with the same ones, and the same key, value and timestamp.
 	RowHeaders []string
 
 	// Substitute is called for each record that the broker rejects. Nil: no record has a

@@ -335,13 +335,17 @@ func (p *pump) skipMessage(out decoder.Output) (ended bool, err error) {
 	return false, nil
 }
 
+// maxAhead is how far a timestamp may be in the future. A broker rejects one that is an hour ahead
+// (message.timestamp.after.max.ms). A commit time that is less far ahead is not changed, so that a row has the same timestamp when
+// it is read again.
+const maxAhead = time.Minute
+
 func (p *pump) beginTransaction(b *decoder.Begin) error {
 	p.open = openTx{
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
 		skipped: p.skip.covers(b.CommitLSN),
 	}
-	// A broker may reject a timestamp that is in the future.
-	if now := time.Now(); b.CommitTime.After(now) {
+	if now := time.Now(); b.CommitTime.After(now.Add(maxAhead)) {
 		p.open.Timestamp = now
 	}
 	p.tx = &p.open

@@ -392,7 +392,7 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 		}
 		kept, before := p.newBatch(), len(out.seqs)
 		for f := range b.all {
-			if f.seq <= p.lastContested && part.stored.take(p.owner.names.ofFrame(&f)) {
+			if f.seq <= p.lastContested && p.isStored(part, &f) {
 				out.seqs = append(out.seqs, f.seq)
 				continue
 			}
@@ -416,6 +416,12 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 		}
 		p.freeBatch(kept)
 	}
+}
+
+// isStored reports whether an earlier owner has stored the record f in part, and forgets that. p.mu is held.
+func (p *producer) isStored(part *partition, f *frame) bool {
+	names := &p.owner.names
+	return part.stored.take(names.ofFrame(f, f.ms)) || part.stored.take(names.ofFrame(f, appendTime))
 }
 
 // skipStored acknowledges the waiting records of ready partitions that an earlier owner has stored.

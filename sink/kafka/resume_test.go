@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -42,7 +43,8 @@ func (s *succession) next() *rig {
 func row(partition int32, n int, contested bool) sink.Record {
 	return sink.Record{
 		Topic: "t", Partition: partition, Value: []byte(strconv.Itoa(n)), Contested: contested,
-		Headers: []sink.Header{{Key: "id", Value: []byte(strconv.Itoa(n))}},
+		Timestamp: time.Now().Truncate(24 * time.Hour).Add(time.Duration(n) * time.Millisecond),
+		Headers:   []sink.Header{{Key: "id", Value: []byte(strconv.Itoa(n))}},
 	}
 }
 
@@ -115,28 +117,34 @@ func TestRowsBehindForeignBatches(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "positions"))
 }
 
-// TestRowsWithTheSameName: the id of a row need not be unique. As many of its records are recognised as are stored.
-func TestRowsWithTheSameName(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
-		s := newSuccession(l)
-		same := func(value string, contested bool) sink.Record {
-			r := row(0, 7, contested)
-			r.Value = []byte(value)
-			return r
-		}
-		first := s.next()
-		first.send(same("a", false))
-		first.send(same("b", false))
-		first.drain()
-		second := s.next()
-		for _, v := range []string{"a", "b", "c", "d"} {
-			second.send(same(v, true))
-		}
-		second.drain()
-		if got := values(l.readRecords("t", 4), 0); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
-			l.Errorf("log holds %q", got)
-		}
-	}, kfake.SeedTopics(1, "t", "positions"))
+// TestRowsWithTheSameID: the id of a row need not be unique. A row is not taken for an earlier one with its id, and of rows that are
+// alike, as many are recognised as are stored.
+func TestRowsWithTheSameID(t *testing.T) {
+	for name, opts := range map[string][]kfake.Opt{"time of creation": nil, "time of appending": {kfake.BrokerConfigs(map[string]string{"log.message.timestamp.type": "LogAppendTime"})}} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 1, func(l *lab) {
+				s := newSuccession(l)
+				same := func(value string, contested bool) sink.Record {
+					r := row(0, 7, contested)
+					r.Value = []byte(value)
+					return r
+				}
+				first := s.next()
+				for _, v := range []string{"a", "b", "b"} {
+					first.send(same(v, false))
+				}
+				first.drain()
+				second := s.next()
+				for _, v := range []string{"b", "b", "b", "c", "a", "a"} {
+					second.send(same(v, true))
+				}
+				second.drain()
+				if got := values(l.readRecords("t", 6), 0); !slices.Equal(got, []string{"a", "b", "b", "b", "c", "a"}) {
+					l.Errorf("log holds %q", got)
+				}
+			}, append(opts, kfake.SeedTopics(1, "t", "positions"))...)
+		})
+	}
 }
 
 // TestLostProducerState: a broker has forgotten the producer, and may have stored the batch that it rejects. The producer takes

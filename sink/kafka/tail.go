@@ -12,8 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A namer computes the names of records, from which a Writer recognises rows that an earlier one has stored: the hash
-// of the headers that name the row. Names are valid in this process only.
+// A namer computes the names of records, from which a Writer recognises rows that an earlier one has stored: the hash of the
+// headers that name the row, and of key, value and timestamp, because nothing makes these headers unique. Names are valid in this
+// process only.
 type namer struct {
 	seed    maphash.Seed
 	headers []string
@@ -22,33 +23,66 @@ type namer struct {
 // noName is the name of a record without any of the headers.
 const noName = 0
 
-// header returns the part of a name that a header contributes. Parts are added, because the order of headers does not matter.
-func (n *namer) header(key, value []byte) uint64 {
-	if !slices.Contains(n.headers, string(key)) {
+// appendTime stands for the timestamps of a topic in which the broker sets them (message.timestamp.type=LogAppendTime).
+const appendTime = -1
+
+// A naming computes one name.
+type naming struct {
+	maphash.Hash
+
+	of    *namer
+	named bool
+}
+
+func (n *namer) begin(key, value []byte, ms int64) *naming {
+	h := &naming{of: n}
+	h.SetSeed(n.seed)
+	h.field(key)
+	h.field(value)
+	maphash.WriteComparable(&h.Hash, ms)
+	return h
+}
+
+func (h *naming) field(b []byte) {
+	maphash.WriteComparable(&h.Hash, length(b))
+	_, _ = h.Write(b)
+}
+
+func (h *naming) header(key, value []byte) {
+	if slices.Contains(h.of.headers, string(key)) {
+		h.named = true
+		h.field(key)
+		h.field(value)
+	}
+}
+
+func (h *naming) name() uint64 {
+	if !h.named {
 		return noName
 	}
-	var h maphash.Hash
-	h.SetSeed(n.seed)
-	_, _ = h.Write(key)
-	_ = h.WriteByte(0)
-	_, _ = h.Write(value)
 	return h.Sum64()
 }
 
-func (n *namer) ofFrame(f *frame) (name uint64) {
+func (n *namer) ofFrame(f *frame, ms int64) uint64 {
+	h := n.begin(f.key, f.value, ms)
 	for rest := f.headerBytes; len(rest) > 0; {
 		var key, value []byte
 		key, value, rest = nextHeader(rest)
-		name += n.header(key, value)
+		h.header(key, value)
 	}
-	return name
+	return h.name()
 }
 
-func (n *namer) ofRecord(r *sarama.Record) (name uint64) {
-	for _, h := range r.Headers {
-		name += n.header(h.Key, h.Value)
+func (n *namer) ofRecord(b *sarama.RecordBatch, r *sarama.Record) uint64 {
+	ms := int64(appendTime)
+	if !b.LogAppendTime {
+		ms = b.FirstTimestamp.Add(r.TimestampDelta).UnixMilli()
 	}
-	return name
+	h := n.begin(r.Key, r.Value, ms)
+	for _, header := range r.Headers {
+		h.header(header.Key, header.Value)
+	}
+	return h.name()
 }
 
 // tailNames are the names of the records that earlier owners have stored at the end of a partition. It needs nine bytes for
@@ -204,7 +238,7 @@ func (t *tailReader) collect(b *sarama.RecordBatch) bool {
 		if !own {
 			continue
 		}
-		if name := t.names.ofRecord(r); name != noName {
+		if name := t.names.ofRecord(b, r); name != noName {
 			t.found.names = append(t.found.names, name)
 		}
 	}
