@@ -55,5 +55,5 @@ func TestIdleConnectionsToTheAdminPort(t *testing.T) {
 	r.Deliver(t, 500)
 	process.Ready(t)
 	process.Terminate(t)
-	r.Settle(t, rig.Unconfirmed)
+	r.Settle(t, 0)
 }

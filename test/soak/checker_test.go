@@ -163,7 +163,7 @@ func TestChecker(t *testing.T) {
 				s.put("a", 1, 5, 6)
 				s.put("b", 1, 1, 2)
 			},
-			want: []want{{OldWriter, "a", 0, "t[0]@3"}, {BrokenRun, "a", 4, "t[0]@3"}, {BrokenRun, "a", 5, "t[0]@4"}},
+			want: []want{{OldWriter, "a", 0, "t[0]@3"}},
 		},
 		"the older epoch where the newer one has not been": {play: func(s *script) {
 			s.epoch = 3
@@ -223,6 +223,12 @@ func TestChecker(t *testing.T) {
 			},
 			want: []want{{BrokenRun, "a", 3, "t[0]@5"}},
 		},
+		"a repetition goes on behind what is stored": {play: func(s *script) {
+			s.put("a", 1, 1, 2, 3, 4)
+			s.Fault("kill", epoch.Add(time.Second), explains(2))
+			s.put("a", 2, 1, 2, 5, 6)
+			s.put("b", 2, 1, 2)
+		}},
 		"without identities a repetition leaves out an event": {
 			play: func(s *script) {
 				s.put("a", -1, 1, 2, 3, 4)

@@ -61,7 +61,8 @@
 // stream continues at an offset after a restart. A quorum queue has the same
 // messages, so that each confirm waits for both.
 //
-// What may be a duplicate is what docs/sinks.md says of each broker. JetStream, Redis
+// What may be a duplicate is what docs/sinks.md says of each broker. Kafka: only what a
+// refill sends again, and dead letters of parked keys. JetStream, Redis
 // and SQS (FIFO) drop what is sent again: no fault explains a duplicate. With RabbitMQ
 // and webhooks, a relay that was killed repeats the rows that Postgres streams again,
 // and after a fault of the broker or of the connection to it, the relay may repeat
@@ -78,7 +79,7 @@
 // restarts may resend records. The resent records of an aggregate are a run of
 // increasing numbers. The run begins at or before the highest number that is
 // already in the topic. Each producer identity (KIP-98: id and epoch) writes at
-// most one such run.
+// most one such run, and may then go on behind the events that are already in the topic.
 //
 // The producer identity also distinguishes two relays of one slot. Each claim
 // continues the producer id with a higher epoch. After that epoch has written to a

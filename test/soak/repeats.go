@@ -60,7 +60,8 @@ type run struct {
 const maxRuns = 8
 
 // repeats checks that a fault explains each duplicate. Each producer writes a run of increasing numbers
-// per aggregate. The run begins at most one after the highest number that is already in the topic.
+// per aggregate. The run begins at most one after the highest number that is already in the topic. It leaves out
+// events that another producer has written, but no event among duplicates.
 type repeats struct {
 	gaps bool // a run may have gaps
 	// mayRepeat, if not nil, says of each row whether it may be a duplicate, instead of the numbers of the faults.
@@ -95,7 +96,7 @@ func (c *repeats) judge(e *delivery.Event, r *Record, outcome delivery.Outcome) 
 	i := c.find(e.Aggregate, r.Producer)
 	if i >= 0 && (outcome == delivery.Next || outcome == delivery.Again) {
 		switch last := c.runs[e.Aggregate][i].last; {
-		case e.Seq > last+1 && !c.gaps:
+		case e.Seq > last+1 && !c.gaps && (outcome == delivery.Again || r.Producer.ID < 0): // a new event follows those that another producer has written
 			c.violation(BrokenRun, e, r, "the producer's last event of the aggregate was %d", last)
 		case e.Seq <= last && r.Producer.ID >= 0:
 			c.violation(delivery.Duplicate, e, r, "the same producer has written it before")
