@@ -29,9 +29,10 @@ type Stat struct {
 	// Reconnects is the number of connections that replaced a lost one.
 	Reconnects int64
 
-	// DuplicatesPossible is how often a broker lost the producer state that prevents duplicates.
-	// Each time, unacknowledged records may be stored twice. If the number keeps growing, the
-	// broker may be losing data.
+	// DuplicatesPossible is how often some records may have been stored twice: a broker has lost the
+	// producer state that prevents duplicates, or the records that an earlier Writer has stored in a part of a
+	// destination are unknown. A Writer that recognizes stored records counts only the second. If the number
+	// keeps growing, the broker may be losing data.
 	DuplicatesPossible int64
 
 	// StalledSince is the start of the oldest stall, and StallReason is its cause. A stall is a part

@@ -77,7 +77,7 @@ func (c *collector) counters() []metric {
 		},
 		{
 			name: namespace + "duplicates_possible_total", kind: prometheus.CounterValue,
-			help:   "Times that a broker had lost the producer's state, so that unacknowledged records may be duplicated.",
+			help:   "Times that some records may have been duplicated, because a broker had lost the producer's state, or the relay could not find out what an earlier relay had stored in a partition.",
 			values: func(s *sample, put emit) { put(float64(s.stat.Sink.DuplicatesPossible)) },
 		},
 		{
