@@ -206,7 +206,7 @@ func (s *kafkaLook) ownership(ctx context.Context) {
 	case kafka.IsRefusal(err):
 		s.warn(name, "", oneLine(err)+": "+twice, s.acl("--operation Write --operation Describe --transactional-id "+id))
 	default:
-		s.warn(name, "", oneLine(err)+": "+twice, "use brokers with transactions, of version 2.5 or later, whose __transaction_state topic has leaders")
+		s.warn(name, "", oneLine(err)+": "+twice, "use brokers that have transactions, and whose topic __transaction_state has leaders")
 	}
 }
 

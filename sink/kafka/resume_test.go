@@ -147,6 +147,37 @@ func TestRowsWithTheSameID(t *testing.T) {
 	}
 }
 
+// TestRowsDuringAcknowledgement: rows that are sent while the sender acknowledges stored ones are recognised too.
+func TestRowsDuringAcknowledgement(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		first.sendRows(1, 0, 60, false)
+		first.drain()
+		second := s.next()
+		p := second.producer
+		synctest.Wait() // Run has set done
+		p.doneMu.Lock()
+		report, reported := p.done, make(chan struct{})
+		p.done = func(seqs []uint64, err error) {
+			select {
+			case <-reported:
+			default:
+				second.sendRows(1, 30, 65, true)
+				p.Flush()
+				close(reported)
+			}
+			report(seqs, err)
+		}
+		p.doneMu.Unlock()
+		second.sendRows(1, 20, 30, true)
+		p.Flush()
+		<-reported
+		second.drain()
+		s.wantRows(1, 65)
+	}, kfake.SeedTopics(1, "t", "positions"))
+}
+
 // TestLostProducerState: a broker has forgotten the producer, and may have stored the batch that it rejects. The producer takes
 // the next epoch, and finds out.
 func TestLostProducerState(t *testing.T) {
