@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -144,6 +145,23 @@ func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string,
 	return inspect(ctx, c, publication, slot, tables)
 }
 
+// readTables reads the publication and the outbox tables, again if these have changed meanwhile: otherwise a partition that was
+// attached in between would be published and no part of the outbox. A transaction would not help, because Postgres reads the
+// tables of a publication as they are at the moment.
+func (c *State) readTables(ctx context.Context, conn executor, tables *Tables) error {
+	before, err := tables.read(ctx, conn, c.PublicationName)
+	for err == nil {
+		if c.Publication, err = readPublication(ctx, conn, c.ServerVersion, c.PublicationName); err != nil {
+			break
+		}
+		if c.Outboxes, err = tables.read(ctx, conn, c.PublicationName); reflect.DeepEqual(c.Outboxes, before) {
+			break
+		}
+		before = c.Outboxes
+	}
+	return err
+}
+
 // inspect is Inspect over conn. For a server that is too old, it reads only what Verify needs to report
 // that.
 func inspect(ctx context.Context, conn executor, publication, slot string, tables *Tables) (*State, error) {
@@ -155,10 +173,7 @@ func inspect(ctx context.Context, conn executor, publication, slot string, table
 	if c.ServerVersion < oldestServer {
 		return c, nil
 	}
-	if c.Publication, err = readPublication(ctx, conn, c.ServerVersion, publication); err != nil {
-		return nil, err
-	}
-	if c.Outboxes, err = tables.read(ctx, conn, publication); err != nil {
+	if err := c.readTables(ctx, conn, tables); err != nil {
 		return nil, err
 	}
 	if c.Slot, err = readSlot(ctx, conn, c.ServerVersion, slot); err != nil {

@@ -1,11 +1,14 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -43,6 +46,59 @@ func TestOutboxNames(t *testing.T) {
 	for _, name := range []string{"", "a b", "a.b.c.d", "other.public.outbox", `"open`} {
 		if _, err := Inspect(t.Context(), cfg, "pub", "slot", NewTables([]string{name})); !errors.Is(err, replication.ErrConfig) {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// A hookedConn calls hook before each statement, with their number.
+type hookedConn struct {
+	executor
+
+	statements int
+	hook       func(statement int)
+}
+
+func (c *hookedConn) ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader {
+	c.statements++
+	c.hook(c.statements)
+	return c.executor.ExecParams(ctx, sql, values, oids, valueFormats, resultFormats)
+}
+
+// A partition is attached or detached while the catalog is read. The outbox and its publication have the same tables then.
+func TestTablesChangeWhileTheyAreRead(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	conn := db.Conn(t)
+	const attach, detach = `ALTER TABLE outbox ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)`, `ALTER TABLE outbox DETACH PARTITION p2`
+	db.Exec(t, `CREATE TABLE outbox (id int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (0) TO (10);
+		CREATE TABLE p2 (id int); CREATE PUBLICATION pub FOR TABLE outbox`)
+	for statement, more := 1, true; more; statement++ {
+		for _, change := range []string{attach, detach} {
+			hooked := &hookedConn{executor: conn.PgConn()}
+			hooked.hook = func(n int) {
+				if n == statement {
+					db.Exec(t, change)
+				}
+			}
+			state, err := inspect(t.Context(), hooked, "pub", "slot", NewTables([]string{"outbox"}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if more = hooked.statements >= statement; !more {
+				break
+			}
+			var published, parts []string
+			for _, table := range state.Publication.Tables {
+				published = append(published, table.Name)
+			}
+			for _, part := range state.Outboxes[0].Parts[1:] {
+				parts = append(parts, part.Name)
+			}
+			slices.Sort(published)
+			slices.Sort(parts)
+			if !slices.Equal(published, parts) {
+				t.Errorf("%q before statement %d: %q are published, %q are parts", change, statement, published, parts)
+			}
 		}
 	}
 }
