@@ -87,6 +87,27 @@ func (r *fetchedRecord) offset() int64 { return r.batch.FirstOffset + r.OffsetDe
 
 func (r *fetchedRecord) timestamp() time.Time { return r.batch.FirstTimestamp.Add(r.TimestampDelta) }
 
+// fetchBlock fetches from the batch on that has the offset from. It returns at least one batch, unless there is none within the
+// time wait.
+func fetchBlock(l *link, part topicPartition, from int64, bytes int32, wait time.Duration, isolation sarama.IsolationLevel) (*sarama.FetchResponseBlock, error) {
+	req := &sarama.FetchRequest{
+		Version: fetchVersion, MaxWaitTime: int32(wait.Milliseconds()), MinBytes: 1, MaxBytes: bytes, SessionEpoch: -1, Isolation: isolation,
+	}
+	req.AddBlock(part.topic, part.id, from, bytes, -1)
+	res, err := l.Fetch(req)
+	if err != nil {
+		return nil, err
+	}
+	block := res.GetBlock(part.topic, part.id)
+	switch {
+	case block == nil:
+		return nil, sarama.ErrIncompleteResponse
+	case block.Err != sarama.ErrNoError:
+		return nil, errorOf(block.Err)
+	}
+	return block, nil
+}
+
 // fetchRecords calls fn with each record of span. With sarama.ReadCommitted, these are the records that consumers see.
 // With sarama.ReadUncommitted, they include the records of open and aborted transactions, and control records.
 // fetchRecords returns the offset after the last record for which fn returned nil. An error that wraps errEmptyAnswer says that
@@ -94,20 +115,9 @@ func (r *fetchedRecord) timestamp() time.Time { return r.batch.FirstTimestamp.Ad
 func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.IsolationLevel, fn func(r fetchedRecord) error) (next int64, err error) {
 	empty := 0 // answers in a row
 	for next = span.Begin; next < span.End; {
-		req := &sarama.FetchRequest{
-			Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1, Isolation: isolation,
-		}
-		req.AddBlock(topic, span.Partition, next, fetchBytes, -1)
-		res, err := l.Fetch(req)
+		block, err := fetchBlock(l, topicPartition{topic, span.Partition}, next, fetchBytes, 500*time.Millisecond, isolation)
 		if err != nil {
 			return next, err
-		}
-		block := res.GetBlock(topic, span.Partition)
-		switch {
-		case block == nil:
-			return next, sarama.ErrIncompleteResponse
-		case block.Err != sarama.ErrNoError:
-			return next, errorOf(block.Err)
 		}
 		began := next
 		hidden := abortedBatches(block)

@@ -248,21 +248,9 @@ func (t *tailReader) collect(b *sarama.RecordBatch) bool {
 // fetchBatches fetches the batches from the one that has the offset from, and returns the offset behind them. It waits a moment
 // if there is none. Batches that compaction has emptied are left out.
 func fetchBatches(l *link, part topicPartition, from int64, bytes int32) (batches []*sarama.RecordBatch, behind int64, err error) {
-	req := &sarama.FetchRequest{
-		Version: fetchVersion, MaxWaitTime: int32(tailWait.Milliseconds()), MinBytes: 1, MaxBytes: bytes, SessionEpoch: -1,
-		Isolation: sarama.ReadUncommitted,
-	}
-	req.AddBlock(part.topic, part.id, from, bytes, -1)
-	res, err := l.Fetch(req)
+	block, err := fetchBlock(l, part, from, bytes, tailWait, sarama.ReadUncommitted)
 	if err != nil {
 		return nil, from, err
-	}
-	block := res.GetBlock(part.topic, part.id)
-	switch {
-	case block == nil:
-		return nil, from, sarama.ErrIncompleteResponse
-	case block.Err != sarama.ErrNoError:
-		return nil, from, errorOf(block.Err)
 	}
 	behind = from
 	for _, set := range block.RecordsSet {
