@@ -250,7 +250,7 @@ func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse
 			p, code := k.readable(n, t.Topic, ap.Partition, f)
 			fp.ErrorCode = code
 			if p != nil {
-				fp.HighWatermark, fp.LastStableOffset = p.end, p.end
+				fp.HighWatermark, fp.LastStableOffset, fp.RecordBatches = p.end, p.end, []byte{} // no null, as Kafka
 				for _, b := range p.batches {
 					if b.last >= ap.FetchOffset && len(fp.RecordBatches) < 4<<10 {
 						fp.RecordBatches = append(fp.RecordBatches, b.bytes...)

@@ -35,7 +35,6 @@ const (
 	claimFile    = "internal/relay/claim.go"
 	timelineFile = "checkpoint/timeline.go"
 	contactFile  = "replication/contact.go"
-	producerFile = "sink/kafka/producerid.go"
 	storeFile    = "sink/kafka/position.go"
 	ownerFile    = "sink/kafka/owner.go"
 	resumeFile   = "sink/kafka/resume.go"
@@ -54,10 +53,6 @@ var plants = []mistake{
 	{"all writers have one key", []plant.Edit{
 		plant.In(storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`),
 	}, ""},
-	{"a claim that others have overtaken goes on under another producer id", []plant.Edit{
-		plant.In(producerFile, "		if p.owner != nil {\n			p.stopSending(", "		if p.owner != nil && false {\n			p.stopSending("),
-		plant.In(producerFile, "	if p.owner != nil {\n		return p.owner.nextEpoch", "	if p.owner != nil && !p.newIDRequired {\n		return p.owner.nextEpoch"),
-	}, "without a claim|behind claim"},
 	{"each claim takes another transactional id", []plant.Edit{
 		plant.In(ownerFile, "	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name)}\n", "	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name) + time.Now().String()}\n"),
 	}, "behind claim|stored again"},
