@@ -110,6 +110,7 @@ type round struct {
 	began    time.Time
 	waiting  map[topicPartition]*partition
 	since    map[topicPartition]time.Time // see tailReader
+	begins   map[topicPartition]int64     // the first offsets of the partitions
 	ends     map[topicPartition]int64     // the ends of the partitions before the transaction
 	links    map[string]*link             // to the leaders, by address
 	found    int                          // records of earlier owners; protected by producer.mu
@@ -119,7 +120,7 @@ type round struct {
 func (p *producer) resume(ctx context.Context, parts []*partition) {
 	r := &round{
 		producer: p, began: time.Now(), waiting: make(map[topicPartition]*partition), since: make(map[topicPartition]time.Time),
-		ends: make(map[topicPartition]int64), links: make(map[string]*link),
+		begins: make(map[topicPartition]int64), ends: make(map[topicPartition]int64), links: make(map[string]*link),
 	}
 	defer r.hangUp()
 	p.mu.Lock()
@@ -200,7 +201,7 @@ func (r *round) run(ctx context.Context) error {
 	return failed
 }
 
-// contact connects to a leader and reads the ends of its partitions.
+// contact connects to a leader and reads where its partitions begin and end.
 func (r *round) contact(ctx context.Context, addr string, parts []topicPartition) error {
 	connector := r.producer.client.connector
 	l, err := connector.connect(ctx, addr, controlTimeout)
@@ -208,14 +209,18 @@ func (r *round) contact(ctx context.Context, addr string, parts []topicPartition
 		return err
 	}
 	l.conn.closeWith(ctx)
-	offsets, err := offsetsAt(l, parts, sarama.OffsetNewest, sarama.ReadUncommitted)
+	begins, err := offsetsAt(l, parts, sarama.OffsetOldest, sarama.ReadUncommitted)
+	var ends []int64
+	if err == nil {
+		ends, err = offsetsAt(l, parts, sarama.OffsetNewest, sarama.ReadUncommitted)
+	}
 	if err != nil {
 		_ = l.Close()
 		return requestError(addr, err, connector.sasl != nil)
 	}
 	r.links[addr] = l
 	for i, at := range parts {
-		r.ends[at] = offsets[i]
+		r.begins[at], r.ends[at] = begins[i], ends[i]
 	}
 	return nil
 }
@@ -313,7 +318,7 @@ func (r *round) readTails(l *link, parts []topicPartition) error {
 			err = t.readToMarker(end)
 		}
 		if err == nil {
-			err = t.readBack(end)
+			err = t.readBack(r.begins[at], end)
 		}
 		if err != nil && !isDenied(err) && !errors.Is(err, errMarkerMissing) {
 			return fmt.Errorf("topic %s, partition %d: %w", at.topic, at.id, err)

@@ -120,13 +120,14 @@ const (
 
 	// tailAge is how much older than the oldest waiting record the last batch that is read must be. The timestamps of
 	// records are commit times of transactions, which are not exactly in commit order.
-	tailAge = 5 * time.Second
+	tailAge = time.Second
 
 	// tailWait is how long a broker waits for records before it answers that there are none.
 	tailWait = 100 * time.Millisecond
 
-	// maxTailStep limits the offsets of one step back.
-	maxTailStep = 1 << 14
+	// Each step back has more offsets than the one before, up to maxTailStep. The first has one batch, which is often enough.
+	tailStepGrowth = 16
+	maxTailStep    = 1 << 14
 )
 
 // A tailReader reads the end of a partition after the coordinator has ended an empty transaction there: forwards from an
@@ -175,14 +176,10 @@ func (t *tailReader) readToMarker(from int64) error {
 	}
 }
 
-// readBack reads backwards from the offset end, in growing steps, until a batch of the relay is old enough.
-func (t *tailReader) readBack(end int64) error {
-	oldest, err := offsetAt(t.link, t.part.topic, t.part.id, sarama.OffsetOldest, sarama.ReadUncommitted)
-	if err != nil {
-		return err
-	}
+// readBack reads backwards from the offset end to oldest, in growing steps, until a batch of the relay is old enough.
+func (t *tailReader) readBack(oldest, end int64) error {
 	bytes := int32(1) // the first fetch returns one batch
-	for step := int64(1); end > oldest; step = min(4*step, maxTailStep) {
+	for step := int64(1); end > oldest; step = min(tailStepGrowth*step, maxTailStep) {
 		begin := max(oldest, end-step)
 		first, old, err := t.readSpan(begin, end, bytes)
 		if err != nil {

@@ -68,7 +68,7 @@ var plants = []mistake{
 		plant.In(tailFile, "			return errMarkerMissing\n", "			return nil\n"),
 	}, "stored again"},
 	{"only what was stored during the transaction is read", []plant.Edit{
-		plant.In(resumeFile, "			err = t.readBack(end)\n", "			err = nil\n"),
+		plant.In(resumeFile, "			err = t.readBack(r.begins[at], end)\n", "			err = nil\n"),
 	}, "stored again"},
 	{"the rows after the confirmed position of the slot are not contested", []plant.Edit{
 		plant.In(takeoverFile, "= planned, server.WALEnd\n", "= planned, server.Confirmed\n"),
