@@ -183,8 +183,8 @@ func (c *confidant) refused(t *testing.T) {
 		"Postgres' user":     {map[string]string{"dsn": strings.Replace(c.dsn(secretOf("pg")), "cdc:", "nobody:", 1)}, nil, 10},
 		"Postgres' name":     {map[string]string{"dsn": strings.Replace(c.dsn(secretOf("pg")), "127.0.0.1", "no-such-host.invalid", 1)}, nil, 10},
 		"Postgres' setting":  {map[string]string{"dsn": c.dsn(secretOf("pg"), "&options="+secretOf("option"))}, nil, 10},
-		"Postgres' value":    {map[string]string{"dsn": c.dsn(secretOf("pg"), "&statement_timeout="+secretOf("option"))}, nil, 10},
-		"Postgres' names":    {map[string]string{"dsn": c.dsn(secretOf("pg"), "&passwrd="+secretOf("pg"))}, nil, 10},
+		"Postgres' value":    {map[string]string{"dsn": c.dsn(secretOf("pg"), "&role="+secretOf("option"))}, nil, 10},
+		"Postgres' names":    {map[string]string{"dsn": c.dsn(secretOf("pg"), "&passwrd="+secretOf("pg"))}, nil, 2},
 		"Kafka's password":   {map[string]string{"password": secretOf("wrong")}, nil, 20},
 		"Kafka's token": {nil, []string{
 			"--set", "sink.kafka.sasl.mechanism=OAUTHBEARER", "--set", "sink.kafka.sasl.user=", "--set", "sink.kafka.sasl.password=",
