@@ -104,8 +104,14 @@ func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	return c, nil
 }
 
-// cannotConnectNow is the SQLSTATE with which a server rejects connections while it starts or shuts down.
-const cannotConnectNow = "57P03"
+// endedPause is the pause after a session that was ended while it started.
+const endedPause = 20 * time.Millisecond
+
+// SQLSTATEs of a server that starts or shuts down: it rejects connections, and it ends a session.
+const (
+	cannotConnectNow = "57P03"
+	adminShutdown    = "57P01"
+)
 
 // Wait blocks until ctx ends, and returns nil. If the server starts a fast shutdown first, it has ended
 // the connection and rejects a new one; Wait then returns an error that wraps
@@ -115,7 +121,16 @@ func (o *Observer) Wait(ctx context.Context) error {
 		conn, err := o.connected(ctx)
 		if err != nil {
 			refused, ok := errors.AsType[*pgconn.PgError](err)
-			if ok && refused.Code == cannotConnectNow && time.Since(o.opened) < maxObserverAge {
+			switch {
+			case ok && refused.Code == adminShutdown: // while the session started; the next answer says whether the server stops
+				o.opened = time.Now()
+				select {
+				case <-time.After(endedPause):
+					continue
+				case <-ctx.Done():
+					return nil
+				}
+			case ok && refused.Code == cannotConnectNow && time.Since(o.opened) < maxObserverAge:
 				return fmt.Errorf("%w: %w", replication.ErrServerStopping, err)
 			}
 			<-ctx.Done()
