@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// TestSentColumns: whoever reads a table or its rows finds the columns that the stream has, and the reason why it
+// TestSentColumns: every reader of a table or its rows finds the columns that the stream has, and the reason why it
 // lacks the others.
 func TestSentColumns(t *testing.T) {
 	t.Parallel()

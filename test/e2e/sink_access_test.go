@@ -166,7 +166,7 @@ func TestRightToReadThePositionRevoked(t *testing.T) {
 }
 
 // The position topic is deleted under the relay. Records go on and the slot stands still
-// until the topic is there again. A relay that is killed before that makes it anew, reads
+// until the topic is there again. A relay that is killed before that creates it again, reads
 // again what was not recorded, and loses and repeats nothing.
 func TestPositionTopicDeleted(t *testing.T) {
 	t.Parallel()
