@@ -29,7 +29,6 @@ type batch struct {
 	corruptAnswers int   // number of responses in a row that called it corrupt
 	sealed         bool
 	excess         bool // its one record was too large for the topic: see producer.rejectInTurn
-	checked        bool // it has no record that an earlier owner has stored, see takeStored
 	sent           bool // at least once: it may be in the log
 }
 

@@ -201,7 +201,6 @@ type counters struct {
 	reconnects atomic.Int64
 	restamped  atomic.Int64 // records with a sink.TimestampHeader
 	renewals   atomic.Int64 // how often records may have been stored twice
-	recognised atomic.Int64 // records that an earlier owner had stored
 
 	mu          sync.Mutex
 	topics      map[string]*topicCounters

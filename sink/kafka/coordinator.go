@@ -97,8 +97,8 @@ func (c *coordinator) errorOf(k sarama.KError) error {
 func (c *coordinator) named(err error) error { return fmt.Errorf("transactional id %s: %w", c.id, err) }
 
 // initProducer ends the transaction of every other producer with the transactional id, and returns the identity of
-// the next producer. It blocks while the coordinator completes a transaction.
-// The last one is {-1, -1} for a new owner, and otherwise its identity: the coordinator rejects it if there is a newer one.
+// the next producer. It blocks while the coordinator completes a transaction. last is {-1, -1} for a new owner, and otherwise
+// its identity: the coordinator rejects it if there is a newer one.
 func (c *coordinator) initProducer(ctx context.Context, last identity) (identity, error) {
 	var next identity
 	req := &sarama.InitProducerIDRequest{

@@ -313,10 +313,7 @@ func (r *round) readTails(l *link, parts []topicPartition) error {
 			continue
 		}
 		t := &tailReader{link: l, part: at, owner: r.owner, ids: o.ids, since: r.since[at], names: &o.names}
-		err := t.readToMarker(end)
-		for errors.Is(err, errMarkerMissing) && time.Since(r.began) < stuckAfter && l.check() == nil {
-			err = t.readToMarker(end)
-		}
+		err := t.readToMarker(end, r.began.Add(stuckAfter))
 		if err == nil {
 			err = t.readBack(r.begins[at], end)
 		}
@@ -374,7 +371,7 @@ func (p *producer) contestSent(part *partition) {
 	for f := range part.queue[0].all {
 		p.lastContested = max(p.lastContested, f.seq)
 	}
-	part.resumed, part.stored, part.queue[0].checked = false, nil, false
+	part.resumed, part.stored = false, nil
 	if part.state == ready {
 		p.awaitResume(part)
 	}
@@ -387,9 +384,9 @@ type takeOut struct {
 }
 
 // takeStored takes the records that an earlier owner has stored out of the beginning of part's queue, up to a batch that has
-// others. p.mu is held.
+// others. A batch that was sent stays as it is, because its sequence counts its records. p.mu is held.
 func (p *producer) takeStored(part *partition, out *takeOut) {
-	for part.stored != nil && len(part.queue) > 0 && !part.queue[0].checked {
+	for part.stored != nil && len(part.queue) > 0 && part.queue[0].sequence == noSequence {
 		b := part.queue[0]
 		if first, _ := frameSeq(b.chunks[0]); first > p.lastContested {
 			part.stored = nil
@@ -406,13 +403,12 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 		}
 		taken := len(out.seqs) - before
 		if taken == 0 {
-			b.sealed, b.checked = true, true
 			p.freeBatch(kept)
 			return
 		}
 		out.payload += b.payload - kept.payload
 		part.topic.unacked -= taken
-		kept.sealed, kept.checked, kept.excess = true, true, b.excess
+		kept.sealed, kept.excess = b.sealed, b.excess
 		p.removeFirstBatch(part)
 		if kept.records > 0 {
 			p.memory += kept.capacity
@@ -429,36 +425,39 @@ func (p *producer) isStored(part *partition, f *frame) bool {
 	return part.stored.take(names.ofFrame(f, f.ms)) || part.stored.take(names.ofFrame(f, appendTime))
 }
 
-// skipStored acknowledges the waiting records of ready partitions that an earlier owner has stored.
-func (s *sender) skipStored() {
+// takeStored takes the waiting records of ready partitions that an earlier owner has stored. It is called just before batches
+// are picked: a record may be added to a batch, or a partition be resumed, at any time. producer.mu is held.
+func (s *sender) takeStored() {
 	p := s.producer
-	var out takeOut
-	p.mu.Lock()
 	if !p.recognising {
-		p.mu.Unlock()
 		return
 	}
 	for _, part := range s.queue.items[s.queue.head:] {
 		if part.stored == nil || part.state != ready || part.sender != s {
 			continue
 		}
-		before := len(out.seqs)
-		if p.takeStored(part, &out); len(part.queue) == 0 {
+		before := len(s.taken.seqs)
+		if p.takeStored(part, &s.taken); len(part.queue) == 0 {
 			part.state = idle
 		}
-		if p.cfg.Delivered != nil && len(out.seqs) > before {
-			p.cfg.Delivered(sink.Delivery{Topic: part.topic.name, Partition: part.id, Offset: -1, Broker: s.addr, Seqs: out.seqs[before:]})
+		if seqs := s.taken.seqs[before:]; p.cfg.Delivered != nil && len(seqs) > 0 {
+			p.cfg.Delivered(sink.Delivery{Topic: part.topic.name, Partition: part.id, Offset: -1, Broker: s.addr, Seqs: seqs})
 		}
 	}
-	p.mu.Unlock()
+}
+
+// acknowledgeTaken acknowledges the records of takeStored.
+func (s *sender) acknowledgeTaken() {
+	p, out := s.producer, s.taken
 	if len(out.seqs) == 0 {
 		return
 	}
-	p.client.counters.recognised.Add(int64(len(out.seqs)))
+	s.taken = takeOut{}
 	p.reportOutcomes(out.seqs, nil) // before they leave the window: see handleAnswer
 	p.mu.Lock()
 	p.releaseWindow(len(out.seqs), out.payload)
 	p.stopRunIfDone()
 	p.mu.Unlock()
 	signal(p.windowFreed)
+	signal(s.wake) // as after a response
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // A succession is a sequence of owners of one relay in a lab.
@@ -294,6 +295,41 @@ func TestResumptionDuringAStop(t *testing.T) {
 		r.Stop(cause)
 		if e, ok := errors.AsType[*sink.UndeliveredError](r.Wait()); !ok || e.Records != 3 || e.Sent != 0 {
 			l.Errorf("Run: %v", r.Wait())
+		}
+	}, kfake.SeedTopics(1, "t", "positions"))
+}
+
+// TestLateMarker: records that are read while the marker is not there yet are counted once.
+func TestLateMarker(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		first.sendRows(1, 0, 5, false)
+		first.drain()
+		c := s.client(Config{}, s.journal.Logger())
+		o, err := c.newOwner(sink.WriterConfig{Identity: newIdentity(s, s.store, s.given...), RowHeaders: []string{"id"}})
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer o.coordinator.disconnect()
+		leader, err := c.leaderOf(l.Context(), "t", 0)
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer leader.Close()
+		at := topicPartition{"t", 0}
+		tail := &tailReader{link: leader, part: at, owner: o.identity, ids: o.ids, names: &o.names}
+		read := make(chan error, 1)
+		go func() { read <- tail.readToMarker(0, time.Now().Add(stuckAfter)) }()
+		bubble.Sleep(time.Second)
+		if _, err := o.coordinator.addPartitions(l.Context(), o.identity, []topicPartition{at}); err != nil {
+			l.Fatal(err)
+		}
+		if err := o.coordinator.abortTransaction(l.Context(), o.identity); err != nil {
+			l.Fatal(err)
+		}
+		if err := <-read; err != nil || len(tail.found.names) != 5 {
+			l.Errorf("%d names, %v", len(tail.found.names), err)
 		}
 	}, kfake.SeedTopics(1, "t", "positions"))
 }

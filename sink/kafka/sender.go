@@ -41,6 +41,7 @@ type sender struct {
 	batches         []sentBatch
 	sorted          []*partition // reused by putFullestFirst
 	acked           []uint64
+	taken           takeOut // by takeStored, not acknowledged yet
 	onAnswer        sarama.ProduceCallback
 }
 
@@ -119,8 +120,9 @@ func (s *sender) sendRequest(ctx context.Context) bool {
 			return s.backOff(ctx, err)
 		}
 	}
-	s.skipStored()
-	if !s.pickBatches() {
+	picked := s.pickBatches()
+	s.acknowledgeTaken()
+	if !picked {
 		return false
 	}
 	if !sleepUntil(ctx, s.throttledUntil) {
@@ -162,8 +164,8 @@ func (s *sender) pickBatches() bool {
 	if p.identityLost || p.halted || p.checkFence() != nil {
 		return false
 	}
+	s.takeStored()
 	s.putFullestFirst()
-	var unchecked []*partition
 	size := 0
 	for !s.queue.empty() {
 		part := s.queue.front()
@@ -172,11 +174,6 @@ func (s *sender) pickBatches() bool {
 			continue
 		}
 		b := part.queue[0]
-		if part.stored != nil && !b.checked { // it became ready after skipStored
-			s.queue.pop()
-			unchecked = append(unchecked, part)
-			continue
-		}
 		if b.excess {
 			s.queue.pop()
 			if !p.refuseExcess(part, b) {
@@ -191,10 +188,6 @@ func (s *sender) pickBatches() bool {
 		s.queue.pop()
 		s.batches = append(s.batches, sentBatch{part: part, batch: b, first: !b.sent})
 		part.markInFlight(b)
-	}
-	for _, part := range unchecked {
-		s.queue.push(part)
-		signal(s.wake)
 	}
 	s.gatheredBytes, s.gatheredRecords = 0, 0
 	s.busy = len(s.batches) > 0

@@ -149,15 +149,15 @@ type tailReader struct {
 
 var errMarkerMissing = errors.New("the transaction coordinator has not written its marker yet")
 
-// readToMarker reads forwards from the offset from to the marker. The error is errMarkerMissing if it is not there, and
-// wraps sink.ErrSuperseded if there is one with a higher epoch.
-func (t *tailReader) readToMarker(from int64) error {
+// readToMarker reads forwards from the offset from to the marker. The error is errMarkerMissing if it is not there at the
+// deadline, and wraps sink.ErrSuperseded if there is one with a higher epoch.
+func (t *tailReader) readToMarker(from int64, deadline time.Time) error {
 	for {
 		batches, behind, err := fetchBatches(t.link, t.part, from, fetchBytes)
 		if err != nil {
 			return err
 		}
-		if behind == from {
+		if behind == from && !time.Now().Before(deadline) {
 			return errMarkerMissing
 		}
 		for _, b := range batches {
