@@ -35,26 +35,19 @@ type Position struct {
 	// were delivered. EndLSN is 0 until the slot is created.
 	Copying bool
 
-	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first claim after that.
+	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first tenure after that.
 	Refill *Refill
 
 	// KeysParked says that the relay has stored parked keys beside the record. If they are missing, the store has lost
-	// them. Programs that do not know the member do not start if they find the keys.
+	// them.
 	KeysParked bool
 
-	// Term grows whenever a relay does not start at the previous record: the first time, after a
-	// promotion, and after an accepted gap. [NewestPosition] ignores late records of an earlier term.
+	// Term grows whenever a relay does not start at the previous record: the first time, after a promotion, and after an
+	// accepted gap. Positions of different terms say nothing about each other.
 	Term int64
 
-	// Claim decides which process owns the slot: the one with the highest claim. A process writes a
-	// claim higher than any other before it sends, whenever another process may have sent in between.
-	// 0: the record is of a version without claims.
-	Claim  int64
-	Writer string // a UUID of the process that made the claim
-
-	// Identity is the writer identity of the claim, as the sink returned it. The broker rejects
-	// writers with the identity of a lower claim. Empty: the broker does not order writers.
-	Identity json.RawMessage
+	// Tenure counts the owners of the record. It is that of the one who has written it.
+	Tenure int64
 
 	// Snapshots say which transactions were delivered, newest first. If the slot is lost, they decide
 	// which rows of the table must be resent.
@@ -62,14 +55,9 @@ type Position struct {
 	WrittenAt time.Time
 }
 
-// positionVersion is the version of the records that this program writes. It also reads versions 1
-// and 2, which have no claim. A record with a refill has version refillVersion, because earlier programs
-// would forget the refill. Every later version must be a JSON object with a member "version", so
-// that earlier programs reject it with ErrLaterVersion.
-const (
-	positionVersion = 3
-	refillVersion   = 4
-)
+// positionVersion is the version of the records that this program writes and reads. Every later version must be a JSON object
+// with a member "version", so that this program rejects it with ErrLaterVersion.
+const positionVersion = 1
 
 // ErrLaterVersion says that a later version of this program wrote the record.
 var ErrLaterVersion = errors.New("written by a later version of this program")
@@ -84,14 +72,11 @@ type positionJSON struct {
 	Copying   bool           `json:"copying,omitempty"`
 	Parked    bool           `json:"keys_parked,omitempty"`
 	Term      int64          `json:"term,omitempty"`
+	Tenure    int64          `json:"tenure,omitempty"`
 	Open      *openJSON      `json:"open,omitempty"`
 	Refill    *refillJSON    `json:"refill,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
 	WrittenAt time.Time      `json:"written_at"`
-
-	Claim    int64           `json:"claim,omitempty"`
-	Writer   string          `json:"writer,omitempty"`
-	Identity json.RawMessage `json:"producer,omitempty"`
 }
 
 type openJSON struct {
@@ -109,11 +94,8 @@ type snapshotJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Copying: p.Copying, Parked: p.KeysParked, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
-		Claim: p.Claim, Writer: p.Writer, Identity: p.Identity, Refill: p.Refill.toJSON(),
-	}
-	if p.Refill != nil {
-		v.Version = refillVersion
+		EndLSN: p.EndLSN.String(), Copying: p.Copying, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
+		Refill: p.Refill.toJSON(),
 	}
 	if o := p.Open; o.Rows > 0 {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
@@ -135,16 +117,15 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &version); err != nil {
 		return err
 	}
-	if version.Version > refillVersion {
-		return fmt.Errorf("%w: the position record has version %d, this program reads up to %d", ErrLaterVersion, version.Version, refillVersion)
+	if version.Version > positionVersion {
+		return fmt.Errorf("%w: the position record has version %d, this program reads up to %d", ErrLaterVersion, version.Version, positionVersion)
 	}
 	var v positionJSON
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, KeysParked: v.Parked, Term: v.Term, WrittenAt: v.WrittenAt,
-		Claim: v.Claim, Writer: v.Writer, Identity: v.Identity,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, KeysParked: v.Parked, Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err
@@ -173,7 +154,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		if err != nil {
 			return fmt.Errorf("end_lsn of a snapshot: %w", err)
 		}
-		if ValidSnapshot(s.Text) { // earlier versions stored snapshots that any role could forge
+		if ValidSnapshot(s.Text) {
 			read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
 		}
 	}
@@ -181,7 +162,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// largestCount is far above any Term or Claim: at one per millisecond it takes 34 years to reach.
+// largestCount is far above any Term or Tenure: at one per millisecond it takes 34 years to reach.
 const largestCount = 1 << 40
 
 // validate returns an error for values that no version of this program writes.
@@ -196,41 +177,10 @@ func (p Position) validate(version int) error {
 		return errors.New("a position record without a slot")
 	case p.Timeline < 0:
 		return fmt.Errorf("timeline %d of a position record", p.Timeline)
-	case p.Term < 0 || p.Term > largestCount || p.Claim < 0 || p.Claim > largestCount:
-		return fmt.Errorf("term %d, claim %d of a position record", p.Term, p.Claim)
+	case p.Term < 0 || p.Term > largestCount || p.Tenure < 0 || p.Tenure > largestCount:
+		return fmt.Errorf("term %d, tenure %d of a position record", p.Term, p.Tenure)
 	}
 	return nil
-}
-
-// NewestPosition returns the valid one of records, which are in the order in which they were written:
-// the highest position on the newest timeline of the highest term. That is not always the last one
-// written, because a process may still write when another one already holds the slot. It returns nil
-// if records is empty.
-func NewestPosition(records []Position) *Position {
-	var newest *Position
-	for i := range records {
-		if p := &records[i]; newest == nil || !superseded(p, newest) {
-			newest = p
-		}
-	}
-	return newest
-}
-
-// superseded reports whether newest is valid and p is not, although p was written later.
-func superseded(p, newest *Position) bool {
-	if p.Term != newest.Term {
-		return p.Term < newest.Term
-	}
-	if p.SystemID != newest.SystemID || p.Slot != newest.Slot || p.Term == 0 {
-		return false
-	}
-	if p.Timeline != newest.Timeline {
-		return p.Timeline < newest.Timeline // from before a promotion
-	}
-	if p.EndLSN != newest.EndLSN {
-		return p.EndLSN < newest.EndLSN
-	}
-	return p.Open.Rows < newest.Open.Rows
 }
 
 // A GapError says that the slot does not continue where the record ends. Rows that were committed

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ func recorded() Position {
 		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Term: 3,
 		Snapshots: []Snapshot{{0x1_0000_0080, "750:752:750"}, {0x80, "740:740:"}},
 		WrittenAt: time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
-		Claim:     5, Writer: "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01", Identity: json.RawMessage(`{"id":7}`),
+		Tenure:    5,
 	}
 }
 
@@ -25,9 +24,9 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"version":3,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","term":3,` +
+	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","term":3,"tenure":5,` +
 		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
-		`"written_at":"2026-03-01T12:00:00.000005Z","claim":5,"writer":"8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01","producer":{"id":7}}`
+		`"written_at":"2026-03-01T12:00:00.000005Z"}`
 	if string(data) != want {
 		t.Errorf("got  %s\nwant %s", data, want)
 	}
@@ -48,37 +47,23 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	}
 }
 
-// Position records of versions 1 and 2 have no claim. In version 2 an initial copy may be in progress.
-func TestPositionReadsEarlierVersions(t *testing.T) {
-	for version, copying := range map[int]bool{1: false, 2: true} {
-		data := fmt.Sprintf(`{"version":%d,"system_id":"1","slot":"s","end_lsn":"0/8","copying":%t,"term":3}`, version, copying)
-		var p Position
-		if err := json.Unmarshal([]byte(data), &p); err != nil {
-			t.Fatal(err)
-		}
-		if p.EndLSN != 8 || p.Copying != copying || p.Term != 3 || p.Claim != 0 {
-			t.Errorf("version %d is read as %+v", version, p)
-		}
-	}
-}
-
 func TestPositionRejectsOtherJSON(t *testing.T) {
 	for _, tc := range []struct{ data, want string }{
 		{`{}`, "version 0"},
-		{`{"version":5}`, "version 5"},
-		{`{"version":5,"claim":"of another type"}`, "later version"},
+		{`{"version":2}`, "version 2"},
+		{`{"version":2,"slot":7}`, "later version"},
 		{`{"version":-1,"system_id":"1","slot":"s","end_lsn":"0/1"}`, "version -1"},
 		{`{"version":1,"slot":"s","end_lsn":"0/1"}`, `system_id ""`},
 		{`{"version":1,"system_id":"primary","slot":"s","end_lsn":"0/1"}`, `system_id "primary"`},
 		{`{"version":1,"system_id":"18446744073709551616","slot":"s","end_lsn":"0/1"}`, "system_id"},
 		{`{"version":1,"system_id":"1","end_lsn":"0/1"}`, "without a slot"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","timeline":-1}`, "timeline -1"},
-		{`{"version":3,"system_id":"1","slot":"s","end_lsn":"0/1","claim":9223372036854775807}`, "claim 9223372036854775807"},
-		{`{"version":3,"system_id":"1","slot":"s","end_lsn":"0/1","term":-1}`, "term -1"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","tenure":9223372036854775807}`, "tenure 9223372036854775807"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","term":-1}`, "term -1"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"1"}`, "end_lsn of a position record"},
 		{`{"version":1,"system_id":"1","slot":"s"}`, "end_lsn of a position record"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","snapshots":[{"snapshot":"1:1:"}]}`, "end_lsn of a snapshot"},
-		{`{"version":3,"system_id":"1","slot":"s","end_lsn":"0/1","timeline_start":"1"}`, "timeline_start of a position record"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","timeline_start":"1"}`, "timeline_start of a position record"},
 		{`[]`, "cannot unmarshal"},
 		{`{`, "unexpected end"},
 	} {
@@ -88,40 +73,6 @@ func TestPositionRejectsOtherJSON(t *testing.T) {
 		}
 		if diff := cmp.Diff(recorded(), p); diff != "" {
 			t.Errorf("%s changes the position:\n%s", tc.data, diff)
-		}
-	}
-}
-
-// NewestPosition ignores a late write of a process that no longer holds the slot.
-func TestNewestPositionByTermTimelineAndLSN(t *testing.T) {
-	position := func(term int64, end pglogrepl.LSN) Position {
-		p := recorded()
-		p.Term, p.EndLSN = term, end
-		return p
-	}
-	promoted := func(term int64, end pglogrepl.LSN) Position {
-		p := position(term, end)
-		p.Timeline++
-		return p
-	}
-	old := Position{SystemID: "1", Slot: "s", EndLSN: 1}
-	for _, tc := range []struct {
-		name    string
-		records []Position
-		want    pglogrepl.LSN // 0: no position record
-	}{
-		{name: "none"},
-		{name: "the last one", records: []Position{position(1, 100), position(1, 200), position(2, 150)}, want: 150},
-		{name: "one of the same term", records: []Position{position(2, 200), position(2, 110)}, want: 200},
-		{name: "a late one", records: []Position{position(1, 100), position(2, 200), position(1, 110)}, want: 200},
-		{name: "a late one of a server that a standby has replaced", records: []Position{position(1, 100), promoted(2, 200), position(2, 300)}, want: 200},
-		{name: "of a promoted standby that lagged", records: []Position{position(2, 300), promoted(2, 200)}, want: 200},
-		{name: "of an earlier version", records: []Position{old}, want: 1},
-		{name: "behind an earlier version's", records: []Position{old, position(1, 100)}, want: 100},
-	} {
-		p := NewestPosition(tc.records)
-		if (p != nil) != (tc.want > 0) || p != nil && p.EndLSN != tc.want {
-			t.Errorf("%s: %+v, want %s", tc.name, p, tc.want)
 		}
 	}
 }

@@ -85,10 +85,10 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Posit
 	if p.Refill != nil {
 		lost = p.Refill.Lost
 	}
-	lost.Claim, lost.Writer, lost.Identity, lost.Open, lost.KeysParked = 0, "", nil, Prefix{}, false
+	lost.Tenure, lost.Open, lost.KeysParked = 0, Prefix{}, false
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
-		Term: p.Term + 1, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,
+		Term: p.Term + 1, Tenure: p.Tenure, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,
 	}
 	if !ValidSnapshot(until) {
 		return next

@@ -21,9 +21,8 @@ var (
 	// ErrFenced: the broker rejects this writer because another process uses a newer one.
 	ErrFenced = errors.New("fenced by a newer writer")
 
-	// ErrSuperseded: the broker rejects this Writer because one with a higher identity has
-	// written.
-	ErrSuperseded = errors.New("superseded by a writer with a higher identity")
+	// ErrSuperseded: the broker rejects what an Owner or its Writer writes, because there is a newer Owner.
+	ErrSuperseded = errors.New("superseded by a newer owner")
 
 	// ErrFatal: after this response of the broker, the Writer cannot write any more.
 	ErrFatal = errors.New("cannot continue writing")

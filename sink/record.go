@@ -38,9 +38,9 @@ type Record struct {
 	// rejects it, the record gets the current time and a TimestampHeader.
 	Timestamp time.Time
 
-	// Contested says that an earlier Writer may have stored the record. A Writer with an identity then shuts the earlier one
+	// Contested says that an earlier Writer may have stored the record. A Writer with an Owner then shuts the earlier one
 	// out of the record's part of the destination, and does not send the record if it is stored there. Contested records come
-	// before all others. A Writer without an identity sends them.
+	// before all others. A Writer without one sends them.
 	Contested bool
 
 	// Position is that of the row in the stream of the source. The same row has the same Position whenever it is

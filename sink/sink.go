@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/google/uuid"
 )
 
 // A Broker is the configuration of a broker. It does not contact the broker by itself.
@@ -54,36 +56,38 @@ type Sink interface {
 	Close() error
 }
 
-// A PositionStore stores one small value per writer at the broker, so that it survives the process.
-// Values are written rarely and read at the start. The methods may be called from any goroutine, and
-// retry transient errors until ctx ends.
+// A PositionStore stores a few small values of a relay, so that they survive the process. Values are written rarely. The
+// methods may be called from any goroutine, and retry transient errors until ctx ends.
 type PositionStore interface {
-	// Read returns the newest value of each writer, in the order in which they were stored. It
-	// returns every value that was acknowledged before the call. For the writer "" it may also
-	// return values that a newer one has replaced. It ignores records with headers: those are rows
-	// that somebody has sent to the place of the store.
+	// Read returns the values, in the order in which they were stored. It returns every value that was acknowledged before
+	// the call, unless it was replaced. It ignores records with headers: those are rows that somebody has sent to the place of
+	// the store.
 	Read(ctx context.Context) ([]StoredValue, error)
 
-	// Write replaces the value of a writer, or removes it if value is nil. It returns when the
-	// broker has stored the change as safely as a record. Values take effect in the order of
-	// Write. If ctx ends first, the value may or may not be replaced; a later Write still replaces
-	// it. Any other error wraps ErrFatal, and the store cannot be written any more.
-	Write(ctx context.Context, writer string, value []byte) error
+	// Own makes the caller the owner of the values. When it has returned, Read returns all that earlier owners have written,
+	// and no Write of theirs takes effect any more. A store that cannot shut out earlier owners by itself has them find out
+	// at their next Write, which must follow the first Write of the new owner.
+	Own(ctx context.Context) (Owner, error)
 
-	// NextIdentity returns an identity for a Writer of the Sink that is higher than those in given.
-	// given has the results of earlier calls, in this process or others, the newest last. When a
-	// Writer has written to a part of a destination, the broker rejects there the records of Writers
-	// with a lower identity. NextIdentity returns nil without an error if the broker does not order
-	// identities. Two processes that pass the same identities may get the same result, so they must
-	// agree by other means on which of them uses it.
-	NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error)
+	// Post stores a value, or removes it if value is nil, without owning the values. It is for requests to the owner, each
+	// with a key of its own.
+	Post(ctx context.Context, key string, value []byte) error
 
-	// CheckOrder tests whether the broker keeps the order of identities. It writes to the place of
-	// the store as an older and as a newer Writer; Read ignores these records. The error wraps
-	// ErrOlderAccepted if the broker accepts the older one, ErrNewerRejected if it rejects the newer
-	// one, and errors.ErrUnsupported if the broker does not order identities. With any other error
-	// the test has no result. CheckOrder retries transient errors until ctx ends.
+	// CheckOrder tests whether the broker shuts out the Writers of earlier owners. It writes to the place of the store as an
+	// older and as a newer owner; Read ignores these records. The error wraps ErrOlderAccepted if the broker accepts the older
+	// one, ErrNewerRejected if it rejects the newer one, and errors.ErrUnsupported if it does not know owners. With any other
+	// error the test has no result. CheckOrder retries transient errors until ctx ends.
 	CheckOrder(ctx context.Context) error
+}
+
+// An Owner writes the values of a PositionStore until somebody else calls [PositionStore.Own], or the Sink is closed. Its methods
+// may be called from any goroutine.
+type Owner interface {
+	// Write replaces the value of a key, or removes it if value is nil. It returns when the broker has stored the change as
+	// safely as a record. Values take effect in the order of Write. If ctx ends first, the value may or may not be
+	// replaced; a later Write still replaces it. The error wraps ErrSuperseded if there is a newer owner. Any other error
+	// wraps ErrFatal, and the Owner cannot write any more.
+	Write(ctx context.Context, key string, value []byte) error
 }
 
 // The results of [PositionStore.CheckOrder].
@@ -97,7 +101,18 @@ var (
 
 // A StoredValue is a value of a PositionStore.
 type StoredValue struct {
-	Writer string // a UUID; "" for versions that had one value for all writers
-	Value  []byte
-	Place  string // topic, partition and offset, for messages
+	Key   string // PositionKey, ParkedKey or the UUID of a request
+	Value []byte
+	Place string // topic, partition and offset, for messages
+}
+
+// The keys of the values that an Owner writes.
+const (
+	PositionKey = "position"
+	ParkedKey   = "parked"
+)
+
+// IsStoreKey reports whether key may be a key of a PositionStore.
+func IsStoreKey(key string) bool {
+	return key == PositionKey || key == ParkedKey || uuid.Validate(key) == nil && len(key) == len(uuid.Nil.String())
 }

@@ -59,11 +59,10 @@ type WriterConfig struct {
 	// fence has opened again, call Flush. Nil: the fence is always open.
 	Fence func() error
 
-	// Identity is the identity of the Writer at the broker. It comes from
-	// [PositionStore.NextIdentity], and no other Writer may use it. Nil: the Writer gets a new
-	// identity that is not ordered with others, so the broker rejects no other Writer because of
-	// this one.
-	Identity []byte
+	// Owner is the owner of a position store of the Sink, and no other Writer may have it. Then the broker rejects the
+	// records of Writers with earlier owners, wherever this one has written. Nil, or of a broker that does not know
+	// owners: the broker rejects no other Writer because of this one.
+	Owner Owner
 
 	// RowHeaders are the names of the headers that name the row of a record: a contested record is stored if the
 	// destination has a record of an earlier Writer with the same ones, and the same key, value and timestamp.

@@ -19,22 +19,22 @@ type Parked struct {
 // rows. A relay with a later claim may send rows again that an earlier one has sent, and then sends every row after
 // them too. So in the order of places the first dead letters of the rows are in order.
 type Place struct {
-	Claim int64  // of the relay that has sent it: see checkpoint.Position
-	Seq   uint64 // of the record, under that claim
+	Tenure int64  // of the relay that has sent it: see checkpoint.Position
+	Seq    uint64 // of the record, under that claim
 }
 
 // Compare returns -1, 0 or 1 if p is before q, equal to q or after q.
 func (p Place) Compare(q Place) int {
-	return cmp.Or(cmp.Compare(p.Claim, q.Claim), cmp.Compare(p.Seq, q.Seq))
+	return cmp.Or(cmp.Compare(p.Tenure, q.Tenure), cmp.Compare(p.Seq, q.Seq))
 }
 
 func (p Parked) header() sink.Header {
-	return sink.Header{Key: DeadLetterParked, Value: fmt.Appendf(nil, "%s %d %d", p.Parking, p.Place.Claim, p.Place.Seq)}
+	return sink.Header{Key: DeadLetterParked, Value: fmt.Appendf(nil, "%s %d %d", p.Parking, p.Place.Tenure, p.Place.Seq)}
 }
 
 func parseParked(value string) (*Parked, error) {
 	var p Parked
-	if _, err := fmt.Sscanf(value, "%s %d %d", &p.Parking, &p.Place.Claim, &p.Place.Seq); err != nil {
+	if _, err := fmt.Sscanf(value, "%s %d %d", &p.Parking, &p.Place.Tenure, &p.Place.Seq); err != nil {
 		return nil, err
 	}
 	return &p, nil

@@ -1,7 +1,6 @@
 package parking
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,21 +11,21 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // version is the version of the records that this program writes. It is higher than that of every position record
 // of a program that does not know parked keys: such a program must not start, because it would send later records
 // of a parked key.
-const version = 5
+const version = 1
 
 // A Record is the stored form of a Set.
 type Record struct {
-	Claim int64 // of the relay that has stored it
+	Tenure int64 // of the relay that has stored it
 
-	// SystemID is the server's. Dead letters of claims before ServerClaim are of rows of an earlier server. Earlier
-	// programs store neither.
-	SystemID    string
-	ServerClaim int64
+	// SystemID is the server's. Dead letters of tenures before ServerTenure are of rows of an earlier server.
+	SystemID     string
+	ServerTenure int64
 
 	Parkings []Parking
 	Results  []Result
@@ -37,7 +36,7 @@ func (r *Record) HasKeys() bool { return r != nil && len(r.Parkings) > 0 }
 
 // A Request asks the relay to release a key.
 type Request struct {
-	ID      string // UUID, also the writer of the stored value
+	ID      string // UUID, also the key of the stored value
 	Action  Action
 	Parking string // id of the parking
 	FiledAt time.Time
@@ -62,31 +61,30 @@ type valueJSON struct {
 }
 
 type setJSON struct {
-	Claim   int64        `json:"claim"`
-	Writer  string       `json:"writer"`
+	Tenure  int64        `json:"tenure"`
 	System  string       `json:"system_id,omitempty"`
-	Server  int64        `json:"server_claim,omitempty"`
+	Server  int64        `json:"server_tenure,omitempty"`
 	Keys    []keyJSON    `json:"keys"`
 	Results []resultJSON `json:"results,omitempty"`
 }
 
 type keyJSON struct {
-	ID            string          `json:"id"`
-	Topic         string          `json:"topic"`
-	Key           []byte          `json:"key"`
-	Since         time.Time       `json:"since"`
-	Reason        string          `json:"reason"`
-	LSN           string          `json:"lsn"`
-	Index         int             `json:"index"`
-	BadLSN        string          `json:"bad_lsn"`
-	BadIndex      int             `json:"bad_index"`
-	Confirmed     bool            `json:"confirmed,omitempty"`
-	Term          int64           `json:"term"`
-	Records       int             `json:"records"`
-	ReleasedClaim int64           `json:"released_claim,omitempty"`
-	ReleasedSeq   uint64          `json:"released_seq,omitempty"`
-	Waits         string          `json:"waits,omitempty"`
-	Discarded     []discardedJSON `json:"discarded,omitempty"`
+	ID             string          `json:"id"`
+	Topic          string          `json:"topic"`
+	Key            []byte          `json:"key"`
+	Since          time.Time       `json:"since"`
+	Reason         string          `json:"reason"`
+	LSN            string          `json:"lsn"`
+	Index          int             `json:"index"`
+	BadLSN         string          `json:"bad_lsn"`
+	BadIndex       int             `json:"bad_index"`
+	Confirmed      bool            `json:"confirmed,omitempty"`
+	Term           int64           `json:"term"`
+	Records        int             `json:"records"`
+	ReleasedTenure int64           `json:"released_tenure,omitempty"`
+	ReleasedSeq    uint64          `json:"released_seq,omitempty"`
+	Waits          string          `json:"waits,omitempty"`
+	Discarded      []discardedJSON `json:"discarded,omitempty"`
 }
 
 type discardedJSON struct {
@@ -112,23 +110,14 @@ type requestJSON struct {
 	FiledAt time.Time `json:"filed_at"`
 }
 
-// Writer returns the writer of the stored set of a relay whose position record has the given writer.
-func Writer(position string) string {
-	id, err := uuid.Parse(position)
-	if err != nil {
-		return ""
-	}
-	return uuid.NewSHA1(id, []byte("parked keys")).String()
-}
-
-// Marshal returns the value to store under Writer(position).
-func (r *Record) Marshal(position string) ([]byte, error) {
-	set := &setJSON{Claim: r.Claim, Writer: position, System: r.SystemID, Server: r.ServerClaim, Keys: make([]keyJSON, 0, len(r.Parkings))}
+// Marshal returns the value to store under [sink.ParkedKey].
+func (r *Record) Marshal() ([]byte, error) {
+	set := &setJSON{Tenure: r.Tenure, System: r.SystemID, Server: r.ServerTenure, Keys: make([]keyJSON, 0, len(r.Parkings))}
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
 			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index,
-			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, ReleasedClaim: p.Released.Claim, ReleasedSeq: p.Released.Seq, Waits: p.Waits,
+			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, ReleasedTenure: p.Released.Tenure, ReleasedSeq: p.Released.Seq, Waits: p.Waits,
 		}
 		for _, d := range p.Discarded {
 			k.Discarded = append(k.Discarded, discardedJSON{d.LSN.String(), d.Index, d.ID, d.Request})
@@ -152,40 +141,28 @@ type Value struct {
 	Request *Request
 }
 
-// Parse parses a value that a writer has stored. ok is false if it is no value of this package. The error wraps
-// [checkpoint.ErrLaterVersion] for a value of a later version; any other error means that neither a relay nor its
-// operator has written the value.
-func Parse(writer string, data []byte) (v Value, ok bool, err error) {
-	if !bytes.Contains(data, []byte(recordMark)) {
-		return Value{}, false, nil
-	}
-	var head struct{ Version int }
-	if json.Unmarshal(data, &head) != nil {
-		return Value{}, false, nil //nolint:nilerr // it is not of this package
-	}
-	if head.Version > version {
-		return Value{}, true, fmt.Errorf("%w: the record of parked keys has version %d, this program reads up to %d", checkpoint.ErrLaterVersion, head.Version, version)
-	}
+// Parse parses the value of a key. The error wraps [checkpoint.ErrLaterVersion] for a value of a later version; any other error
+// means that neither a relay nor its operator has written the value.
+func Parse(key string, data []byte) (v Value, err error) {
 	var j valueJSON
 	if err := json.Unmarshal(data, &j); err != nil {
-		return Value{}, true, err
+		return Value{}, err
 	}
 	switch {
-	case j.Set != nil && j.Request == nil:
-		v.Record, err = j.Set.parse(writer)
-	case j.Request != nil && j.Set == nil:
-		v.Request, err = j.Request.parse(writer)
+	case j.Version > version:
+		return Value{}, fmt.Errorf("%w: the record of parked keys has version %d, this program reads up to %d", checkpoint.ErrLaterVersion, j.Version, version)
+	case key == sink.ParkedKey && j.Set != nil:
+		v.Record, err = j.Set.parse()
+	case key != sink.ParkedKey && j.Request != nil:
+		v.Request, err = j.Request.parse(key)
 	default:
-		return Value{}, false, nil
+		err = errors.New("neither a set of parked keys nor a request")
 	}
-	return v, true, err
+	return v, err
 }
 
-func (j *setJSON) parse(writer string) (*Record, error) {
-	if writer == "" || Writer(j.Writer) != writer || j.Claim <= 0 {
-		return nil, errors.New("a set of parked keys whose key is that of another writer")
-	}
-	r := &Record{Claim: j.Claim, SystemID: j.System, ServerClaim: j.Server}
+func (j *setJSON) parse() (*Record, error) {
+	r := &Record{Tenure: j.Tenure, SystemID: j.System, ServerTenure: j.Server}
 	for _, k := range j.Keys {
 		lsn, err := pglogrepl.ParseLSN(k.LSN)
 		bad, badErr := pglogrepl.ParseLSN(k.BadLSN)
@@ -194,7 +171,7 @@ func (j *setJSON) parse(writer string) (*Record, error) {
 		}
 		p := Parking{
 			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Term: k.Term, Records: k.Records,
-			Released: encode.Place{Claim: k.ReleasedClaim, Seq: k.ReleasedSeq}, Waits: k.Waits,
+			Released: encode.Place{Tenure: k.ReleasedTenure, Seq: k.ReleasedSeq}, Waits: k.Waits,
 		}
 		for _, d := range k.Discarded {
 			lsn, err := pglogrepl.ParseLSN(d.LSN)
@@ -211,8 +188,8 @@ func (j *setJSON) parse(writer string) (*Record, error) {
 	return r, nil
 }
 
-func (j *requestJSON) parse(writer string) (*Request, error) {
-	if writer == "" || j.ID != writer || j.Action != Release && j.Action != Discard {
+func (j *requestJSON) parse(key string) (*Request, error) {
+	if j.ID != key || j.Action != Release && j.Action != Discard {
 		return nil, errors.New("a request for a parked key with an unknown action, or under another key")
 	}
 	return new(Request(*j)), nil

@@ -116,7 +116,7 @@ type Set struct {
 	mu      sync.Mutex
 	keys    map[Key]*Parking
 	size    int // of the record
-	claim   int64
+	tenure  int64
 	term    int64
 	server  server
 	version uint64 // grows with each change that must be stored
@@ -130,7 +130,7 @@ type Set struct {
 // A server is the Postgres cluster that has the rows of the tenure.
 type server struct {
 	system string // its system identifier; empty: unknown
-	claim  int64  // the first claim known to be of it; 0: unknown
+	tenure int64  // the first tenure known to be of it; 0: unknown
 }
 
 // NewSet returns an empty set of at most limit keys.
@@ -141,7 +141,7 @@ func NewSet(limit int) *Set {
 }
 
 // StartTenure replaces the set by the stored one, rec, for a tenure. rec may be nil. start is the position record at
-// which the tenure starts, with its claim, and next the first one that it writes.
+// which the tenure starts, with its tenure, and next the first one that it writes.
 //
 // StartTenure drops keys whose first bad record is after start: the relay reads that row again and decides again,
 // also about the records before it that were in flight. So every record of a key that stays parked comes after
@@ -150,13 +150,13 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.keys)
-	s.size, s.claim, s.term, s.results, s.counted, s.refused = 0, start.Claim, next.Term, nil, false, false
+	s.size, s.tenure, s.term, s.results, s.counted, s.refused = 0, start.Tenure, next.Term, nil, false, false
 	s.server = server{system: next.SystemID}
 	s.stored = s.version
 	if rec != nil {
-		s.server.claim = rec.ServerClaim
+		s.server.tenure = rec.ServerTenure
 		if earlier := cmp.Or(rec.SystemID, start.SystemID); earlier != next.SystemID {
-			s.server.claim = start.Claim
+			s.server.tenure = start.Tenure
 		}
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
@@ -165,7 +165,7 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 				s.size += p.size()
 			}
 		}
-		s.version++ // to be stored under the new claim
+		s.version++ // to be stored under the new tenure
 	}
 	s.empty.Store(len(s.keys) == 0)
 }
@@ -226,7 +226,7 @@ func (s *Set) letter(p *Parking, seq uint64) encode.Parked {
 	p.unreleased++
 	s.total++
 	s.counted = true
-	return encode.Parked{Parking: p.ID, Place: encode.Place{Claim: s.claim, Seq: seq}}
+	return encode.Parked{Parking: p.ID, Place: encode.Place{Tenure: s.tenure, Seq: seq}}
 }
 
 // size is about the size of p in the record.
@@ -261,11 +261,11 @@ func (s *Set) Total() uint64 {
 	return s.total
 }
 
-// Claim returns the claim of the tenure.
-func (s *Set) Claim() int64 {
+// Tenure returns the tenure of the tenure.
+func (s *Set) Tenure() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.claim
+	return s.tenure
 }
 
 // OfEarlierServer reports whether the dead letter at a place is of a row of another server, from before a move to
@@ -273,7 +273,7 @@ func (s *Set) Claim() int64 {
 func (s *Set) OfEarlierServer(p encode.Place) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return p.Claim < s.server.claim
+	return p.Tenure < s.server.tenure
 }
 
 // List returns the parked keys, the longest parked first.
@@ -425,7 +425,7 @@ func (s *Set) Record(without string) (rec Record, version uint64) {
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
 	s.counted = false
-	return Record{Claim: s.claim, SystemID: s.server.system, ServerClaim: s.server.claim, Parkings: all, Results: slices.Clone(s.results)}, s.version
+	return Record{Tenure: s.tenure, SystemID: s.server.system, ServerTenure: s.server.tenure, Parkings: all, Results: slices.Clone(s.results)}, s.version
 }
 
 // Stored notes that the record of a version is stored.

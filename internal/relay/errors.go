@@ -103,7 +103,6 @@ var faults = []fault{
 	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap},
 	{is(errSkip), ExitUsage, never, ""},
 
-	{is(errForeignClaim), ExitSlotInUse, standby, ""},
 	{is(sink.ErrSuperseded), ExitSlotInUse, standby, ""},
 	{is(errSlotTaken), ExitSlotInUse, standby, ""},
 	{is(errOtherServer), ExitSource, outage, ""},

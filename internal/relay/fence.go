@@ -15,7 +15,7 @@ import (
 // checks who owns the slot, opens it again.
 //
 // The fence relies on clocks, and Postgres may release a slot at any moment. So it only limits the
-// number of duplicates. The broker protects the order, by rejecting the writer of a lower claim.
+// number of duplicates. The broker protects the order, by rejecting the Writer of an earlier owner.
 type fence struct {
 	session atomic.Pointer[guardedSession] // nil: closed
 }

@@ -289,7 +289,7 @@ func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer,
 }
 
 func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
-	if err := r.positions.claim(context.Background(), &storeState{}, server(start)); err != nil {
+	if err := r.positions.beginTenure(context.Background(), server(start)); err != nil {
 		panic(err)
 	}
 	if _, err := r.positions.chooseStart(context.Background(), server(start)); err != nil {

@@ -46,10 +46,10 @@ func (k *ParkedKeys) File(ctx context.Context, r parking.Request) error {
 	if err != nil {
 		return err
 	}
-	return k.positions.store.Write(ctx, r.ID, value)
+	return k.positions.store.Post(ctx, r.ID, value)
 }
 
 // Withdraw removes a request. It has no effect if the relay is already handling it.
 func (k *ParkedKeys) Withdraw(ctx context.Context, id string) error {
-	return k.positions.store.Write(ctx, id, nil)
+	return k.positions.store.Post(ctx, id, nil)
 }

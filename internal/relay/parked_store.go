@@ -20,7 +20,6 @@ var errKeysParked = errors.New("keys are parked, but on_bad_record is not park")
 type parkedState struct {
 	record   *parking.Record // the valid set; nil: none
 	requests []parking.Request
-	writers  []string // of sets
 }
 
 // A parkedStore stores the set of parked keys in the position topic. It belongs to a positionWriter.
@@ -28,23 +27,22 @@ type parkedStore struct {
 	set *parking.Set // nil: the relay parks no keys
 
 	storing chan struct{}   // cap 1; a mutex for storeParked and releaseKey, with a context
-	record  *parking.Record // as last stored or read; protected by storing after the claim
+	record  *parking.Record // as last stored or read; protected by storing after beginTenure
 
-	mu      sync.Mutex
-	replace []string                // writers to remove when the set is stored: sets of earlier claims, requests without a key
-	parsed  map[valueID]parsedValue // so that a large set is not parsed again at each read
+	mu       sync.Mutex
+	obsolete []string                // requests to remove when the set is stored, because no key is parked
+	parsed   map[valueID]parsedValue // so that a large set is not parsed again at each read
 }
 
 // A valueID identifies a stored value. Its place is not enough: a topic that was re-created has other values there.
 type valueID struct {
-	place, writer string
-	sum           [sha256.Size]byte
+	place, key string
+	sum        [sha256.Size]byte
 }
 
 // A parsedValue is the result of [parking.Parse].
 type parsedValue struct {
 	value parking.Value
-	ok    bool
 	err   error
 }
 
@@ -60,14 +58,14 @@ func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sin
 	parsed := make(map[valueID]parsedValue, len(s.parsed))
 	var others []sink.StoredValue
 	for _, v := range values {
-		id := valueID{v.Place, v.Writer, sha256.Sum256(v.Value)}
-		p, known := s.parsed[id]
-		if !known {
-			p.value, p.ok, p.err = parking.Parse(v.Writer, v.Value)
-		}
-		if !p.ok || v.Writer == "" {
+		if v.Key == sink.PositionKey {
 			others = append(others, v)
 			continue
+		}
+		id := valueID{v.Place, v.Key, sha256.Sum256(v.Value)}
+		p, known := s.parsed[id]
+		if !known {
+			p.value, p.err = parking.Parse(v.Key, v.Value)
 		}
 		parsed[id] = p
 		switch {
@@ -78,44 +76,39 @@ func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sin
 		case p.value.Request != nil:
 			found.requests = append(found.requests, *p.value.Request)
 		default:
-			found.writers = append(found.writers, v.Writer)
-			if found.record == nil || p.value.Record.Claim >= found.record.Claim {
-				found.record = p.value.Record
-			}
+			found.record = p.value.Record
 		}
 	}
 	s.parsed = parsed
 	return others, nil
 }
 
-// claim takes over the set in found, which was read after the claim was stored.
-func (s *parkedStore) claim(found *parkedState) {
-	if found.record != nil && (s.record == nil || found.record.Claim >= s.record.Claim) { // otherwise the topic has lost it
+// beginTenure takes over the set in found, which no earlier owner can change any more.
+func (s *parkedStore) beginTenure(found *parkedState) {
+	if found.record != nil { // otherwise the store has lost it
 		s.record = found.record
 	}
-	replace := found.writers
+	var obsolete []string
 	if !s.record.HasKeys() {
 		s.record = nil
-	}
-	if s.record == nil {
 		for _, r := range found.requests {
-			replace = append(replace, r.ID)
+			obsolete = append(obsolete, r.ID)
 		}
 	}
-	s.setReplace(replace)
+	s.setObsolete(obsolete)
 }
 
-// toReplace returns the writers to remove.
-func (s *parkedStore) toReplace() []string {
+// toRemove returns the requests to remove.
+func (s *parkedStore) toRemove() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replace
+	return s.obsolete
 }
 
-func (s *parkedStore) setReplace(writers []string) {
+func (s *parkedStore) setObsolete(requests []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replace = writers
+	s.obsolete = requests
 }
 
 // startTenure sets the set for a tenure: see [parking.Set.StartTenure].
@@ -147,7 +140,7 @@ func (w *positionWriter) lockParked(ctx context.Context) (unlock func(), err err
 // change of the counts only is stored if counts is set.
 func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 	s := w.parked
-	if w.store == nil || !s.set.Pending(counts) && len(s.toReplace()) == 0 {
+	if w.store == nil || !s.set.Pending(counts) && len(s.toRemove()) == 0 {
 		return nil
 	}
 	unlock, err := w.lockParked(ctx)
@@ -160,12 +153,12 @@ func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 			return err
 		}
 	}
-	for _, writer := range s.toReplace() {
-		if err := w.store.Write(ctx, writer, nil); err != nil {
+	for _, request := range s.toRemove() {
+		if err := w.store.Post(ctx, request, nil); err != nil {
 			return err
 		}
 	}
-	s.setReplace(nil)
+	s.setObsolete(nil)
 	return nil
 }
 
@@ -182,11 +175,11 @@ func (w *positionWriter) restoreParked(ctx context.Context) error {
 // writeParked stores the set without the parking with the id without. w.parked is locked.
 func (w *positionWriter) writeParked(ctx context.Context, without string) error {
 	rec, version := w.parked.set.Record(without)
-	value, err := rec.Marshal(w.writer)
+	value, err := rec.Marshal()
 	if err != nil {
 		return err
 	}
-	if err := w.store.Write(ctx, parking.Writer(w.writer), value); err != nil {
+	if err := w.owner.Write(ctx, sink.ParkedKey, value); err != nil {
 		return fmt.Errorf("store the parked keys: %w", err)
 	}
 	w.parked.record = &rec

@@ -8,13 +8,13 @@ import (
 )
 
 // The position writer and the releaser may store the set of parked keys at the same time, also the first one after a
-// takeover, which replaces the sets of earlier claims. With -race, this test shows that they share nothing unprotected.
+// takeover, which removes requests. With -race, this test shows that they share nothing unprotected.
 func TestParkedKeysAreStoredByTwo(t *testing.T) {
 	store := &scriptedStore{}
 	w, _ := startedWriter(t, store, server(100))
 	w.parked.set = parking.NewSet(1)
 	for range 200 {
-		w.parked.replace = []string{"earlier"}
+		w.parked.obsolete = []string{"earlier"}
 		begin := make(chan struct{})
 		var both sync.WaitGroup
 		for _, counts := range []bool{false, true} {
@@ -27,8 +27,8 @@ func TestParkedKeysAreStoredByTwo(t *testing.T) {
 		}
 		close(begin)
 		both.Wait()
-		if left := w.parked.replace; len(left) > 0 {
-			t.Fatalf("to replace: %q", left)
+		if left := w.parked.obsolete; len(left) > 0 {
+			t.Fatalf("to remove: %q", left)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -23,51 +22,48 @@ import (
 // PositionTopic is the default of [Config.PositionTopic].
 const PositionTopic = "outbox-cdc.positions"
 
-// A positionWriter writes the position record to the sink's position store: the confirmed position and
-// the claim of the slot, see [checkpoint.Position]. The stream confirms to Postgres only positions that
+// A positionWriter writes the position record to the sink's position store, as its owner: see [checkpoint.Position]. The stream confirms to Postgres only positions that
 // are stored there. So the slot is never ahead of the record; if a start finds it ahead, rows may be
 // missing.
 //
 // A tenure passes through these states:
 //
 //	state           the record                     confirmed to Postgres   the next write
-//	recordUnread    not compared with the slot     nothing                 announceCopy, claim
+//	recordUnread    not compared with the slot     nothing                 announceCopy, beginTenure
 //	recordCurrent   the tenure starts at it,       the record's position   when the Tracker confirms
 //	                or has written it                                      a later position
 //	recordObsolete  missing, not used, or of an    nothing                 at once, in the next term
 //	                older timeline: the tenure
 //	                starts at another position
 //
-//	claim: any → recordUnread
+//	beginTenure: any → recordUnread
 //	chooseStart: recordUnread → recordCurrent, recordObsolete
-//	run: any → recordCurrent
+//	run, proveOwner: any → recordCurrent
 //
 // Without a store the record is kept in memory.
 //
 // A positionWriter outlives tenures. While run runs, other goroutines may only call readStore,
-// canContinue, confirmedPosition, covers, keepSnapshot, markCopied and waitingSince.
+// canContinue, proveOwner, confirmedPosition, covers, keepSnapshot, markCopied and waitingSince.
 type positionWriter struct {
 	log       *slog.Logger
 	store     sink.PositionStore // nil: the record is kept in memory only
-	writer    string             // UUID of the writer of the current claim
+	owner     sink.Owner         // of store, since the last ownStore
 	acceptGap bool               // the first tenure may start after a gap
 	startOver bool               // the next tenure does not continue an interrupted refill: its rows have changed
 	parked    *parkedStore       // where the parked keys are stored
 	timeline  timelineCheck      // of positions that are recorded
 	refilled  func()             // called when the record says that a refill is done; nil: nobody waits for it
 
-	mu     sync.Mutex // run writes state, stored and next; other goroutines read them
-	state  recordState
-	stored checkpoint.Position // the record as last read or written; zero: none
-	next   checkpoint.Position // the base of the next record
+	recording chan struct{} // cap 1: held while the record is written
+	mu        sync.Mutex    // run writes state, stored and next; other goroutines read them
+	state     recordState
+	stored    checkpoint.Position // the record as last read or written; zero: none
+	next      checkpoint.Position // the base of the next record
 
 	foreign  bool // warnForeign has logged
 	unplaced bool // run has logged errTimelineUnknown
 
-	tracker   *checkpoint.Tracker // of the tenure
-	replace   []string            // writers whose records the current claim replaces
-	unwatched bool                // watchClaims has logged that it cannot read
-	tried     int64               // highest claim that this process has tried to write
+	tracker *checkpoint.Tracker // of the tenure
 
 	reportable atomic.Uint64                       // an LSN: that of the record in state recordCurrent, otherwise 0
 	busySince  atomic.Int64                        // when run started to use the store, in Unix nanoseconds; 0: run does not use it
@@ -87,7 +83,7 @@ const (
 
 func newPositionWriter(store sink.PositionStore, acceptGap bool, log *slog.Logger) *positionWriter {
 	return &positionWriter{
-		log: log, store: store, writer: uuid.NewString(), acceptGap: acceptGap, wake: make(chan struct{}, 1), parked: newParkedStore(),
+		log: log, store: store, acceptGap: acceptGap, recording: make(chan struct{}, 1), wake: make(chan struct{}, 1), parked: newParkedStore(),
 	}
 }
 
@@ -101,10 +97,10 @@ func (w *positionWriter) enterState(s recordState) {
 	w.reportable.Store(uint64(reportable))
 }
 
-// requireNoRecord returns an error if there is a record. If the slot is missing but has a record, it was
-// dropped, and the relay must not re-create it as if it had never existed.
+// requireNoRecord makes this process the owner, and returns an error if there is a record. If the slot is missing but has a record,
+// it was dropped, and the relay must not re-create it as if it had never existed.
 func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error {
-	found, err := w.readStore(ctx)
+	found, err := w.ownStore(ctx)
 	if err != nil || found.position == nil {
 		return err
 	}
@@ -120,9 +116,9 @@ func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error
 		replication.ErrSlotMissing, slot, lost.EndLSN, lost.WrittenAt.UTC().Format(time.RFC3339))
 }
 
-// announceCopy writes a record that an initial copy is pending. It is called before the slot is created.
+// announceCopy writes a record that an initial copy is pending. It is called after requireNoRecord, before the slot is created.
 func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string) error {
-	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: w.stored.Term + 1, KeysParked: w.stored.KeysParked}
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: w.stored.Term + 1, Tenure: w.stored.Tenure, KeysParked: w.stored.KeysParked}
 	if err := w.storeRecord(ctx, p); err != nil {
 		return err
 	}
@@ -139,7 +135,7 @@ func (w *positionWriter) markCopied() {
 	signal(w.wake)
 }
 
-// chooseStart returns the position at which a tenure on s starts, after its claim: that of the record, or
+// chooseStart returns the position at which a tenure on s starts, after beginTenure: that of the record, or
 // the fork if the server left the record's timeline before it, or 0 for the slot's own position. A
 // *checkpoint.GapError stops the relay; if the operator has accepted the gap, chooseStart only logs it.
 func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
@@ -198,9 +194,7 @@ func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	t.Resume(w.next.Open)
 	w.next.Term = w.stored.Term
 	if w.state == recordObsolete {
-		if w.stored.EndLSN != 0 { // otherwise the claim has started the term
-			w.next.Term++
-		}
+		w.next.Term++
 		signal(w.wake)
 	}
 	w.parked.startTenure(w.stored, w.next)
@@ -234,12 +228,9 @@ func (w *positionWriter) covers(row parking.Row) bool {
 	return w.state == recordCurrent && row.Before(w.stored)
 }
 
-// run writes a record each time it is woken. It returns nil when ctx ends, errForeignClaim if another
-// process has claimed the slot, or an error of the store.
+// run writes a record each time it is woken. It returns nil when ctx ends, or an error of the store, which wraps
+// [sink.ErrSuperseded] if another process has become the owner.
 func (w *positionWriter) run(ctx context.Context) error {
-	if err := w.dropReplaced(ctx); err != nil {
-		return unlessStopped(ctx, err)
-	}
 	for {
 		select {
 		case <-w.wake:
@@ -247,10 +238,7 @@ func (w *positionWriter) run(ctx context.Context) error {
 			return nil
 		}
 		w.busySince.Store(time.Now().UnixNano())
-		wrote, err := w.writePosition(ctx)
-		if err == nil && wrote {
-			err = w.watchClaims(ctx)
-		}
+		_, err := w.writePosition(ctx)
 		w.busySince.Store(0)
 		unknown := errors.Is(err, errTimelineUnknown)
 		if unknown && !w.unplaced {
@@ -312,8 +300,28 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	return true, nil
 }
 
+// lockRecord waits until nobody else writes the record.
+func (w *positionWriter) lockRecord(ctx context.Context) (unlock func(), err error) {
+	select {
+	case w.recording <- struct{}{}:
+		return func() { <-w.recording }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // storeRecord writes p and makes it the current record.
 func (w *positionWriter) storeRecord(ctx context.Context, p checkpoint.Position) error {
+	unlock, err := w.lockRecord(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return w.storeLocked(ctx, p)
+}
+
+// storeLocked is storeRecord after lockRecord.
+func (w *positionWriter) storeLocked(ctx context.Context, p checkpoint.Position) error {
 	if err := w.persist(ctx, &p); err != nil {
 		return err
 	}
@@ -334,7 +342,7 @@ func (w *positionWriter) persist(ctx context.Context, p *checkpoint.Position) er
 	if err != nil {
 		return err
 	}
-	if err := w.store.Write(ctx, w.writer, data); err != nil {
+	if err := w.owner.Write(ctx, sink.PositionKey, data); err != nil {
 		return fmt.Errorf("record the position %s: %w", p.EndLSN, err)
 	}
 	return nil

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -27,10 +25,10 @@ type scriptedStore struct {
 	mu     sync.Mutex
 	values []sink.StoredValue
 	writes int
-	allow  chan error         // a write waits for a value and returns it; nil: no waiting
-	stale  []sink.StoredValue // what Read returns, unless nil
-	silent bool               // Read blocks until its context ends
-	refuse error              // the error that Read returns, unless nil
+	owner  *scriptedOwner
+	allow  chan error // a write waits for a value and returns it; nil: no waiting
+	silent bool       // Read blocks until its context ends
+	refuse error      // the error that Read returns, unless nil
 }
 
 func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
@@ -43,16 +41,35 @@ func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
-	if s.stale != nil {
-		return s.stale, nil
-	}
 	return slices.Clone(s.values), nil
 }
 
-func (s *scriptedStore) Write(ctx context.Context, writer string, value []byte) error {
-	if s.allow != nil {
+func (s *scriptedStore) Own(context.Context) (sink.Owner, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner = &scriptedOwner{s}
+	return s.owner, nil
+}
+
+// Post stores a value.
+func (s *scriptedStore) Post(_ context.Context, key string, value []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values = slices.DeleteFunc(s.values, func(v sink.StoredValue) bool { return v.Key == key })
+	if value != nil {
+		s.values = append(s.values, sink.StoredValue{Key: key, Value: value})
+	}
+	s.writes++
+	return nil
+}
+
+// A scriptedOwner is an owner of a scriptedStore.
+type scriptedOwner struct{ store *scriptedStore }
+
+func (o *scriptedOwner) Write(ctx context.Context, key string, value []byte) error {
+	if o.store.allow != nil {
 		select {
-		case err := <-s.allow:
+		case err := <-o.store.allow:
 			if err != nil {
 				return err
 			}
@@ -60,27 +77,13 @@ func (s *scriptedStore) Write(ctx context.Context, writer string, value []byte) 
 			return context.Cause(ctx)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.values = slices.DeleteFunc(s.values, func(v sink.StoredValue) bool { return v.Writer == writer })
-	if value != nil {
-		s.values = append(s.values, sink.StoredValue{Writer: writer, Value: value})
+	o.store.mu.Lock()
+	newest := o.store.owner
+	o.store.mu.Unlock()
+	if newest != o {
+		return sink.ErrSuperseded
 	}
-	s.writes++
-	return nil
-}
-
-// NextIdentity returns a number above all given ones.
-func (s *scriptedStore) NextIdentity(_ context.Context, given ...[]byte) ([]byte, error) {
-	highest := 0
-	for _, g := range given {
-		n, err := strconv.Atoi(string(g))
-		if err != nil {
-			return nil, err
-		}
-		highest = max(highest, n)
-	}
-	return []byte(strconv.Itoa(highest + 1)), nil
+	return o.store.Post(ctx, key, value)
 }
 
 // position returns the newest position record.
@@ -89,8 +92,12 @@ func (s *scriptedStore) position(t *testing.T) checkpoint.Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var p checkpoint.Position
-	if err := json.Unmarshal(s.values[len(s.values)-1].Value, &p); err != nil {
-		t.Fatal(err)
+	for _, v := range s.values {
+		if v.Key == sink.PositionKey {
+			if err := json.Unmarshal(v.Value, &p); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	return p
 }
@@ -110,23 +117,19 @@ func newTestWriter(store sink.PositionStore, acceptGap bool) *positionWriter {
 	return newPositionWriter(store, acceptGap, slog.New(slog.DiscardHandler))
 }
 
-// claimed makes w claim the slot of s.
-func claimed(t *testing.T, w *positionWriter, s checkpoint.Server) {
+// begun begins a tenure of w on s.
+func begun(t *testing.T, w *positionWriter, s checkpoint.Server) {
 	t.Helper()
-	found, err := w.readStore(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.claim(t.Context(), found, s); err != nil {
+	if err := w.beginTenure(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// startedWriter returns the writer of another process that has claimed the slot of s.
+// startedWriter returns the writer of another process that has begun a tenure on s.
 func startedWriter(t *testing.T, store sink.PositionStore, s checkpoint.Server) (*positionWriter, *checkpoint.Tracker) {
 	t.Helper()
 	w := newTestWriter(store, false)
-	claimed(t, w, s)
+	begun(t, w, s)
 	return w, startTracker(t, w, s)
 }
 
@@ -194,7 +197,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		deliver(tracker, 300)
 		deliver(tracker, 400)
 		synctest.Wait()
-		if store.writes != 4 { // the first two are the claim
+		if store.writes != 3 { // the first one begins the tenure
 			t.Errorf("%d writes without a call of confirmedPosition", store.writes)
 		}
 		want(200) // triggers a write
@@ -212,8 +215,8 @@ func TestPositionWriterWritesAPositionOnce(t *testing.T) {
 	if got := w.confirmedPosition(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if wrote, err := w.writePosition(t.Context()); err != nil || wrote || store.writes != 3 { // the first two are the claim
-		t.Errorf("%d records of one position, %v", store.writes-2, err)
+	if wrote, err := w.writePosition(t.Context()); err != nil || wrote || store.writes != 2 { // the first one begins the tenure
+		t.Errorf("%d records of one position, %v", store.writes-1, err)
 	}
 }
 
@@ -247,7 +250,7 @@ func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	deliver(tracker, 500)
 	write(t, active)
 	standby := newTestWriter(store, false)
-	claimed(t, standby, server(400))
+	begun(t, standby, server(400))
 	start, err := standby.chooseStart(t.Context(), server(400))
 	if start != 500 || err != nil {
 		t.Errorf("the standby starts at %s, %v", start, err)
@@ -258,195 +261,63 @@ func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Each claim is higher than all earlier ones, and so is its identity. The previous process detects that when it
-// next checks its claim, and stops. Its late writes have no effect.
-func TestPositionWriterClaims(t *testing.T) {
+// When another process has become the owner, the first one cannot write any more. It finds out before it continues.
+func TestPositionWriterIsShutOut(t *testing.T) {
 	store := &scriptedStore{}
 	first, before := startedWriter(t, store, server(100))
 	write(t, first)
-	if err := first.checkClaim(t.Context()); err != nil {
+	if err := first.proveOwner(t.Context()); err != nil {
 		t.Errorf("alone: %v", err)
 	}
 	second, after := startedWriter(t, store, server(100))
-	if p := store.position(t); p.Claim != 2 || string(p.Identity) != "2" || p.EndLSN != 100 || p.Writer != second.writer {
-		t.Errorf("the second claim is %+v", p)
-	}
-	found, err := first.readStore(t.Context())
-	if err != nil || !errors.Is(first.canContinue(found, server(100)), errForeignClaim) {
-		t.Errorf("the first process may continue, %v", err)
+	if p := store.position(t); p.Tenure != 2 || p.EndLSN != 100 {
+		t.Errorf("the second tenure begins with %+v", p)
 	}
 	deliver(after, 300)
 	write(t, second)
 	deliver(before, 200)
-	write(t, first) // late
-	if err := first.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) || ExitCode(err) != ExitSlotInUse {
-		t.Errorf("checkClaim of the first: %v", err)
+	if _, err := first.writePosition(t.Context()); !errors.Is(err, sink.ErrSuperseded) || ExitCode(err) != ExitSlotInUse {
+		t.Errorf("a late write of the first: %v", err)
 	}
-	if err := second.checkClaim(t.Context()); err != nil {
-		t.Errorf("checkClaim of the second: %v", err)
+	if err := first.proveOwner(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
+		t.Errorf("the first may continue: %v", err)
 	}
-	found, err = second.readStore(t.Context())
-	if err != nil || found.position.EndLSN != 300 || second.canContinue(found, server(100)) != nil || !as[*checkpoint.GapError](second.canContinue(found, server(301))) {
-		t.Errorf("the second one finds %+v, %v", found, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := second.run(ctx); err != nil || len(store.values) != 1 {
-		t.Errorf("after the second has started there are %d records, %v", len(store.values), err)
+	if err := second.proveOwner(t.Context()); err != nil || store.position(t).EndLSN != 300 || second.canContinue(server(100)) != nil || !as[*checkpoint.GapError](second.canContinue(server(301))) {
+		t.Errorf("the second has %+v, %v", store.position(t), err)
 	}
 	third, _ := startedWriter(t, store, server(100))
-	if p := third.stored; p.Claim != 3 || string(p.Identity) != "3" || p.EndLSN != 300 {
-		t.Errorf("the third claim is %+v", p)
+	if p := third.stored; p.Tenure != 3 || p.EndLSN != 300 {
+		t.Errorf("the third tenure begins with %+v", p)
 	}
 }
 
-// Two processes that have read the same claim do not end up with the same one. The second one detects the other's
-// claim and claims again.
-func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
-	store := &scriptedStore{}
-	a, b := newTestWriter(store, false), newTestWriter(store, false)
-	found, err := a.readStore(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range []*positionWriter{a, b} {
-		if err := w.claim(t.Context(), found, server(100)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := a.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
-		t.Errorf("checkClaim of the first: %v", err)
-	}
-	if err := b.checkClaim(t.Context()); err != nil || b.stored.Claim != 2 || string(b.stored.Identity) != "2" {
-		t.Errorf("the second has %+v, %v", b.stored, err)
-	}
-}
-
-// If two processes have the same claim, only the earlier one may have sent records. The next identity of either
-// process is above the earlier one's identity.
-func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
-	store := &scriptedStore{}
-	first := newTestWriter(store, false)
-	claimed(t, first, server(100))
-	late := first.stored
-	late.Writer, late.Identity = "late", []byte(`9`)
-	own := store.values[0]
-	foreign := sink.StoredValue{Writer: "late", Value: marshal(t, late)}
-	for _, values := range [][]sink.StoredValue{{own, foreign}, {foreign, own}} {
-		store.values = values
-		found, err := first.readStore(t.Context())
-		if err != nil || found.owns(first.stored.Claim) || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
-			t.Errorf("the first finds %+v, %v", found, err)
-		}
-		second := newTestWriter(store, false)
-		second.writer = "late"
-		found, err = second.readStore(t.Context())
-		if err != nil || found.owns(late.Claim) || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
-			t.Errorf("the second finds %+v, %v", found, err)
-		}
-	}
-}
-
-// A process finds no claim and tries several times to write one. Its writes are stored late, when another process
-// has the slot and may have sent records. The next claim gets an identity above that process's, although the late
-// claim is higher.
-func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
-	store := &scriptedStore{}
-	late := newTestWriter(store, false)
-	p, err := late.writeClaim(t.Context(), &storeState{others: 2}, server(100))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Identity = []byte(`9`)
-	store.values = nil
-	sends := newTestWriter(store, false)
-	claimed(t, sends, server(100))
-	store.values = append(store.values, sink.StoredValue{Writer: late.writer, Value: marshal(t, *p)})
-	for _, w := range []*positionWriter{sends, late, newTestWriter(store, false)} {
-		found, err := w.readStore(t.Context())
-		if err != nil || found.highest() != 3 || string(found.identities[len(found.identities)-1]) != string(sends.stored.Identity) {
-			t.Errorf("found is %+v, %v", found, err)
-		}
-	}
-	if claimed(t, late, server(100)); late.stored.Claim != 4 {
-		t.Errorf("claim %d after claim 3", late.stored.Claim)
-	}
-}
-
-// A process may remove the claim that it has replaced late, after the other process has claimed again. It does not
-// remove the new claim. That also holds if the replaced claim was an attempt with an unknown outcome.
-func TestPositionWriterRemovesNoLaterClaim(t *testing.T) {
-	for _, unknown := range []bool{false, true} {
+// A process proves that it is the owner while it writes a position: the record does not go back.
+func TestPositionWriterProvesWhileItWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
-		first := newTestWriter(store, false)
-		if unknown {
-			if _, err := first.writeClaim(t.Context(), &storeState{}, server(100)); err != nil {
-				t.Fatal(err)
+		w, tracker := startedWriter(t, store, server(100))
+		write(t, w)
+		store.allow = make(chan error)
+		deliver(tracker, 200)
+		var both sync.WaitGroup
+		both.Go(func() { write(t, w) })
+		synctest.Wait()
+		both.Go(func() {
+			if err := w.proveOwner(t.Context()); err != nil {
+				t.Error(err)
 			}
-		} else {
-			claimed(t, first, server(100))
+		})
+		synctest.Wait()
+		store.allow <- nil
+		store.allow <- nil
+		both.Wait()
+		if got := store.position(t).EndLSN; got != 200 || w.confirmedPosition() != 200 {
+			t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.confirmedPosition())
 		}
-		second := newTestWriter(store, false)
-		claimed(t, second, server(100))
-		claimed(t, first, server(100))
-		if err := second.dropReplaced(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := second.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
-			t.Errorf("outcome unknown %t: checkClaim of the second: %v", unknown, err)
-		}
-		if err := first.checkClaim(t.Context()); err != nil {
-			t.Errorf("outcome unknown %t: checkClaim of the first: %v", unknown, err)
-		}
-	}
+	})
 }
 
-// A process may retry its claim with an earlier result of Read. It does not get the identity of a process that has
-// claimed in the meantime.
-func TestPositionWriterDoesNotShareAnIdentity(t *testing.T) {
-	store := &scriptedStore{}
-	startedWriter(t, store, server(100))
-	late, other := newTestWriter(store, false), newTestWriter(store, false)
-	found, err := late.readStore(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.allow = make(chan error, 1)
-	store.allow <- sink.ErrUnreachable
-	if err := late.claim(t.Context(), found, server(100)); !errors.Is(err, sink.ErrUnreachable) {
-		t.Fatal(err)
-	}
-	store.allow = nil
-	claimed(t, other, server(100))
-	if err := late.claim(t.Context(), found, server(100)); err != nil {
-		t.Fatal(err)
-	}
-	if string(late.stored.Identity) == string(other.stored.Identity) {
-		t.Errorf("both claims have the identity %s", late.stored.Identity)
-	}
-}
-
-// If the store does not return a write that it has acknowledged, it may also hide another process's claim. The
-// claim fails until the store returns it.
-func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
-	store := &scriptedStore{}
-	w := newTestWriter(store, false)
-	claimed(t, w, server(100))
-	before := slices.Clone(store.values)
-	other, _ := startedWriter(t, store, server(100))
-	store.stale = before
-	for range 2 { // the second time, the store returns an older claim of its own
-		if err := w.claim(t.Context(), &storeState{others: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
-			t.Fatal(err)
-		}
-	}
-	store.stale = nil
-	if err := w.claim(t.Context(), &storeState{others: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
-		t.Errorf("claim %d above %d, %v", w.stored.Claim, other.stored.Claim, err)
-	}
-}
-
-// If a relay is connected to the wrong server, it reports a gap before it claims the slot.
+// If a relay is connected to the wrong server, it reports a gap before it shuts out another relay.
 func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -477,43 +348,16 @@ func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 	}
 }
 
-// If the store rejects reads, the tenure continues, and the relay logs that once. When the store becomes readable
-// and returns a foreign claim, the tenure ends.
-func TestPositionWriterOutlivesALostRight(t *testing.T) {
-	var log strings.Builder
-	store := &scriptedStore{}
-	w, _ := startedWriter(t, store, server(100))
-	w.log = slog.New(slog.NewTextHandler(&log, nil))
-	startedWriter(t, store, server(100))
-	store.refuse = fmt.Errorf("%w: no", sink.ErrAccess)
-	for range 3 {
-		if err := w.watchClaims(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := strings.Count(log.String(), "cannot read the position store"); n != 1 {
-		t.Errorf("logged %d times: %s", n, log.String())
-	}
-	store.refuse = nil
-	if err := w.watchClaims(t.Context()); !errors.Is(err, errForeignClaim) {
-		t.Errorf("watchClaims: %v", err)
-	}
-}
-
-// If the store loses its values while the process runs, the process writes them again, with a claim above the lost
-// one.
+// If the store loses its values while the process runs, the process writes them again.
 func TestPositionWriterOutlivesItsStore(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
 	deliver(tracker, 200)
 	write(t, w)
 	store.values = nil
-	if err := w.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
-		t.Errorf("checkClaim: %v", err)
-	}
-	claimed(t, w, server(200))
-	if p := store.position(t); p.EndLSN != 200 || p.Claim != 2 || string(p.Identity) != "2" {
-		t.Errorf("claims %+v", p)
+	begun(t, w, server(200))
+	if p := store.position(t); p.EndLSN != 200 || p.Tenure != 2 {
+		t.Errorf("the tenure begins with %+v", p)
 	}
 }
 
@@ -583,30 +427,6 @@ func deliverAll(t *testing.T, tracker *checkpoint.Tracker, n int, end pglogrepl.
 	}
 }
 
-// The relay continues the position record of a version without claims. It replaces that record by one that such a
-// version rejects.
-func TestPositionWriterCarriesOnAnOldRecord(t *testing.T) {
-	old := []byte(`{"version":1,"system_id":"1","timeline":1,"slot":"s","end_lsn":"0/190","term":4}`)
-	store := &scriptedStore{values: []sink.StoredValue{{Value: []byte("somebody else's")}, {Value: old}}}
-	w, tracker := startedWriter(t, store, server(100))
-	if tracker.Confirmed() != 400 || w.stored.Claim != 1 || w.next.Term != 4 {
-		t.Errorf("starts at %s with %+v", tracker.Confirmed(), w.next)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range store.values {
-		if v.Writer == "" && !strings.HasPrefix(string(v.Value), `{"version":3,`) {
-			t.Errorf("an old version reads %s", v.Value)
-		}
-	}
-	if again, tracker := startedWriter(t, store, server(100)); tracker.Confirmed() != 400 || again.stored.Claim != 2 {
-		t.Errorf("the next process starts at %s with %+v", tracker.Confirmed(), again.stored)
-	}
-}
-
 func marshal(t *testing.T, p checkpoint.Position) []byte {
 	t.Helper()
 	data, err := json.Marshal(p)
@@ -640,8 +460,8 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 
 // A position record that the relay cannot read is an error. It does not count as missing.
 func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
-	for _, writer := range []string{"", "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"} {
-		store := &scriptedStore{values: []sink.StoredValue{{Writer: writer, Value: []byte(`{"version": 9}`)}}}
+	for _, key := range []string{sink.PositionKey, sink.ParkedKey, "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"} {
+		store := &scriptedStore{values: []sink.StoredValue{{Key: key, Value: []byte(`{"version": 9}`)}}}
 		_, err := newTestWriter(store, false).readStore(t.Context())
 		if ExitCode(err) != ExitContinuity || Advice(err) == "" {
 			t.Errorf("readStore returns %v", err)
@@ -649,30 +469,26 @@ func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
 	}
 }
 
-// The relay ignores a value that no relay has written. It logs one warning, and neither the position nor the claim
-// changes.
+// The relay ignores a value that no relay has written. It logs one warning.
 func TestPositionWriterIgnoresForgedValues(t *testing.T) {
-	const other = "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"
-	honest := &scriptedStore{}
-	w, _ := startedWriter(t, honest, server(100))
-	write(t, w)
-	for name, forged := range map[string]string{
-		"text":                "anything",
-		"no version":          `{"system_id": "1", "slot": "s", "end_lsn": "0/500"}`,
-		"no system":           `{"version": 3, "system_id": "x", "slot": "s", "end_lsn": "0/500", "claim": 9, "writer": "` + other + `"}`,
-		"no LSN":              `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "far", "claim": 9, "writer": "` + other + `"}`,
-		"largest claim":       `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "0/500", "claim": 9223372036854775807, "writer": "` + other + `"}`,
-		"another's claim":     `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "0/500", "term": 9, "claim": 9, "writer": "` + w.writer + `"}`,
-		"claim of nobody":     `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "0/500", "term": 9, "claim": 9}`,
-		"position, no claim":  `{"version": 2, "system_id": "1", "slot": "s", "end_lsn": "0/500", "term": 9}`,
-		"no value of any use": `[]`,
+	const request = "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"
+	for name, forged := range map[string]sink.StoredValue{
+		"text":                    {Key: sink.PositionKey, Value: []byte("anything")},
+		"no version":              {Key: sink.PositionKey, Value: []byte(`{"system_id": "1", "slot": "s", "end_lsn": "0/500"}`)},
+		"no system":               {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "x", "slot": "s", "end_lsn": "0/500"}`)},
+		"no LSN":                  {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "far"}`)},
+		"largest tenure":          {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500", "tenure": 9223372036854775807}`)},
+		"no value of any use":     {Key: sink.PositionKey, Value: []byte(`[]`)},
+		"position as a request":   {Key: request, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500"}`)},
+		"position as parked keys": {Key: sink.ParkedKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500"}`)},
 	} {
 		var log strings.Builder
-		store := &scriptedStore{values: append(slices.Clone(honest.values), sink.StoredValue{Writer: other, Value: []byte(forged), Place: "topic p, offset 7"})}
+		forged.Place = "topic p, offset 7"
+		store := &scriptedStore{values: []sink.StoredValue{forged}}
 		reader := newPositionWriter(store, false, slog.New(slog.NewTextHandler(&log, nil)))
 		for range 2 {
 			found, err := reader.readStore(t.Context())
-			if err != nil || found.highest() != 1 || found.position.EndLSN != 100 {
+			if err != nil || found.position != nil || found.parked.record != nil || len(found.parked.requests) > 0 {
 				t.Errorf("%s: found %+v, %v", name, found, err)
 			}
 		}
@@ -687,7 +503,7 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 func TestPositionWriterWithoutAStore(t *testing.T) {
 	var log strings.Builder
 	w := newPositionWriter(nil, false, slog.New(slog.NewTextHandler(&log, nil)))
-	claimed(t, w, server(100))
+	begun(t, w, server(100))
 	tracker := startTracker(t, w, server(100))
 	write(t, w)
 	deliver(tracker, 200)
@@ -695,9 +511,8 @@ func TestPositionWriterWithoutAStore(t *testing.T) {
 	if got := w.confirmedPosition(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	found, err := w.readStore(t.Context())
-	if err != nil || w.canContinue(found, server(150)) != nil || !as[*checkpoint.GapError](w.canContinue(found, server(300))) {
-		t.Errorf("found %+v, %v", found, err)
+	if err := w.proveOwner(t.Context()); err != nil || w.canContinue(server(150)) != nil || !as[*checkpoint.GapError](w.canContinue(server(300))) {
+		t.Errorf("it cannot continue: %v", err)
 	}
 	if start, err := w.chooseStart(t.Context(), server(300)); start != 0 || err != nil || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("a slot that is ahead: starts at %s, %v, logged %s", start, err, log.String())
@@ -709,7 +524,7 @@ func TestPositionWriterWithoutAStore(t *testing.T) {
 	}
 }
 
-// A write that the relay has given up may still be stored. The relay recognizes it as its own.
+// A write that the relay has given up may still be stored. The relay goes on.
 func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -724,11 +539,10 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	given := w.stored
 	given.EndLSN = 200
 	store.values[0].Value = marshal(t, given) // stored although the write failed
-	found, err := w.readStore(t.Context())
-	if err != nil || w.canContinue(found, server(100)) != nil {
-		t.Errorf("found %+v, %v", found, err)
-	}
 	store.allow = nil
+	if err := errors.Join(w.proveOwner(t.Context()), w.canContinue(server(100))); err != nil {
+		t.Errorf("it cannot continue: %v", err)
+	}
 	write(t, w)
 	if got := store.position(t).EndLSN; got != 200 || w.confirmedPosition() != 200 {
 		t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.confirmedPosition())
@@ -757,7 +571,7 @@ func TestPositionWriterStartsANewTerm(t *testing.T) {
 func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	store := &scriptedStore{}
 	first := newTestWriter(store, false)
-	if err := first.announceCopy(t.Context(), "1", "s"); err != nil {
+	if err := errors.Join(first.requireNoRecord(t.Context(), "s"), first.announceCopy(t.Context(), "1", "s")); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.requireNoRecord(t.Context(), "s"); err != nil { // the process ended before it created the slot
@@ -793,15 +607,15 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	store := &scriptedStore{}
 	first := newTestWriter(store, true)
-	if err := first.announceCopy(t.Context(), "1", "s"); err != nil {
+	if err := errors.Join(first.requireNoRecord(t.Context(), "s"), first.announceCopy(t.Context(), "1", "s")); err != nil {
 		t.Fatal(err)
 	}
-	claimed(t, first, server(100))
+	begun(t, first, server(100))
 	if _, err := first.chooseStart(t.Context(), server(100)); err != nil || !first.copyPending() {
 		t.Errorf("the copy of a new slot is skipped: %v", err)
 	}
 	w := newTestWriter(store, true)
-	claimed(t, w, server(100))
+	begun(t, w, server(100))
 	if _, err := w.chooseStart(t.Context(), server(100)); err != nil || w.copyPending() {
 		t.Errorf("the copy is not skipped: %v", err)
 	}
@@ -812,7 +626,7 @@ func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		for _, recorded := range []bool{false, true} {
-			for stage := range 5 {
+			for stage := range 4 {
 				t.Run(fmt.Sprintf("stage %d, recorded %t, late %t", stage, recorded, late), func(t *testing.T) {
 					store, told := &scriptedStore{}, pglogrepl.LSN(50)
 					first, tracker := startedWriter(t, store, server(told))
@@ -822,27 +636,24 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 						told = first.confirmedPosition()
 					}
 					standby := newTestWriter(store, false)
-					claimed(t, standby, server(told))
+					begun(t, standby, server(told))
 					if stage >= 1 {
 						deliver(startTracker(t, standby, server(told)), 210)
 					}
-					if stage >= 2 {
-						if err := standby.dropReplaced(t.Context()); err != nil {
-							t.Fatal(err)
-						}
-					}
 					if late {
 						deliver(tracker, 160)
-						write(t, first)
+						if _, err := first.writePosition(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
+							t.Errorf("the late write of the previous relay: %v", err)
+						}
 					}
-					if stage >= 3 {
+					if stage >= 2 {
 						write(t, standby)
 					}
-					if stage >= 4 {
+					if stage >= 3 {
 						told = max(told, standby.confirmedPosition())
 					}
 					third := newTestWriter(store, false)
-					claimed(t, third, server(told))
+					begun(t, third, server(told))
 					start, err := third.chooseStart(t.Context(), server(told))
 					if err != nil || start != 0 && start < told {
 						t.Errorf("with the slot at %s the next start is at %s: %v", told, start, err)
@@ -863,7 +674,7 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	}
 	store := &scriptedStore{}
 	active := newWriter(store, false)
-	claimed(t, active, server(100))
+	begun(t, active, server(100))
 	tracker := startTracker(t, active, server(100))
 	letter, _ := active.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 150})
 	deliver(tracker, 200)
@@ -887,11 +698,11 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	check(newTestWriter(store, false), errParkedLost)
 	accepted := newWriter(&scriptedStore{values: slices.Clone(store.values)}, true)
 	check(accepted, nil)
-	claimed(t, accepted, server(300))
+	begun(t, accepted, server(300))
 	startTracker(t, accepted, server(300))
 	check(accepted, nil)
 
-	// The keys are stored again, and then released. The next relay removes the empty set.
+	// The keys are stored again, and then released. The empty set says so.
 	if err := active.restoreParked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -901,7 +712,7 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	}
 	check(newWriter(store, false), nil)
 	next := newWriter(store, false)
-	claimed(t, next, server(300))
+	begun(t, next, server(300))
 	startTracker(t, next, server(300))
 	if err := next.storeParked(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -912,19 +723,18 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 // A topic that was re-created may have another value at the same place. It is not taken for the earlier one.
 func TestParkedStoreParsesAnotherValueAtAPlace(t *testing.T) {
 	s := newParkedStore()
-	for claim := range int64(3) {
-		rec := parking.Record{Claim: claim + 1}
-		writer := uuid.NewString()
-		value, err := rec.Marshal(writer)
+	for tenure := range int64(3) {
+		rec := parking.Record{Tenure: tenure + 1}
+		value, err := rec.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var found parkedState
-		if _, err := s.take([]sink.StoredValue{{Place: "positions/0:7", Writer: parking.Writer(writer), Value: value}}, &found); err != nil {
+		if _, err := s.take([]sink.StoredValue{{Place: "positions/0:7", Key: sink.ParkedKey, Value: value}}, &found); err != nil {
 			t.Fatal(err)
 		}
-		if found.record == nil || found.record.Claim != rec.Claim || found.writers[0] != parking.Writer(writer) {
-			t.Errorf("found %+v, want claim %d", found.record, rec.Claim)
+		if found.record == nil || found.record.Tenure != rec.Tenure {
+			t.Errorf("found %+v, want tenure %d", found.record, rec.Tenure)
 		}
 	}
 }

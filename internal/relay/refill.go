@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -314,6 +313,9 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	if l.Resumes {
 		return nil
 	}
+	if err := tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.ownRecord(ctx, record) }); err != nil {
+		return err
+	}
 	r.warnLostTail(ctx, &l.Record, l.server)
 	creating, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
@@ -331,10 +333,20 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	return tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.beginRefill(ctx, l.begins, l.server, c) })
 }
 
-// beginRefill writes the record of a refill to which c has the rows. It has a key of its own and no claim, so
-// that it replaces no claim: the next one must rank above all that records were sent under.
+// ownRecord makes this process the owner. The error wraps [sink.ErrSuperseded] if an earlier owner has replaced the record.
+func (w *positionWriter) ownRecord(ctx context.Context, record *checkpoint.Position) error {
+	found, err := w.ownStore(ctx)
+	if err != nil {
+		return err
+	}
+	if p := found.position; p == nil || !p.WrittenAt.Equal(record.WrittenAt) {
+		return fmt.Errorf("%w: another relay has written the position record", sink.ErrSuperseded)
+	}
+	return nil
+}
+
+// beginRefill writes the record of a refill to which c has the rows.
 func (w *positionWriter) beginRefill(ctx context.Context, record checkpoint.Position, s checkpoint.Server, c *catalog.Copy) error {
-	w.writer = uuid.NewString()
 	return w.storeRecord(ctx, record.BeginRefill(s, c.Point, c.Snapshot))
 }
 

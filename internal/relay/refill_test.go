@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -11,27 +12,30 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// The record of a refill replaces no claim. The next claim, of the same process or of another one, is higher and has
-// another identity than the one under which records may still be on the wire.
-func TestClaimOutlivesTheBeginOfARefill(t *testing.T) {
+// A relay begins a refill as the owner, unless another relay has written the record since it was read. Tenures are counted on.
+func TestRefillIsBegunByTheOwner(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		store := &scriptedStore{}
-		startedWriter(t, store, server(40))
 		w, tracker := startedWriter(t, store, server(50))
 		deliver(tracker, 110)
 		write(t, w)
-		before := w.stored
+		before := store.position(t)
+		if another {
+			startedWriter(t, store, server(50))
+		}
+		if err := w.ownRecord(t.Context(), &before); errors.Is(err, sink.ErrSuperseded) != another || !another && err != nil {
+			t.Fatalf("ownRecord returns %v", err)
+		}
+		if another {
+			continue
+		}
 		if err := w.beginRefill(t.Context(), before, server(0), &catalog.Copy{Point: 200, Snapshot: "5:5:"}); err != nil {
 			t.Fatal(err)
 		}
-		next := w
-		if another {
-			next = newTestWriter(store, false)
-		}
-		claimed(t, next, server(200))
-		if now := next.stored; now.Claim <= before.Claim || string(now.Identity) <= string(before.Identity) || now.Refill == nil {
-			t.Errorf("another process %t: claim %d with identity %s after claim %d with identity %s, refill %v", another,
-				now.Claim, now.Identity, before.Claim, before.Identity, now.Refill)
+		next := newTestWriter(store, false)
+		begun(t, next, server(200))
+		if now := next.stored; now.Tenure != before.Tenure+1 || now.Refill == nil {
+			t.Errorf("tenure %d after %d, refill %v", now.Tenure, before.Tenure, now.Refill)
 		}
 	}
 }

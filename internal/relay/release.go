@@ -131,7 +131,7 @@ func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Durati
 	if err := r.waitSettled(ctx, newest, settle); err != nil {
 		return err
 	}
-	end := encode.Place{Claim: r.set.Claim(), Seq: uint64(newest)}
+	end := encode.Place{Tenure: r.set.Tenure(), Seq: uint64(newest)}
 	for {
 		if err := r.find(ctx, readable); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Durati
 			return err
 		}
 		if r.parking.Released == sent {
-			return fmt.Errorf("too many dead letters of the key have the same place, %d:%d", r.waiting.bound.Claim, r.waiting.bound.Seq)
+			return fmt.Errorf("too many dead letters of the key have the same place, %d:%d", r.waiting.bound.Tenure, r.waiting.bound.Seq)
 		}
 		r.waiting = letterRuns{}
 		clear(r.next)
@@ -268,7 +268,7 @@ func (r *releaseRun) flush(ctx context.Context) error {
 	if sent > 0 {
 		r.released += n
 		r.parking.Released = batch[sent-1].Place
-		r.set.Progress(r.parking.ID, r.parking.Released, n, ofClaim(batch[:sent], r.set.Claim()))
+		r.set.Progress(r.parking.ID, r.parking.Released, n, ofTenure(batch[:sent], r.set.Tenure()))
 		if time.Since(r.stored) > progressEvery {
 			r.stored = time.Now()
 			if err := r.positions.storeParked(ctx, true); err != nil {
@@ -282,11 +282,11 @@ func (r *releaseRun) flush(ctx context.Context) error {
 	return err
 }
 
-// ofClaim returns how many records of a claim the dead letters have. Two with the same place are of one record.
-func ofClaim(letters []letter, claim int64) (n int) {
+// ofTenure returns how many records of a tenure the dead letters have. Two with the same place are of one record.
+func ofTenure(letters []letter, tenure int64) (n int) {
 	var last encode.Place
 	for _, l := range letters {
-		if l.Claim == claim && l.Place != last {
+		if l.Tenure == tenure && l.Place != last {
 			n++
 		}
 		last = l.Place
@@ -411,7 +411,7 @@ func (r *releaseRun) mayReadAgain(row parking.Row, first *encode.DeadLetter) boo
 // first returns the first dead letter of waiting that is not discarded, or nil.
 func (r *releaseRun) first(ctx context.Context) (first *encode.DeadLetter, err error) {
 	all := r.waiting.clone()
-	err = all.read(ctx, r.reader, r.parking.ID, encode.Place{Claim: math.MaxInt64}, func(_ letterPlace, dead *encode.DeadLetter) error {
+	err = all.read(ctx, r.reader, r.parking.ID, encode.Place{Tenure: math.MaxInt64}, func(_ letterPlace, dead *encode.DeadLetter) error {
 		if r.discarded(dead) {
 			return nil
 		}

@@ -76,7 +76,7 @@ func TestReleaseCountsItsLetters(t *testing.T) {
 	set.Follow("orders", []byte("k"), 3)
 	place := func(seq uint64) letter { return letter{letterPlace: letterPlace{Place: encode.Place{Seq: seq}}} }
 	passed := []letter{place(1), place(2), place(2)} // a broker may store one twice
-	set.Progress(first.Parking, passed[2].Place, 2, ofClaim(passed, 0))
+	set.Progress(first.Parking, passed[2].Place, 2, ofTenure(passed, 0))
 	if n := set.Unreleased(first.Parking); n != 1 {
 		t.Errorf("%d are left", n)
 	}

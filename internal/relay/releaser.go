@@ -149,7 +149,7 @@ func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
 		r.log.InfoContext(ctx, "request for a parked key handled", slog.String("action", string(req.Action)),
 			slog.String("request", req.ID), slog.String("outcome", string(result.Outcome)), slog.Int("released", result.Released), slog.String("reason", result.Reason))
 	}
-	return r.positions.store.Write(ctx, req.ID, nil)
+	return r.positions.store.Post(ctx, req.ID, nil)
 }
 
 // wait stores and logs why a request waits, if that is new.

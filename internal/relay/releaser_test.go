@@ -96,7 +96,7 @@ func TestDiscardAfterAMoveToAnotherServer(t *testing.T) {
 		old := newTestWriter(store, false)
 		old.parked.set = parking.NewSet(1)
 		before := server(5000)
-		claimed(t, old, before)
+		begun(t, old, before)
 		startTracker(t, old, before)
 		var letters storedLetters
 		for i := range 2 {
@@ -111,7 +111,7 @@ func TestDiscardAfterAMoveToAnotherServer(t *testing.T) {
 			now.SystemID = "2"
 			w := newTestWriter(store, tenure == 0)
 			w.parked.set = parking.NewSet(1)
-			claimed(t, w, now)
+			begun(t, w, now)
 			tracker := startTracker(t, w, now)
 			deliver(tracker, 200)
 			write(t, w)
@@ -138,7 +138,7 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 	store := &scriptedStore{}
 	w := newTestWriter(store, false)
 	w.parked.set = parking.NewSet(1)
-	claimed(t, w, server(100))
+	begun(t, w, server(100))
 	tracker := startTracker(t, w, server(100))
 	w.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 150})
 	var lost error

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
@@ -90,7 +91,7 @@ func TestRole(t *testing.T) {
 		{Streaming, nil, Active},
 		{Waiting, fmt.Errorf("%w; %w", replication.ErrSlotInUse, errSenderKept), NoRole},
 		{Streaming, nil, Active},
-		{Waiting, errForeignClaim, Standby},
+		{Waiting, sink.ErrSuperseded, Standby},
 		{Stopped, nil, NoRole},
 	} {
 		p.setState(step.state, step.err)

@@ -33,9 +33,6 @@ const (
 )
 
 var (
-	// errForeignClaim: another process has claimed the slot.
-	errForeignClaim = errors.New("another relay has claimed the slot")
-
 	// errCopyInterrupted and errPromoted are reasons for a new tenure.
 	errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
 	errPromoted        = errors.New("the server is on another timeline than before")
@@ -47,13 +44,57 @@ var (
 	errNoStore = errors.New("the position store does not respond")
 )
 
-// takeOver decides what a session sends. The current tenure continues if no other process can have sent
-// records in between. Otherwise a new tenure starts, under a claim that is higher than all others. When
-// takeOver returns, the session has held the slot since the claim was stored. So every process that
-// acquires the slot later reads the claim.
+// takeOver decides what a session sends. The current tenure continues if no other process has become the owner of the position
+// store in between. Otherwise a new tenure starts. When takeOver returns, the session has held the slot since this process is the
+// owner. So every process that acquires the slot later becomes the owner later.
 func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.Stream) error {
 	ctx, cancel := s.during(ctx)
 	defer cancel()
+	server, slot, err := r.checkSlot(ctx, s, stream)
+	if err != nil {
+		return err
+	}
+	ended, err := r.proveTenure(ctx, s, stream, server)
+	if err != nil {
+		return err
+	}
+	if r.tenure != nil && ended == nil {
+		r.positions.timeline.startSession(ctx, stream)
+		return r.skip.startSession(s.id, r.tenure.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+	}
+	if err := r.mayOwn(ctx, s, stream, server); err != nil {
+		return err
+	}
+	r.endTenure(ctx, ended)
+	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.beginTenure(ctx, server) })
+	if err != nil {
+		return err
+	}
+	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {
+		return err
+	}
+	r.positions.timeline.startSession(ctx, stream)
+	return r.startTenure(ctx, s, server, slot)
+}
+
+// proveTenure returns why the current tenure cannot continue, or nil if it can, or if there is none.
+func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
+	t := r.tenure
+	if t == nil {
+		return nil, nil
+	}
+	if ended := r.mayContinue(t, s, server); ended != nil {
+		return ended, nil
+	}
+	err := r.useStore(ctx, s, stream, r.positions.proveOwner)
+	if errors.Is(err, sink.ErrSuperseded) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// mayOwn returns an error if a tenure could not start. It is called before this process shuts out another owner.
+func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) error {
 	var found *storeState
 	err := r.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
 		found, err = r.positions.readStore(ctx)
@@ -61,17 +102,6 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	})
 	if err != nil {
 		return err
-	}
-	server, slot, err := r.checkSlot(ctx, s, stream)
-	if err != nil {
-		return err
-	}
-	var ended error // why the current tenure does not continue
-	if t := r.tenure; t != nil {
-		if ended = r.mayContinue(t, s, found, server); ended == nil {
-			r.positions.timeline.startSession(ctx, stream)
-			return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
-		}
 	}
 	if err := r.checkParked(found); err != nil {
 		return err
@@ -83,16 +113,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	r.warnLostTail(ctx, found.position, server)
-	r.endTenure(ctx, ended)
-	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
-	if err != nil {
-		return err
-	}
-	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {
-		return err
-	}
-	r.positions.timeline.startSession(ctx, stream)
-	return r.startTenure(ctx, s, server, slot)
+	return nil
 }
 
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,
@@ -199,7 +220,7 @@ func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.S
 	return server, state.Slot, nil
 }
 
-// startTenure starts a tenure at the position record, under the claim that was just stored.
+// startTenure starts a tenure at the position record, after beginTenure.
 func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
 	start, err := r.positions.chooseStart(ctx, server)
 	if err != nil {
@@ -225,8 +246,8 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	return nil
 }
 
-// mayContinue returns nil if the tenure t may continue in the session s, and otherwise why not.
-func (r *Relay) mayContinue(t *tenure, s *session, found *storeState, server checkpoint.Server) error {
+// mayContinue returns nil if the tenure t may continue in the session s as long as this process is the owner, and otherwise why not.
+func (r *Relay) mayContinue(t *tenure, s *session, server checkpoint.Server) error {
 	switch {
 	case t.id != s.id:
 		return errOtherServer
@@ -235,7 +256,7 @@ func (r *Relay) mayContinue(t *tenure, s *session, found *storeState, server che
 	case t.pump.copy != nil:
 		return errCopyInterrupted
 	}
-	return r.positions.canContinue(found, server)
+	return r.positions.canContinue(server)
 }
 
 // endTenure abandons the current tenure, if there is one. The next tenure resends the records without an

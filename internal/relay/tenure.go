@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A tenure is the time during which this process has the highest claim, over any number of sessions. It has
+// A tenure is the time during which this process owns the position store, over any number of sessions. It has
 // the Tracker with the records in flight, the writer that waits for their outcomes, and the pump. Between
 // two sessions the fence is closed, requests on the wire get their responses, and the tenure still records
 // positions.
@@ -60,7 +60,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
 	}
 	cfg := sink.WriterConfig{
-		Fence: t.fence.checkOpen, Identity: r.positions.stored.Identity, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
+		Fence: t.fence.checkOpen, Owner: r.positions.owner, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
 		MemoryChanged: r.cfg.MemoryChanged, RowHeaders: encode.RowHeaders(),
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // promoted returns a server like that of the function server, but on timeline 2, which left timeline 1 at fork.
@@ -43,14 +44,13 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 
 			s := promoted(tc.fork, tc.confirmed)
 			w := newTestWriter(store, false)
-			claimed(t, w, s)
+			begun(t, w, s)
 			tracker = startTracker(t, w, s)
 			if got := tracker.Confirmed(); got != tc.start || w.confirmedPosition() != 0 {
 				t.Errorf("starts at %s, confirmed to Postgres is %s", got, w.confirmedPosition())
 			}
-			found, err := w.readStore(t.Context())
-			if err != nil || w.canContinue(found, s) != nil {
-				t.Errorf("a session that is lost before the record is written: %+v, %v", found, err)
+			if err := w.canContinue(s); err != nil {
+				t.Errorf("a session that is lost before the record is written: %v", err)
 			}
 			write(t, w)
 			p := store.position(t)
@@ -97,14 +97,14 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 			write(t, w)
 
 			w = newTestWriter(store, false)
-			claimed(t, w, tc.server)
+			begun(t, w, tc.server)
 			_, err := w.chooseStart(t.Context(), tc.server)
 			if gap, ok := errors.AsType[*checkpoint.GapError](err); !ok || !strings.Contains(gap.Reason, tc.says) || ExitCode(err) != ExitContinuity {
 				t.Errorf("chooseStart: %v", err)
 			}
 
 			w = newTestWriter(store, true)
-			claimed(t, w, tc.server)
+			begun(t, w, tc.server)
 			if start := startTracker(t, w, tc.server).Confirmed(); start != 0 {
 				t.Errorf("with the gap accepted it starts at %s", start)
 			}
@@ -118,12 +118,12 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 	}
 }
 
-// Earlier versions did not record where the timeline starts. The next position record contains it.
+// A server may not tell where its timeline starts. The next position record contains it.
 func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	s := promoted(50, 100)
-	old := []byte(`{"version":2,"system_id":"1","timeline":2,"slot":"s","end_lsn":"0/190","term":1}`)
+	old := []byte(`{"version":1,"system_id":"1","timeline":2,"slot":"s","end_lsn":"0/190","term":1}`)
 	store := &scriptedStore{}
-	if err := store.Write(t.Context(), "", old); err != nil {
+	if err := store.Post(t.Context(), sink.PositionKey, old); err != nil {
 		t.Fatal(err)
 	}
 	w, tracker := startedWriter(t, store, s)

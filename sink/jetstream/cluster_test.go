@@ -90,7 +90,7 @@ func TestClusterKeepsOneCopy(t *testing.T) {
 			acked++
 		}
 		position := fmt.Append(nil, acked)
-		if err := store.Write(sinktest.Context(t), "w", position); err != nil {
+		if err := store.Post(sinktest.Context(t), sink.PositionKey, position); err != nil {
 			t.Fatalf("store a position: %v", err)
 		}
 		if values, err := store.Read(sinktest.Context(t)); err != nil || len(values) != 1 || string(values[0].Value) != string(position) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,18 +19,17 @@ import (
 )
 
 const (
-	noWriter         = "_" // in the place of the writer ""
 	bucketPrefix     = "KV_"
 	bucketSubject    = "$KV."
 	clusterReplicas  = 3
 	codeLastSequence = 10071
 )
 
-// A bucket has the values of a name in a key-value bucket. The key of a value is NAME.WRITER. Its methods read from the
+// A bucket has the values of a name in a key-value bucket. The key of a value follows the name and a dot. Its methods read from the
 // leader of the bucket's stream, because a replica may be behind.
 type bucket struct {
 	name   string
-	prefix string // subject of a value, without the writer
+	prefix string // subject of a value, without its key
 }
 
 func newBucket(store, name string) (bucket, error) {
@@ -44,9 +44,6 @@ type positionStore struct {
 	bucket
 
 	client *client
-
-	writing   chan struct{}     // cap 1: held by Write
-	revisions map[string]uint64 // of the last value of each writer that Write knows
 }
 
 // OpenPositions implements [sink.Sink].
@@ -59,7 +56,7 @@ func (c *client) OpenPositions(ctx context.Context, store, name string) (sink.Po
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", store, err)
 	}
-	return &positionStore{client: c, bucket: b, writing: make(chan struct{}, 1), revisions: make(map[string]uint64)}, nil
+	return &positionStore{client: c, bucket: b}, nil
 }
 
 // IsBucket reports whether a position store can have this name.
@@ -174,12 +171,12 @@ func (b bucket) values(ctx context.Context, l *link) ([]sink.StoredValue, error)
 	slices.SortFunc(found, func(a, b storedMessage) int { return int(a.Sequence) - int(b.Sequence) })
 	var values []sink.StoredValue
 	for _, m := range found {
-		writer := strings.TrimPrefix(m.Subject, b.prefix)
-		if writer == noWriter {
-			writer = ""
+		key := strings.TrimPrefix(m.Subject, b.prefix)
+		if !sink.IsStoreKey(key) {
+			continue
 		}
 		values = append(values, sink.StoredValue{
-			Writer: writer, Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence),
+			Key: key, Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence),
 		})
 	}
 	return values, nil
@@ -221,7 +218,20 @@ func (m *storedMessage) isValue() bool {
 	}
 	headers, err := nats.DecodeHeadersMsg(m.Headers)
 	delete(headers, jetstream.ExpectedLastSubjSeqHeader)
+	delete(headers, ownerHeader)
 	return err == nil && len(headers) == 0
+}
+
+// ownedBy reports whether an owner has stored the message.
+func (m *storedMessage) ownedBy(id string) bool {
+	headers, err := nats.DecodeHeadersMsg(m.Headers)
+	return err == nil && headers.Get(ownerHeader) == id
+}
+
+// isRemoved reports whether the message says that there is no value.
+func (m *storedMessage) isRemoved() bool {
+	headers, err := nats.DecodeHeadersMsg(m.Headers)
+	return err == nil && headers.Get(operationHeader) != ""
 }
 
 // last returns the last message of a subject of the bucket.
@@ -256,56 +266,126 @@ func ignoreNotFound(err *jetstream.APIError) error {
 	return err
 }
 
-// Write implements [sink.PositionStore]. It names the revision that it replaces. So if an earlier Write was given up and
-// its message arrives later, the server rejects that one.
-func (s *positionStore) Write(ctx context.Context, writer string, value []byte) error {
-	select {
-	case s.writing <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-s.writing }()
-	if writer == "" {
-		writer = noWriter
-	}
-	subject := s.prefix + writer
+// Post implements [sink.PositionStore].
+func (s *positionStore) Post(ctx context.Context, key string, value []byte) error {
 	err := s.retry(ctx, func(ctx context.Context, l *link) error {
 		for {
-			revision, known := s.revisions[writer]
-			if !known {
-				m, _, err := s.last(ctx, l, subject)
-				if err != nil {
-					return err
-				}
-				revision = m.Sequence
+			m, _, err := s.last(ctx, l, s.prefix+key)
+			if err != nil {
+				return err
 			}
-			stored, err := s.put(ctx, l, subject, value, revision)
-			if err == nil {
-				s.revisions[writer] = stored
-				return nil
-			}
-			delete(s.revisions, writer)
+			_, err = s.put(ctx, l, key, "", value, m.Sequence)
 			if !errors.Is(err, errReplaced) {
 				return err
 			}
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("write a position: %w", err)
+		return fmt.Errorf("write %s: %w", key, err)
 	}
 	return nil
+}
+
+const (
+	// ownerHeader has the id of the owner that has stored a value.
+	ownerHeader = "Outbox-Cdc-Owner"
+
+	operationHeader = "KV-Operation"
+)
+
+// An owner is a [sink.Owner]. It names the revision that each of its values replaces, and its values carry its id. So a new owner
+// shuts out the one before by storing the values again, and a Write that was given up and arrives late is rejected.
+type owner struct {
+	store *positionStore
+	id    string
+
+	writing   chan struct{}     // cap 1: held by Write
+	revisions map[string]uint64 // of the values
+}
+
+// Own implements [sink.PositionStore].
+func (s *positionStore) Own(ctx context.Context) (sink.Owner, error) {
+	o := &owner{store: s, id: uuid.NewString(), writing: make(chan struct{}, 1), revisions: make(map[string]uint64)}
+	for _, key := range []string{sink.PositionKey, sink.ParkedKey} {
+		if err := s.retry(ctx, func(ctx context.Context, l *link) error { return o.take(ctx, l, key) }); err != nil {
+			return nil, fmt.Errorf("own the positions: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// take stores a value again.
+func (o *owner) take(ctx context.Context, l *link, key string) error {
+	for {
+		m, missing, err := o.store.last(ctx, l, o.store.prefix+key)
+		if err != nil {
+			return err
+		}
+		value := m.Data
+		if missing || m.isRemoved() {
+			value = nil
+		}
+		stored, err := o.store.put(ctx, l, key, o.id, value, m.Sequence)
+		if err == nil {
+			o.revisions[key] = stored
+			return nil
+		}
+		if !errors.Is(err, errReplaced) {
+			return err
+		}
+	}
+}
+
+// Write implements [sink.Owner].
+func (o *owner) Write(ctx context.Context, key string, value []byte) error {
+	select {
+	case o.writing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-o.writing }()
+	err := o.store.retry(ctx, func(ctx context.Context, l *link) error { return o.replace(ctx, l, key, value) })
+	if err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return nil
+}
+
+// replace stores a value. If a message of this owner was stored whose answer was lost, it replaces that one.
+func (o *owner) replace(ctx context.Context, l *link, key string, value []byte) error {
+	for {
+		stored, err := o.store.put(ctx, l, key, o.id, value, o.revisions[key])
+		if err == nil {
+			o.revisions[key] = stored
+			return nil
+		}
+		if !errors.Is(err, errReplaced) {
+			return err
+		}
+		m, _, err := o.store.last(ctx, l, o.store.prefix+key)
+		if err != nil {
+			return err
+		}
+		if !m.ownedBy(o.id) {
+			return fmt.Errorf("%w: bucket %s has another owner", sink.ErrSuperseded, o.store.name)
+		}
+		o.revisions[key] = m.Sequence
+	}
 }
 
 // errReplaced: the value has another revision than the one that was to be replaced.
 var errReplaced = errors.New("the position has another revision")
 
 // put stores a value, or a marker that it was removed, and returns its revision.
-func (s *positionStore) put(ctx context.Context, l *link, subject string, value []byte, revision uint64) (uint64, error) {
-	m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{
+func (s *positionStore) put(ctx context.Context, l *link, key, owner string, value []byte, revision uint64) (uint64, error) {
+	m := &nats.Msg{Subject: s.prefix + key, Data: value, Header: nats.Header{
 		jetstream.ExpectedLastSubjSeqHeader: []string{strconv.FormatUint(revision, 10)},
 	}}
 	if value == nil {
-		m.Header["KV-Operation"] = []string{"DEL"}
+		m.Header[operationHeader] = []string{"DEL"}
+	}
+	if owner != "" {
+		m.Header[ownerHeader] = []string{owner}
 	}
 	answer, err := l.request(ctx, m)
 	if err != nil {
@@ -317,9 +397,6 @@ func (s *positionStore) put(ctx context.Context, l *link, subject string, value 
 	}
 	return stored, err
 }
-
-// NextIdentity implements [sink.PositionStore]. JetStream does not order writers.
-func (s *positionStore) NextIdentity(context.Context, ...[]byte) ([]byte, error) { return nil, nil }
 
 // CheckOrder implements [sink.PositionStore].
 func (s *positionStore) CheckOrder(context.Context) error {

@@ -224,7 +224,7 @@ func TestLeastRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Write(sinktest.Context(t), "w", []byte("v")); err != nil {
+	if err := store.Post(sinktest.Context(t), sink.PositionKey, []byte("v")); err != nil {
 		t.Error(err)
 	}
 	if values, err := store.Read(sinktest.Context(t)); err != nil || len(values) != 1 {

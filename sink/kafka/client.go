@@ -136,12 +136,8 @@ func (c *client) checkKnown(errorIn func(topicInfo) sarama.KError, topics ...str
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer { return c.newProducer(cfg) }
 
 func (c *client) newProducer(cfg sink.WriterConfig) *producer {
-	o, err := c.newOwner(cfg)
-	p := newProducer(c, cfg, o)
+	p := newProducer(c, cfg)
 	p.resizeWindow(c.cfg.windowBytes(0))
-	if err != nil {
-		p.failure, p.halted = fmt.Errorf("%w: %w", errFatal, err), true
-	}
 	c.counters.setProducer(p)
 	return p
 }

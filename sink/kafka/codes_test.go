@@ -118,7 +118,7 @@ func readRequests() []readRequest {
 			if err != nil {
 				return err
 			}
-			if err := s.Write(l.Context(), testWriter, []byte("1")); err != nil {
+			if err := s.Post(l.Context(), firstKey, []byte("1")); err != nil {
 				return err
 			}
 			_, err = s.Read(l.Context())

@@ -370,11 +370,11 @@ func TestForgottenConnectionIsReplacedSoon(t *testing.T) {
 			l.Fatal(err)
 		}
 		l.Cleanup(func() { _ = c.Close() })
-		r := startRig(l, c, j, sink.WriterConfig{})
+		r, o := startRig(l, c, j, sink.WriterConfig{}), own(l, s)
 		opened := j.String()
 		uses := map[string]func(i int){
 			"send":  func(i int) { r.send(recordFor("t", 0, fmt.Sprint(i))); r.AwaitAcked(i + 1) },
-			"write": func(i int) { write(l, s, fmt.Sprint(i)) },
+			"write": func(i int) { write(l, o, fmt.Sprint(i)) },
 			"read":  func(i int) { wantValue(l, s, fmt.Sprint(i)) },
 			"look": func(int) {
 				if err := c.cluster.refresh(l.Context(), []string{"t"}); err != nil {

@@ -77,14 +77,14 @@ func TestReadingAroundTransactions(t *testing.T) {
 				t.Errorf("dead letters %q of open transactions", got)
 			}
 		}
-		own := "key/" + testWriter
+		own := "key/" + firstKey
 		aborted := beginTransaction(t, k, topic+"-aborted")
 		aborted.write(topic, own, "aborted")
 		committed := beginTransaction(t, k, topic+"-committed")
 		committed.write(topic, own, "committed")
 		wantValues(t, s)
 		wantNoLetters()
-		writeAs(t, s, secondWriter, []byte("plain"))
+		post(t, s, secondKey, []byte("plain"))
 		wantValues(t, s, "plain")
 		wantNoLetters()
 		committed.end(kgo.TryCommit)

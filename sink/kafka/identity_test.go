@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,46 +248,61 @@ func TestNewIdentityWaitsForRequestsInFlight(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// newIdentity returns the next identity after the given ones.
-func newIdentity(tb testing.TB, s *positionStore, given ...[]byte) []byte {
-	tb.Helper()
-	identity, err := s.NextIdentity(sinktest.Context(tb), given...)
-	if err != nil {
-		tb.Fatalf("NextIdentity: %v", err)
-	}
-	return identity
-}
-
-// TestNextIdentity: the coordinator orders the identities of a relay. Each has the next epoch, and names the producer ids that
-// the relay had before.
-func TestNextIdentity(t *testing.T) {
+// TestOwnersTakeEpochs: the coordinator orders the owners of a relay. Each has the next epoch, and knows the producer ids of
+// earlier ones.
+func TestOwnersTakeEpochs(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	s, _ := openPositions(t, k.Cluster, "positions", "key")
 	other, _ := openPositions(t, k.Cluster, "positions", "other")
-	first := newIdentity(t, s, nil, nil)
-	r, err := parseIdentity(first)
-	if err != nil || r.TransactionalID != "positions/key" || r.Epoch != 0 {
-		t.Errorf("the first is %s, %v", first, err)
+	first := own(t, s)
+	id := first.ownership.newest.id
+	if o := first.ownership; o.coordinator.id != "positions/key" || !o.first || o.newest.epoch != 0 || len(o.ids) != 1 || !o.ids[id] {
+		t.Errorf("the first is %+v", o)
 	}
-	newIdentity(t, other)
-	want := fmt.Sprintf(`{"transactional_id":"positions/key","producer_id":%d,"epoch":1,"earlier_producer_ids":[8,7,6]}`, r.ProducerID)
-	given := [][]byte{
-		[]byte(`{"transactional_id":"positions/key","producer_id":6,"epoch":3,"earlier_producer_ids":[5]}`),
-		[]byte(`{"transactional_id":"positions/key","producer_id":8,"epoch":3,"earlier_producer_ids":[7]}`), first,
+	own(t, other)
+	produceKeyed(t, k.Client(t), "key/position", "of an owner whose transactional id has expired", "other/position", "x")
+	second := own(t, s)
+	if o := second.ownership; o.first || o.newest != (identity{id, 1}) || len(o.ids) != 2 || !o.ids[id] {
+		t.Errorf("the second is %+v", o)
 	}
-	if got := newIdentity(t, s, given...); string(got) != want {
-		t.Errorf("the second is %s, want %s", got, want)
-	}
-	for _, invalid := range []string{"", "x", "{}", "null", "[]", `{"transactional_id":"t","producer_id":-1}`, `{"producer_id":1}`, `{"transactional_id":"t","producer_id":1,"epoch":-1}`} {
-		if _, err := s.NextIdentity(sinktest.Context(t), first, []byte(invalid)); !errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), "identity of a producer") {
-			t.Errorf("NextIdentity after %q: %v", invalid, err)
-		}
+	write(t, second, "1")
+	again, _ := openPositions(t, k.Cluster, "positions", "key")
+	if o := own(t, again).ownership; o.newest != (identity{id, 2}) || len(o.ids) != 2 {
+		t.Errorf("the third is %+v", o)
 	}
 }
 
-// TestNoIdentity: a user who may not use the transactional id, and a broker without transactions, make the relay work without
-// an identity. It says once what that costs.
-func TestNoIdentity(t *testing.T) {
+// TestProducersOfAnOwner: the one of positions and the one of rows raise the epoch one after the other, and both go on.
+func TestProducersOfAnOwner(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		s.next().drain()
+		o := own(l, s.store)
+		r := startRig(l, s.client(Config{}, s.journal.Logger()), s.journal, sink.WriterConfig{Owner: o, RowHeaders: []string{"id"}})
+		lose := func(topic string) {
+			l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.OutOfOrderSequenceNumber, When: func(req kmsg.Request) bool {
+				return req.(*kmsg.ProduceRequest).Topics[0].Topic == topic
+			}})
+		}
+		for n := range 6 {
+			if n%2 == 0 {
+				lose("positions")
+			} else {
+				lose("t")
+			}
+			write(l, o, strconv.Itoa(n))
+			wantValues(l, s.store, strconv.Itoa(n))
+			r.sendRows(1, n, n+1, true)
+			r.AwaitAcked(n + 1)
+		}
+		r.drain()
+		s.wantRows(1, 6)
+	}, kfake.SeedTopics(1, "t", "positions"))
+}
+
+// TestUnownedPositions: a user who may not use the transactional id, and a broker without transactions, make the relay work without
+// an identity. It says once what that costs. An owner then finds out at its next position that another one has written.
+func TestUnownedPositions(t *testing.T) {
 	for name, answer := range map[string]*kerr.Error{
 		"denied":      kerr.TransactionalIDAuthorizationFailed,
 		"unsupported": kerr.UnsupportedVersion,
@@ -294,12 +310,26 @@ func TestNoIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 			s, log := openPositions(t, k.Cluster, "positions", "key")
-			k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: answer, Count: -1})
-			for range 2 {
-				if got := newIdentity(t, s); got != nil {
-					t.Errorf("identity %s", got)
+			refuseOwner(k.Control, answer)
+			another, _ := openPositions(t, k.Cluster, "positions", "key")
+			own(t, s)
+			first, second := own(t, s), own(t, another)
+			if first.ownership != nil {
+				t.Errorf("ownership %+v", first.ownership)
+			}
+			write(t, first, "1")
+			write(t, first, "2")
+			if err := second.Write(sinktest.Context(t), sink.PositionKey, []byte("late")); !errors.Is(err, sink.ErrSuperseded) {
+				t.Errorf("Write of the other owner: %v", err)
+			}
+			second = own(t, another)
+			write(t, second, "3")
+			for _, key := range []string{sink.PositionKey, sink.ParkedKey} {
+				if err := first.Write(sinktest.Context(t), key, []byte("late")); !errors.Is(err, sink.ErrSuperseded) {
+					t.Errorf("Write of %s: %v", key, err)
 				}
 			}
+			wantValues(t, s, "3")
 			const want = "about a second of records may be sent twice"
 			if n := strings.Count(log.String(), want); n != 1 || !strings.Contains(log.String(), "grant Write and Describe on transactional id positions/key") {
 				t.Errorf("%d times %q in the log:\n%s", n, want, log)
@@ -308,9 +338,9 @@ func TestNoIdentity(t *testing.T) {
 	}
 }
 
-// TestNextIdentityWaitsForTheCoordinator: while the coordinator loads, the broker answers with an error
+// TestOwnWaitsForTheCoordinator: while the coordinator loads, the broker answers with an error
 // and the producer id -1. Batches with that id are not idempotent.
-func TestNextIdentityWaitsForTheCoordinator(t *testing.T) {
+func TestOwnWaitsForTheCoordinator(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		s := l.positions(l.net.DialContext, sinktest.NewJournal())
 		loading := 3
@@ -322,8 +352,8 @@ func TestNextIdentityWaitsForTheCoordinator(t *testing.T) {
 			res.ProducerID, res.ProducerEpoch, res.ErrorCode = -1, -1, kerr.CoordinatorLoadInProgress.Code
 			return res, nil, loading >= 0
 		})
-		if r, err := parseIdentity(newIdentity(l, s)); err != nil || loading >= 0 {
-			l.Errorf("%+v, %v", r, err)
+		if o := own(l, s).ownership; o.newest.id < 0 || loading >= 0 {
+			l.Errorf("%+v", o)
 		}
 	}, kfake.SeedTopics(1, "positions"))
 }
@@ -366,10 +396,10 @@ func (l *batchLog) all() []sentAs {
 	return slices.Clone(l.batches)
 }
 
-// TestSupersededWriterEnds: a broker has seen a higher epoch. A Writer with an identity waits for the outstanding
+// TestSupersededWriterEnds: a broker has seen a higher epoch. A Writer with an owner waits for the outstanding
 // responses and ends. A Writer without one requests a new producer id, since no other Writer uses its id.
 func TestSupersededWriterEnds(t *testing.T) {
-	for name, identity := range map[string][]byte{"with an identity": []byte(`{"transactional_id":"r","producer_id":77,"epoch":0}`), "without": nil} {
+	for name, owned := range map[string]bool{"with an owner": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, 2, func(l *lab) {
 				for p := range int32(2) {
@@ -378,7 +408,11 @@ func TestSupersededWriterEnds(t *testing.T) {
 					}
 				}
 				j := sinktest.NewJournal()
-				r := startRig(l, l.client(Config{}, j.Logger()), j, sink.WriterConfig{Identity: identity})
+				cfg := sink.WriterConfig{}
+				if owned {
+					cfg.Owner = own(l, l.positions(l.net.DialContext, j))
+				}
+				r := startRig(l, l.client(Config{}, j.Logger()), j, cfg)
 				for p := range int32(2) {
 					r.send(recordFor("t", p, "0"))
 				}
@@ -399,7 +433,7 @@ func TestSupersededWriterEnds(t *testing.T) {
 					l.Fatalf("Run has returned: %t, %d records acknowledged, batches %+v", r.Ended(), r.Acked(), sent.all())
 				}
 				close(answered)
-				if identity == nil {
+				if !owned {
 					r.drain()
 					if n, all := producerIDs(r.client), sent.all(); n != 2 || len(all) != 3 || all[2].ID == all[1].ID || all[2].Sequence != 0 {
 						l.Errorf("%d producer ids requested, batches %+v", n, all)
@@ -416,7 +450,7 @@ func TestSupersededWriterEnds(t *testing.T) {
 				if r.Acked() != 3 || !r.IsAcked(3) || len(sent.all()) != 2 || producerIDs(r.client) != 1 {
 					l.Errorf("%d records acknowledged, batches %+v, %d producer ids requested", r.Acked(), sent.all(), producerIDs(r.client))
 				}
-			}, kfake.SeedTopics(2, "t"))
+			}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
 		})
 	}
 }
@@ -429,11 +463,10 @@ func TestOlderWriterIsRejectedPerPartition(t *testing.T) {
 	topic := k.Topic(t, 2, nil)
 	s, j := openPositions(t, k, k.Topic(t, 1, map[string]string{cleanupPolicy: compact}), "key")
 	c := openClient(t, Config{Brokers: k.Addrs}, j.Logger())
-	first := newIdentity(t, s)
-	older := startRig(t, c, j, sink.WriterConfig{Identity: first})
+	older := startRig(t, c, j, sink.WriterConfig{Owner: own(t, s)})
 	older.send(recordFor(topic, 0, "older"))
 	older.AwaitAcked(1)
-	newer := startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.Logger()), j, sink.WriterConfig{Identity: newIdentity(t, s, first)})
+	newer := startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.Logger()), j, sink.WriterConfig{Owner: own(t, s)})
 	newer.send(recordFor(topic, 0, "newer"))
 	newer.AwaitAcked(1)
 	older.send(recordFor(topic, 1, "older"))
@@ -450,18 +483,5 @@ func TestOlderWriterIsRejectedPerPartition(t *testing.T) {
 		if got := values(log, p); !slices.Equal(got, []string{"older", "newer"}) {
 			t.Errorf("partition %d holds %q", p, got)
 		}
-	}
-}
-
-// TestInvalidIdentityEndsTheWriter: Run returns before it sends anything under the producer id of another Writer.
-func TestInvalidIdentityEndsTheWriter(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	j := sinktest.NewJournal()
-	r := startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.Logger()), j, sink.WriterConfig{Identity: []byte("{}")})
-	if err := r.Wait(); !errors.Is(err, sink.ErrFatal) {
-		t.Errorf("Run: %v", err)
-	}
-	if _, err := r.trySend(recordFor("t", 0, "x")); !errors.Is(err, sink.ErrFatal) {
-		t.Errorf("Send: %v", err)
 	}
 }

@@ -104,7 +104,7 @@ func TestStaleBrokerDoesNotHoldThePositions(t *testing.T) {
 		}
 		move(1)
 		s := l.positions(l.net.DialContext, sinktest.NewJournal())
-		write(l, s, "1")
+		post(l, s, firstKey, []byte("1"))
 		wantValue(l, s, "1")
 		l.atBroker(s.client, 0)
 		stale := l.staleMetadata("positions", 0)

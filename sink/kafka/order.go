@@ -18,7 +18,7 @@ import (
 const orderKey = "/order-check"
 
 // CheckOrder implements [sink.PositionStore]. It writes tombstones, which compaction removes, with a transactional id of its
-// own, so that the result affects no Writer. If the user may not use that, it writes with a new producer id.
+// own, so that the result affects no owner.
 func (s *positionStore) CheckOrder(ctx context.Context) error {
 	c := &coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + "/probe"}
 	defer c.disconnect()
@@ -40,8 +40,8 @@ func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, er
 	}
 	defer l.Close()
 	older, err := c.initProducer(ctx, identity{-1, -1})
-	if _, ok := cannotOwn(err); ok {
-		return s.tryOrderUnowned(ctx, l)
+	if reason, ok := cannotOwn(err); ok {
+		return fmt.Errorf("%w: %w", errors.ErrUnsupported, reason), nil
 	}
 	if err != nil {
 		return nil, err
@@ -72,21 +72,6 @@ func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, er
 	return splitOrder(newerAccepted(l, s.topic, newer))
 }
 
-// tryOrderUnowned is tryOrder without a transactional id: the next epoch writes a tombstone in place of the marker.
-func (s *positionStore) tryOrderUnowned(ctx context.Context, l *link) (found, err error) {
-	older, err := s.client.control.requestID(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := writeTombstone(l, s.topic, older, 0); err != nil {
-		return nil, err
-	}
-	if err := newerAccepted(l, s.topic, identity{older.id, older.epoch + 1}); err != nil {
-		return splitOrder(err)
-	}
-	return splitOrder(olderRejected(l, s.topic, older))
-}
-
 // newerAccepted returns an error that wraps sink.ErrNewerRejected if the broker rejects the first record of an epoch.
 func newerAccepted(l *link, topic string, newer identity) error {
 	err := writeTombstone(l, topic, newer, 0)
@@ -113,15 +98,19 @@ func splitOrder(err error) (found, failure error) {
 	return nil, err
 }
 
-// writeTombstone writes a tombstone with orderKey to partition 0. The error is a [*codeError] if the broker has
-// responded.
+// writeTombstone writes a tombstone with orderKey to partition 0.
 func writeTombstone(l *link, topic string, id identity, sequence int32) error {
+	return writeRecord(l, topic, id, sequence, &sarama.Record{Key: []byte(orderKey)})
+}
+
+// writeRecord writes a record to partition 0. The error is a [*codeError] if the broker has responded.
+func writeRecord(l *link, topic string, id identity, sequence int32, r *sarama.Record) error {
 	now := time.Now()
 	req := envelope()
 	req.AddBatch(topic, 0, &sarama.RecordBatch{
 		Version: 2, FirstTimestamp: now, MaxTimestamp: now,
 		ProducerID: id.id, ProducerEpoch: id.epoch, FirstSequence: sequence,
-		Records: []*sarama.Record{{Key: []byte(orderKey)}},
+		Records: []*sarama.Record{r},
 	})
 	res, err := l.Produce(req)
 	if err != nil {

@@ -38,8 +38,8 @@ func answerOrder(k *kfake.Cluster, nth int, code int16) {
 }
 
 // refuseOwner makes a broker refuse every transactional id.
-func refuseOwner(k *kfake.Cluster) {
-	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1, When: func(req kmsg.Request) bool {
+func refuseOwner(k *kfake.Cluster, answer *kerr.Error) {
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: answer, Count: -1, When: func(req kmsg.Request) bool {
 		return req.(*kmsg.InitProducerIDRequest).TransactionalID != nil
 	}})
 }
@@ -58,15 +58,7 @@ func TestCheckOrder(t *testing.T) {
 		{"rejects the newer", func(k *kfake.Cluster) { answerOrder(k, 3, kerr.InvalidProducerEpoch.Code) }, sink.ErrNewerRejected},
 		{"has lost what the newer wrote", func(k *kfake.Cluster) { answerOrder(k, 2, kerr.OutOfOrderSequenceNumber.Code) }, nil},
 		{"no right", func(k *kfake.Cluster) { answerOrder(k, 1, kerr.TopicAuthorizationFailed.Code) }, sink.ErrAccess},
-		{"no right to the transactional id", refuseOwner, nil},
-		{"no right to the transactional id, accepts the older", func(k *kfake.Cluster) {
-			refuseOwner(k)
-			answerOrder(k, 3, 0)
-		}, sink.ErrOlderAccepted},
-		{"no right to the transactional id, rejects the newer", func(k *kfake.Cluster) {
-			refuseOwner(k)
-			answerOrder(k, 2, kerr.InvalidProducerEpoch.Code)
-		}, sink.ErrNewerRejected},
+		{"no right to the transactional id", func(k *kfake.Cluster) { refuseOwner(k, kerr.TransactionalIDAuthorizationFailed) }, errors.ErrUnsupported},
 		{"trouble that heals", func(k *kfake.Cluster) {
 			k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, TopLevel: true},
 				kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 2},
@@ -77,7 +69,7 @@ func TestCheckOrder(t *testing.T) {
 			t.Parallel()
 			k := kafkatest.Fake(t, kfake.NumBrokers(1))
 			s, _ := openPositions(t, k.Cluster, "positions", "key")
-			write(t, s, "value")
+			post(t, s, firstKey, []byte("value"))
 			tt.broker(k.Control)
 			err := s.CheckOrder(sinktest.Context(t))
 			if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
@@ -99,6 +91,7 @@ func TestCheckOrderHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	o := own(t, s)
 	held, release := make(chan struct{}), make(chan struct{})
 	k.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		k.Control.KeepControl()
@@ -114,7 +107,7 @@ func TestCheckOrderHoldsNothingUp(t *testing.T) {
 	go func() { checked <- s.CheckOrder(ctx) }()
 	<-held
 	for _, value := range []string{"1", "2"} {
-		write(t, s, value)
+		write(t, o, value)
 		wantValues(t, s, value)
 	}
 	cancel(over)

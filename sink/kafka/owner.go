@@ -2,12 +2,10 @@ package kafka
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -22,70 +20,122 @@ func TransactionalID(positionTopic, name string) string { return positionTopic +
 // transactionTimeout is how long the empty transaction of a resumption may be open. Then the coordinator shuts us out.
 const transactionTimeout = 10 * time.Second
 
-// A relayIdentity is the result of [sink.PositionStore.NextIdentity], as JSON.
-type relayIdentity struct {
-	TransactionalID string `json:"transactional_id"`
-	ProducerID      int64  `json:"producer_id"`
-	Epoch           int16  `json:"epoch"`
+// An ownership is the place of an owner among those of a relay: the transaction coordinator gives each the next epoch of the
+// relay's producer id (KIP-360). The producers of the owner share it: that of the rows and that of the position topic.
+type ownership struct {
+	coordinator coordinator
+	first       bool           // the relay has had no owner before, so nothing is contested
+	ids         map[int64]bool // producer ids of the relay, also earlier ones
 
-	// Earlier are other producer ids of the relay, the newest first: the coordinator gives out another one if it has forgotten
-	// the transactional id, or if the epochs are used up.
-	Earlier []int64 `json:"earlier_producer_ids,omitempty"`
+	turn   chan struct{} // cap 1: held while the coordinator is used
+	newest identity      // used by the holder of turn
 }
 
-// maxEarlier limits relayIdentity.Earlier.
-const maxEarlier = 3
-
-// parseIdentity parses a result of NextIdentity.
-func parseIdentity(data []byte) (relayIdentity, error) {
-	r := relayIdentity{ProducerID: -1}
-	err := json.Unmarshal(data, &r)
-	if err == nil && (r.TransactionalID == "" || r.ProducerID < 0 || r.Epoch < 0) {
-		err = fmt.Errorf("no producer: transactional_id %q, producer_id %d, epoch %d", r.TransactionalID, r.ProducerID, r.Epoch)
+// lock waits for the turn to use the coordinator. It returns the newest identity.
+func (o *ownership) lock(ctx context.Context) (identity, error) {
+	select {
+	case o.turn <- struct{}{}:
+		return o.newest, nil
+	case <-ctx.Done():
+		return identity{}, context.Cause(ctx)
 	}
+}
+
+func (o *ownership) unlock() { <-o.turn }
+
+// next returns the newest identity or, if that is have, raises it. The error wraps sink.ErrSuperseded if there is a newer owner.
+func (o *ownership) next(ctx context.Context, have identity) (identity, error) {
+	newest, err := o.lock(ctx)
 	if err != nil {
-		return r, fmt.Errorf("identity of a producer: %w", err)
+		return identity{}, err
 	}
-	return r, nil
+	defer o.unlock()
+	if newest != have {
+		return newest, nil
+	}
+	next, err := o.coordinator.initProducer(ctx, newest)
+	if err != nil {
+		return identity{}, ownershipError(err)
+	}
+	o.newest = next
+	o.ids[next.id] = true
+	return next, nil
 }
 
-// NextIdentity implements [sink.PositionStore]. The transaction coordinator orders the identities: it gives each caller the
-// next epoch of the relay's producer id (KIP-360).
-func (s *positionStore) NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error) {
-	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name)}
-	c := &coordinator{client: s.client, id: r.TransactionalID}
-	defer c.disconnect()
-	var next identity
+// disconnect closes the connection to the coordinator.
+func (o *ownership) disconnect() {
+	o.turn <- struct{}{}
+	o.coordinator.disconnect()
+	o.unlock()
+}
+
+// succeed makes the caller the newest owner: no producer of an earlier one can write to the position topic any more, and reader
+// has read what they have written. It returns nil if the broker will never let the relay use its transactional id.
+func (s *positionStore) succeed(ctx context.Context) (*ownership, error) {
+	next := &ownership{
+		coordinator: coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}, ids: make(map[int64]bool), turn: make(chan struct{}, 1),
+	}
 	err := s.client.retryTransient(ctx, func() (err error) {
-		next, err = c.initProducer(ctx, identity{-1, -1})
+		next.newest, err = next.coordinator.initProducer(ctx, identity{-1, -1})
 		return err
 	})
 	if reason, ok := cannotOwn(err); ok {
+		next.coordinator.disconnect()
 		s.warnUnowned(ctx, reason)
 		return nil, nil
 	}
+	if err == nil {
+		err = s.shutOut(ctx, next)
+	}
 	if err != nil {
+		next.coordinator.disconnect()
 		return nil, err
 	}
-	r.ProducerID, r.Epoch = next.id, next.epoch
-	for _, data := range slices.Backward(given) {
-		if data == nil {
-			continue
-		}
-		earlier, err := parseIdentity(data)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errFatal, err)
-		}
-		r.addEarlier(append([]int64{earlier.ProducerID}, earlier.Earlier...))
-	}
-	return json.Marshal(r)
+	// The coordinator gives out another producer id if it has forgotten the transactional id, or if the epochs are used up.
+	next.first = next.newest.epoch == 0 && len(s.reader.producers) == 0
+	maps.Copy(next.ids, s.reader.producers)
+	next.ids[next.newest.id] = true
+	return next, nil
 }
 
-// addEarlier adds those of ids that are new.
-func (r *relayIdentity) addEarlier(ids []int64) {
-	for _, id := range ids {
-		if id != r.ProducerID && !slices.Contains(r.Earlier, id) && len(r.Earlier) < maxEarlier {
-			r.Earlier = append(r.Earlier, id)
+// shutOut has the coordinator write a marker to the position topic, and reads up to it. s.reading is held.
+func (s *positionStore) shutOut(ctx context.Context, o *ownership) error {
+	err := s.client.retryTransient(ctx, func() error { return ownershipError(s.writeMarker(ctx, o)) })
+	if err != nil {
+		return err
+	}
+	s.reader.marker = identity{o.newest.id, -1}
+	for attempts := 0; ; attempts++ {
+		if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, s.client) }); err != nil {
+			return err
+		}
+		switch found := s.reader.marker.epoch; {
+		case found == o.newest.epoch:
+			return nil
+		case found > o.newest.epoch:
+			return fmt.Errorf("%w: the position topic has the marker of epoch %d, ours is %d", sink.ErrSuperseded, found, o.newest.epoch)
+		}
+		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
+			return fmt.Errorf("%w: %w", errMarkerMissing, context.Cause(ctx))
+		}
+	}
+}
+
+// writeMarker ends an empty transaction in the position topic. The marker follows the answer of the coordinator.
+func (s *positionStore) writeMarker(ctx context.Context, o *ownership) error {
+	for attempts := 0; ; attempts++ {
+		refused, err := o.coordinator.addPartitions(ctx, o.newest, []topicPartition{{s.topic, 0}})
+		for _, reason := range refused {
+			return reason
+		}
+		if err == nil {
+			return o.coordinator.abortTransaction(ctx, o.newest)
+		}
+		if !isConcurrent(err) {
+			return err
+		}
+		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -98,58 +148,12 @@ func cannotOwn(err error) (reason *codeError, ok bool) {
 	return reason, reason.code == sarama.ErrTransactionalIDAuthorizationFailed || reason.code == sarama.ErrUnsupportedVersion
 }
 
-// warnUnowned logs, once, what is lost without an identity.
+// warnUnowned logs, once, what is lost without an identity. s.reading is held.
 func (s *positionStore) warnUnowned(ctx context.Context, reason error) {
-	s.mu.Lock()
-	warned := s.warned
+	if s.warned {
+		return
+	}
 	s.warned = true
-	s.mu.Unlock()
-	if !warned {
-		s.client.log.WarnContext(ctx, "after a crash, about a second of records may be sent twice: the relay cannot use its transactional id",
-			slog.Any("err", reason), slog.String("fix", "grant Write and Describe on transactional id "+TransactionalID(s.topic, s.name)))
-	}
-}
-
-// An owner is what a producer with an identity of NextIdentity needs to shut out earlier owners.
-type owner struct {
-	coordinator coordinator
-	first       bool           // the relay has had no identity before, so nothing is contested
-	identity    identity       // the newest one
-	used        bool           // nextEpoch has returned identity
-	ids         map[int64]bool // producer ids of the relay, also earlier ones
-	names       namer
-}
-
-// newOwner returns the owner of a WriterConfig, or nil if it has no identity.
-func (c *client) newOwner(cfg sink.WriterConfig) (*owner, error) {
-	if cfg.Identity == nil {
-		return nil, nil
-	}
-	r, err := parseIdentity(cfg.Identity)
-	if err != nil {
-		return nil, err
-	}
-	o := &owner{
-		coordinator: coordinator{client: c, id: r.TransactionalID}, identity: identity{r.ProducerID, r.Epoch},
-		ids: map[int64]bool{r.ProducerID: true}, names: namer{maphash.MakeSeed(), cfg.RowHeaders},
-	}
-	o.first = r.Epoch == 0 && len(r.Earlier) == 0
-	for _, id := range r.Earlier {
-		o.ids[id] = true
-	}
-	return o, nil
-}
-
-// nextEpoch returns the given identity, or the next one if that was used. The error wraps sink.ErrSuperseded if there is a
-// newer owner.
-func (o *owner) nextEpoch(ctx context.Context) (identity, error) {
-	if o.used {
-		next, err := o.coordinator.initProducer(ctx, o.identity)
-		if err != nil {
-			return identity{}, ownershipError(err)
-		}
-		o.identity, o.ids[next.id] = next, true
-	}
-	o.used = true
-	return o.identity, nil
+	s.client.log.WarnContext(ctx, "after a crash, about a second of records may be sent twice: the relay cannot use its transactional id",
+		slog.Any("err", reason), slog.String("fix", "grant Write and Describe on transactional id "+TransactionalID(s.topic, s.name)))
 }

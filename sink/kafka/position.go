@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,38 +11,53 @@ import (
 	"sync"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A positionStore is a [sink.PositionStore] in a compacted topic. The key of a value is the name, a slash and the
-// writer. It has its own connections and producer id, so it neither waits for the records of a [producer] nor
-// delays them. Its records are in partition 0.
+// A positionStore is a [sink.PositionStore] in a compacted topic. The key of a value follows the name and a slash. All are in
+// partition 0.
 type positionStore struct {
 	client *client
 	topic  string
 	name   string
 
+	reading chan struct{} // cap 1: held by Read and Own
+	reader  positionReader
+	warned  bool // warnUnowned has logged
+
+	mu    sync.Mutex
+	owner *owner // of the last Own; nil: none
+}
+
+// An owner is a [sink.Owner]. It has its own connections, so it neither waits for the records of a [producer] nor
+// delays them.
+type owner struct {
+	store     *positionStore
+	ownership *ownership // nil: the broker does not know owners
+
 	cancel       context.CancelCauseFunc
 	producerDone chan struct{} // closed when the producer has ended
 
-	writing  sync.Mutex // one Write at a time
+	writing  chan struct{} // cap 1: held by Write
 	producer *producer
 	seq      uint64
+	own      [][]byte // without an ownership: the positions that may be stored unless somebody else writes
 
 	mu      sync.Mutex
 	acked   uint64        // highest acknowledged sequence
 	failure error         // why writing is not possible any more
-	warned  bool          // warnUnowned has logged
 	changed chan struct{} // cap 1; acked or failure has changed
-
-	reading chan struct{} // cap 1; a mutex for Read, with a context
-	reader  positionReader
 }
 
 // positionWindow is far larger than the one record in it.
 const positionWindow = 64 << 10
 
-var errPositionsClosed = errors.New("position store is closed")
+var (
+	errPositionsClosed = errors.New("position store is closed")
+	errOwnedAgain      = fmt.Errorf("%w: the position store was taken over by this process", sink.ErrSuperseded)
+)
 
 // OpenPositions implements [sink.Sink]. It creates a missing topic with one partition and cleanup.policy=compact.
 // If an existing topic has another policy, it logs a warning, because values may expire.
@@ -65,44 +81,92 @@ func (c *client) openPositions(ctx context.Context, topic, name string) (*positi
 		_ = own.Close()
 		return nil, fmt.Errorf("topic %s: %w", topic, err)
 	}
-	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &positionStore{
-		client: own, topic: topic, name: name, producer: own.newProducer(sink.WriterConfig{}),
-		reading: make(chan struct{}, 1), reader: positionReader{topic: topic, name: name, log: c.log, next: fromTheBeginning},
-		cancel: cancel, producerDone: make(chan struct{}), changed: make(chan struct{}, 1),
+		client: own, topic: topic, name: name, reading: make(chan struct{}, 1),
+		reader: positionReader{topic: topic, name: name, log: c.log},
 	}
-	go func() { // close waits for s.ran
-		defer close(s.producerDone)
-		if err := s.producer.Run(run, s.recordOutcome); err != nil {
-			s.setFailure(err)
-		}
-	}()
+	s.reader.forget()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stores = append(c.stores, s)
 	return s, nil
 }
 
-// recordOutcome is the done function of the producer's Run.
-func (s *positionStore) recordOutcome(seqs []uint64, err error) {
-	if err != nil {
-		s.setFailure(err)
-		return
+// Own implements [sink.PositionStore].
+func (s *positionStore) Own(ctx context.Context) (sink.Owner, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
 	}
-	s.mu.Lock()
-	s.acked = max(s.acked, seqs[len(seqs)-1])
-	s.mu.Unlock()
-	signal(s.changed)
+	defer s.unlock()
+	o := &owner{
+		store: s, writing: make(chan struct{}, 1), producerDone: make(chan struct{}), changed: make(chan struct{}, 1),
+	}
+	var err error
+	if o.ownership, err = s.succeed(ctx); err != nil {
+		return nil, fmt.Errorf("topic %s: %w", s.topic, err)
+	}
+	if o.ownership == nil {
+		values, err := s.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.own = [][]byte{positionOf(values)}
+	}
+	o.producer = s.client.newProducer(sink.WriterConfig{Owner: o})
+	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	o.cancel = cancel
+	go func() { // stop waits for producerDone
+		defer close(o.producerDone)
+		if err := o.producer.Run(run, o.recordOutcome); err != nil {
+			o.setFailure(err)
+		}
+	}()
+	s.setOwner(o)
+	return o, nil
 }
 
-func (s *positionStore) setFailure(err error) {
+// setOwner ends the last owner of the store.
+func (s *positionStore) setOwner(o *owner) {
 	s.mu.Lock()
-	if s.failure == nil {
-		// Not a sink.RecordError, because the record is not a row.
-		s.failure = fmt.Errorf("%w: topic %s: %w", errFatal, s.topic, rejectReason(err))
-	}
+	last := s.owner
+	s.owner = o
 	s.mu.Unlock()
-	signal(s.changed)
+	if last != nil {
+		last.stop(errOwnedAgain)
+	}
+}
+
+// stop stops the producer. Unacknowledged values may be lost.
+func (o *owner) stop(cause error) {
+	o.cancel(cause)
+	<-o.producerDone
+	if o.ownership != nil {
+		o.ownership.disconnect()
+	}
+}
+
+// recordOutcome is the done function of the producer's Run.
+func (o *owner) recordOutcome(seqs []uint64, err error) {
+	if err != nil {
+		o.setFailure(err)
+		return
+	}
+	o.mu.Lock()
+	o.acked = max(o.acked, seqs[len(seqs)-1])
+	o.mu.Unlock()
+	signal(o.changed)
+}
+
+func (o *owner) setFailure(err error) {
+	o.mu.Lock()
+	if o.failure == nil {
+		o.failure = fmt.Errorf("topic %s: %w", o.store.topic, rejectReason(err)) // not a sink.RecordError, because the record is not a row
+		if !errors.Is(err, sink.ErrSuperseded) {
+			o.failure = fmt.Errorf("%w: %w", errFatal, o.failure)
+		}
+	}
+	o.mu.Unlock()
+	signal(o.changed)
 }
 
 // rejectReason returns the reason of a *sink.RecordError, or err.
@@ -113,27 +177,33 @@ func rejectReason(err error) error {
 	return err
 }
 
-// keyOf returns the key of a writer's value.
-func (s *positionStore) keyOf(writer string) []byte {
-	if writer == "" {
-		return []byte(s.name)
-	}
-	return []byte(s.name + "/" + writer)
-}
+// recordKey returns the key of the record that has the value of a key.
+func (s *positionStore) recordKey(key string) []byte { return []byte(s.name + "/" + key) }
 
-// Write implements [sink.PositionStore].
-func (s *positionStore) Write(ctx context.Context, writer string, value []byte) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	s.seq++
-	err := s.producer.Send(ctx, &sink.Record{Seq: s.seq, Topic: s.topic, Partition: 0, Key: s.keyOf(writer), Value: value, Timestamp: time.Now()})
+// Write implements [sink.Owner].
+func (o *owner) Write(ctx context.Context, key string, value []byte) error {
+	select {
+	case o.writing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("write to topic %s: %w", o.store.topic, context.Cause(ctx))
+	}
+	defer func() { <-o.writing }()
+	if o.ownership == nil {
+		if err := o.checkUnowned(ctx, key, value); err != nil {
+			return err
+		}
+	}
+	o.seq++
+	err := o.producer.Send(ctx, &sink.Record{
+		Seq: o.seq, Topic: o.store.topic, Partition: 0, Key: o.store.recordKey(key), Value: value, Timestamp: time.Now(),
+	})
 	if err == nil {
-		s.producer.Flush()
+		o.producer.Flush()
 	}
 	for {
-		s.mu.Lock()
-		acked, failure := s.acked >= s.seq, s.failure
-		s.mu.Unlock()
+		o.mu.Lock()
+		acked, failure := o.acked >= o.seq, o.failure
+		o.mu.Unlock()
 		switch {
 		case acked:
 			return nil
@@ -143,11 +213,66 @@ func (s *positionStore) Write(ctx context.Context, writer string, value []byte) 
 			return err
 		}
 		select {
-		case <-s.changed:
+		case <-o.changed:
 		case <-ctx.Done():
-			err = fmt.Errorf("write to topic %s: %w", s.topic, context.Cause(ctx))
+			err = fmt.Errorf("write to topic %s: %w", o.store.topic, context.Cause(ctx))
 		}
 	}
+}
+
+// checkUnowned returns an error that wraps sink.ErrSuperseded if somebody else has written a position, on a broker that does not
+// know owners. o.writing is held.
+func (o *owner) checkUnowned(ctx context.Context, key string, value []byte) error {
+	values, err := o.store.Read(ctx)
+	if err != nil {
+		return err
+	}
+	stored := positionOf(values)
+	if !slices.ContainsFunc(o.own, func(own []byte) bool { return bytes.Equal(own, stored) }) {
+		return fmt.Errorf("%w: another relay has written to topic %s", sink.ErrSuperseded, o.store.topic)
+	}
+	if key == sink.PositionKey {
+		o.own = [][]byte{stored, bytes.Clone(value)}
+	}
+	return nil
+}
+
+// positionOf returns the position among values, or nil.
+func positionOf(values []sink.StoredValue) []byte {
+	for _, v := range values {
+		if v.Key == sink.PositionKey {
+			return v.Value
+		}
+	}
+	return nil
+}
+
+// Post implements [sink.PositionStore]. Each value has a producer id of its own, so that it is stored once.
+func (s *positionStore) Post(ctx context.Context, key string, value []byte) error {
+	var id *identity
+	err := s.client.retryTransient(ctx, func() error {
+		if id == nil {
+			requested, err := s.client.control.requestID(ctx)
+			if err != nil {
+				return err
+			}
+			id = &requested
+		}
+		l, err := s.client.leaderOf(ctx, s.topic, 0)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		err = writeRecord(l, s.topic, *id, 0, &sarama.Record{Key: s.recordKey(key), Value: value})
+		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrDuplicateSequenceNumber {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write to topic %s: %w", s.topic, err)
+	}
+	return nil
 }
 
 // addStat adds the stall of the position store to the Stat of the Sink: during it, acknowledged records cannot be
@@ -163,24 +288,43 @@ func (s *positionStore) addStat(total *sink.Stat) {
 	}
 }
 
-// close stops the producer. Unacknowledged values may be lost.
+// close stops the owner.
 func (s *positionStore) close() {
-	s.cancel(errPositionsClosed)
-	<-s.producerDone
+	s.mu.Lock()
+	last := s.owner
+	s.mu.Unlock()
+	if last != nil {
+		last.stop(errPositionsClosed)
+	}
 	s.reading <- struct{}{}
 	s.reader.hangUp()
-	<-s.reading
+	s.unlock()
 	_ = s.client.Close() // never fails
 }
 
-// Read implements [sink.PositionStore].
-func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
+// lock waits until nobody else reads.
+func (s *positionStore) lock(ctx context.Context) error {
 	select {
 	case s.reading <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("read topic %s: %w", s.topic, context.Cause(ctx))
+		return fmt.Errorf("read topic %s: %w", s.topic, context.Cause(ctx))
 	}
-	defer func() { <-s.reading }()
+}
+
+func (s *positionStore) unlock() { <-s.reading }
+
+// Read implements [sink.PositionStore].
+func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.unlock()
+	return s.read(ctx)
+}
+
+// read is Read. s.reading is held.
+func (s *positionStore) read(ctx context.Context) ([]sink.StoredValue, error) {
 	if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, s.client) }); err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", s.topic, err)
 	}

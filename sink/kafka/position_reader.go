@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/google/uuid"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -21,10 +20,6 @@ const (
 
 	// fromTheBeginning is the next offset of a positionReader that has read nothing.
 	fromTheBeginning = -1
-
-	// unnamedValues is how many values of the writer "" are kept. An earlier version has written them, and
-	// compaction may not have removed the older ones; only the last few may be out of order.
-	unnamedValues = 1000
 )
 
 // A positionReader reads partition 0 of a position topic. It reads the whole partition once, which compaction keeps
@@ -39,6 +34,9 @@ type positionReader struct {
 	topicID  sarama.Uuid // of the topic that was read; zero: the brokers are too old
 	next     int64       // next offset to read
 	values   []sink.StoredValue
+
+	producers map[int64]bool // ids of the producers of positions
+	marker    identity       // of the last marker of this producer id
 }
 
 // readNew reads up to the current end of the topic. After a long pause it reads the whole topic again, because
@@ -95,7 +93,7 @@ func (r *positionReader) hangUp() {
 
 // forget makes the next read start at the beginning of the topic.
 func (r *positionReader) forget() {
-	r.next, r.values = fromTheBeginning, nil
+	r.next, r.values, r.producers = fromTheBeginning, nil, make(map[int64]bool)
 }
 
 // readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
@@ -137,16 +135,19 @@ func (r *positionReader) readTo(l *link) error {
 	}
 	span := sink.Span{Begin: r.next, End: end}
 	r.next, err = fetchRecords(l, r.topic, span, sarama.ReadUncommitted, func(rec fetchedRecord) error {
-		if rec.batch.Control || rec.batch.IsTransactional {
-			return nil // of another program, because a value is in no transaction
-		}
-		writer, ok := r.writerOf(rec.Key)
-		switch {
-		case !ok:
+		switch key, ok := r.keyOf(rec.Key); {
+		case rec.batch.Control:
+			if rec.batch.ProducerID == r.marker.id {
+				r.marker.epoch = max(r.marker.epoch, rec.batch.ProducerEpoch)
+			}
+		case !ok || rec.batch.IsTransactional: // of another program, because a value is in no transaction
 		case isRouted(rec.Record):
 			r.warnRouted(rec.offset())
 		default:
-			r.take(writer, rec.offset(), rec.Value)
+			if key == sink.PositionKey {
+				r.producers[rec.batch.ProducerID] = true
+			}
+			r.take(key, rec.offset(), rec.Value)
 		}
 		return nil
 	})
@@ -174,28 +175,16 @@ func (r *positionReader) place(offset int64) string {
 	return fmt.Sprintf("topic %s, partition 0, offset %d", r.topic, offset)
 }
 
-// writerOf returns the writer of a key. ok is false if the key is not of this relay.
-func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
-	rest, ok := bytes.CutPrefix(key, []byte(r.name))
-	if !ok || len(rest) == 0 {
-		return "", ok
-	}
-	const idLength = 36
-	if rest[0] != '/' || len(rest) != 1+idLength || uuid.Validate(string(rest[1:])) != nil {
-		return "", false
-	}
-	return string(rest[1:]), true
+// keyOf returns the key of a value. ok is false if it is not of this relay.
+func (r *positionReader) keyOf(recordKey []byte) (key string, ok bool) {
+	rest, ok := bytes.CutPrefix(recordKey, []byte(r.name+"/"))
+	return string(rest), ok && sink.IsStoreKey(string(rest))
 }
 
-// take sets the value of a writer. A nil value removes it.
-func (r *positionReader) take(writer string, offset int64, value []byte) {
-	if writer != "" || value == nil {
-		r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == writer })
-	} else if n := len(r.values); n >= unnamedValues && r.values[n-unnamedValues].Writer == "" {
-		i := slices.IndexFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == "" })
-		r.values = slices.Delete(r.values, i, i+1)
-	}
+// take sets the value of a key. A nil value removes it.
+func (r *positionReader) take(key string, offset int64, value []byte) {
+	r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Key == key })
 	if value != nil {
-		r.values = append(r.values, sink.StoredValue{Writer: writer, Value: bytes.Clone(value), Place: r.place(offset)})
+		r.values = append(r.values, sink.StoredValue{Key: key, Value: bytes.Clone(value), Place: r.place(offset)})
 	}
 }

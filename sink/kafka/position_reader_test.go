@@ -26,9 +26,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// secondWriter is another one than testWriter.
-const secondWriter = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b02"
-
 // produceKeyed writes records with the given keys and values, in turn, as another program would.
 func produceKeyed(tb testing.TB, cl *kgo.Client, keysAndValues ...string) {
 	tb.Helper()
@@ -104,7 +101,7 @@ func TestPositionTopicIsFollowed(t *testing.T) {
 	}
 	wantValues(t, s)
 	want(1)
-	produceKeyed(t, cl, "key/"+testWriter, "1", "key/"+secondWriter, "2")
+	produceKeyed(t, cl, "key/"+firstKey, "1", "key/"+secondKey, "2")
 	wantValues(t, s, "1", "2")
 	want(0, 0)
 	wantValues(t, s, "1", "2")
@@ -112,25 +109,25 @@ func TestPositionTopicIsFollowed(t *testing.T) {
 	produceKeyed(t, cl, "other", "x")
 	wantValues(t, s, "1", "2")
 	want(0, 2)
-	produceKeyed(t, cl, "key/"+testWriter, "3", "key/"+secondWriter, "")
+	produceKeyed(t, cl, "key/"+firstKey, "3", "key/"+secondKey, "")
 	wantValues(t, s, "3")
 	want(0, 3)
-	write(t, s, "4")
-	wantValues(t, s, "4")
+	produceKeyed(t, cl, "key/position", "4")
+	wantValues(t, s, "3", "4")
 	want(0, 5)
 }
 
-// TestKeysOfOthersAreNotRead: a key belongs to the store if it is the name, or the name, a slash and a UUID.
+// TestKeysOfOthersAreNotRead: a key belongs to the store if it is the name, a slash, and the key of a value.
 func TestKeysOfOthersAreNotRead(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	s, _ := openPositions(t, k.Cluster, "positions", "key")
 	cl := k.Client(t)
-	produceKeyed(t, cl, "key", "ours 1", "key/"+testWriter, "ours 2", "key/"+secondWriter, "ours 3")
+	produceKeyed(t, cl, "key/position", "ours 1", "key/"+firstKey, "ours 2", "key/"+secondKey, "ours 3")
 	for _, foreign := range []string{
-		"", "ke", "key2", "key2/" + testWriter, "2key", "key/", "key/x", "key" + testWriter, "key_" + testWriter, "key//" + testWriter[1:],
-		"key/" + testWriter + "/" + testWriter, "key/" + testWriter + "x", "key/" + testWriter[:35], "key/x" + testWriter[1:],
-		"key/" + strings.ReplaceAll(testWriter, "-", ""), "key/{" + testWriter + "}", "key/urn:uuid:" + testWriter,
-		"key/" + strings.ReplaceAll(testWriter, "-", "_"),
+		"", "ke", "key", "key2", "position", "key/positions", "/position", "key2/" + firstKey, "2key", "key/", "key/x", "key" + firstKey, "key_" + firstKey, "key//" + firstKey[1:],
+		"key/" + firstKey + "/" + firstKey, "key/" + firstKey + "x", "key/" + firstKey[:35], "key/x" + firstKey[1:],
+		"key/" + strings.ReplaceAll(firstKey, "-", ""), "key/{" + firstKey + "}", "key/urn:uuid:" + firstKey,
+		"key/" + strings.ReplaceAll(firstKey, "-", "_"),
 	} {
 		produceKeyed(t, cl, foreign, "not ours", foreign, "")
 		produceKeyed(t, cl, foreign, "not ours")
@@ -142,7 +139,7 @@ func TestKeysOfOthersAreNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []sink.StoredValue{{Value: []byte("ours 1")}, {Writer: testWriter, Value: []byte("ours 2")}, {Writer: secondWriter, Value: []byte("ours 3")}}
+	want := []sink.StoredValue{{Key: sink.PositionKey, Value: []byte("ours 1")}, {Key: firstKey, Value: []byte("ours 2")}, {Key: secondKey, Value: []byte("ours 3")}}
 	for i := range want {
 		want[i].Place = fmt.Sprintf("topic positions, partition 0, offset %d", i)
 	}
@@ -168,62 +165,17 @@ func TestRoutedRecordsAreNotValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(t, s, "1")
-	produce("key/"+secondWriter, []byte("forged"), "id", "eventType")
-	produce("key", []byte("forged"), "id")
-	produce("key/"+testWriter, nil, "id")
-	produce("key/"+testWriter, []byte("forged"), "id", sink.TimestampHeader)
+	post(t, s, firstKey, []byte("1"))
+	produce("key/"+secondKey, []byte("forged"), "id", "eventType")
+	produce("key/position", []byte("forged"), "id")
+	produce("key/"+firstKey, nil, "id")
+	produce("key/"+firstKey, []byte("forged"), "id", sink.TimestampHeader)
 	wantValues(t, s, "1")
-	produce("key/"+testWriter, []byte("2"), sink.TimestampHeader)
+	produce("key/"+firstKey, []byte("2"), sink.TimestampHeader)
 	wantValues(t, s, "2")
 	if n := strings.Count(journal.String(), "has headers"); n != 1 || !strings.Contains(journal.String(), "topic positions, partition 0, offset 1") {
 		t.Errorf("logged %d times:\n%s", n, journal.String())
 	}
-}
-
-// TestUnnamedValuesAreBounded: the reader keeps the newest values of the writer "", in order. It never drops
-// a value of another writer for them.
-func TestUnnamedValuesAreBounded(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-	s, _ := openPositions(t, k.Cluster, "positions", "key")
-	cl := k.Client(t)
-	const before, total = 700, 3000
-	var pairs []string
-	for i := range total {
-		switch i {
-		case 0:
-			pairs = append(pairs, "key/"+testWriter, "first")
-		case before:
-			pairs = append(pairs, "key/"+secondWriter, "middle")
-		}
-		pairs = append(pairs, "key", fmt.Sprint(i))
-	}
-	check := func(firstAt, middleAt int) {
-		t.Helper()
-		got := readValues(t, s)
-		if slices.Index(got, "first") != firstAt || slices.Index(got, "middle") != middleAt {
-			t.Errorf("values of writers are at %d and %d", slices.Index(got, "first"), slices.Index(got, "middle"))
-		}
-		got = slices.DeleteFunc(got, func(v string) bool { return v == "first" || v == "middle" })
-		if n := len(got); n > unnamedValues || n < unnamedValues-2 {
-			t.Errorf("%d values of the writer \"\"", n)
-		}
-		last := total - 1
-		for i, v := range slices.Backward(got) {
-			if v != fmt.Sprint(last) {
-				t.Fatalf("value %d of %d is %s, want %d", i, len(got), v, last)
-			}
-			last--
-		}
-	}
-	produceKeyed(t, cl, pairs...)
-	check(0, 1)
-	produceKeyed(t, cl, "key/"+secondWriter, "")
-	check(0, -1)
-	produceKeyed(t, cl, "key", "")
-	wantValues(t, s, "first")
-	produceKeyed(t, cl, "key", "again")
-	wantValues(t, s, "first", "again")
 }
 
 // A breakableNetwork can close its connections.
@@ -260,9 +212,9 @@ func TestRecreatedPositionTopicIsReadAgain(t *testing.T) {
 		want    []string
 	}{
 		"empty":                      {},
-		"fewer records":              {records: []string{"key/" + secondWriter, "new"}, want: []string{"new"}},
-		"fewer, connections break":   {records: []string{"key/" + secondWriter, "new"}, cut: true, want: []string{"new"}},
-		"more, connections break":    {records: []string{"x", "x", "key/" + secondWriter, "new", "x", "x", "x", "x", "x", "x"}, cut: true, want: []string{"new"}},
+		"fewer records":              {records: []string{"key/" + secondKey, "new"}, want: []string{"new"}},
+		"fewer, connections break":   {records: []string{"key/" + secondKey, "new"}, cut: true, want: []string{"new"}},
+		"more, connections break":    {records: []string{"x", "x", "key/" + secondKey, "new", "x", "x", "x", "x", "x", "x"}, cut: true, want: []string{"new"}},
 		"as many, connections break": {records: []string{"x", "x", "x", "x", "x", "x"}, cut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +224,7 @@ func TestRecreatedPositionTopicIsReadAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			produceKeyed(t, k.Client(t), "key/"+testWriter, "old", "key/"+secondWriter, "old", "key", "old")
+			produceKeyed(t, k.Client(t), "key/"+firstKey, "old", "key/"+secondKey, "old", "key/position", "old")
 			wantValues(t, s, "old", "old", "old")
 			if _, err := k.Admin(t).DeleteTopic(t.Context(), "positions"); err != nil {
 				t.Fatal(err)
@@ -287,7 +239,7 @@ func TestRecreatedPositionTopicIsReadAgain(t *testing.T) {
 				produceKeyed(t, k.Client(t), tc.records...)
 			}
 			wantValues(t, s, tc.want...)
-			produceKeyed(t, k.Client(t), "key", "newer")
+			produceKeyed(t, k.Client(t), "key/position", "newer")
 			wantValues(t, s, append(tc.want, "newer")...)
 		})
 	}
@@ -300,7 +252,7 @@ func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
 		j := sinktest.NewJournal()
 		s := l.positions(l.net.DialContext, j)
 		admin, cl := l.admin(), l.reader()
-		produceKeyed(l, cl, "key", "old")
+		produceKeyed(l, cl, "key/position", "old")
 		wantValues(l, s, "old")
 		if _, err := admin.DeleteTopic(l.Context(), "positions"); err != nil {
 			l.Fatal(err)
@@ -352,17 +304,17 @@ func TestPositionReaderFollowsTheLeader(t *testing.T) {
 	}
 	opened := j.String()
 	cl, asked := k.Client(t), logReads(k.Control)
-	produceKeyed(t, cl, "key/"+testWriter, "0")
+	produceKeyed(t, cl, "key/"+firstKey, "0")
 	wantValues(t, s, "0")
 	asked.take()
 	for i := range 4 {
 		if err := k.Control.MoveTopicPartition("positions", 0, int32(i%2)); err != nil {
 			t.Fatal(err)
 		}
-		produceKeyed(t, cl, "key/"+testWriter, fmt.Sprint(i))
+		produceKeyed(t, cl, "key/"+firstKey, fmt.Sprint(i))
 		wantValues(t, s, fmt.Sprint(i))
 		b.cut()
-		produceKeyed(t, cl, "key/"+testWriter, fmt.Sprint("cut ", i))
+		produceKeyed(t, cl, "key/"+firstKey, fmt.Sprint("cut ", i))
 		wantValues(t, s, fmt.Sprint("cut ", i))
 	}
 	if fetched, searched := asked.take(); searched != 0 || len(fetched) < 8 || !slices.IsSorted(fetched) || fetched[0] != 1 {
@@ -379,10 +331,10 @@ func TestPositionsThatWereRemovedFromTheTopic(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	s, _ := openPositions(t, k.Cluster, "positions", "key")
 	cl := k.Client(t)
-	produceKeyed(t, cl, "key/"+testWriter, "0", "key/"+secondWriter, "1")
+	produceKeyed(t, cl, "key/"+firstKey, "0", "key/"+secondKey, "1")
 	wantValues(t, s, "0", "1")
 	third := uuid.NewString()
-	produceKeyed(t, cl, "key/"+testWriter, "2", "key/"+third, "3")
+	produceKeyed(t, cl, "key/"+firstKey, "2", "key/"+third, "3")
 	var offsets kadm.Offsets
 	offsets.AddOffset("positions", 0, 3, -1)
 	if _, err := k.Admin(t).DeleteRecords(t.Context(), offsets); err != nil {
@@ -390,7 +342,7 @@ func TestPositionsThatWereRemovedFromTheTopic(t *testing.T) {
 	}
 	wantValues(t, s, "3")
 
-	produceKeyed(t, cl, "key/"+secondWriter, "4")
+	produceKeyed(t, cl, "key/"+secondKey, "4")
 	asked := logReads(k.Control)
 	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetOutOfRange, Count: 2}) // on the kept connection, and on the next one
 	wantValues(t, s, "3", "4")
@@ -405,7 +357,7 @@ func TestPositionTopicThatWasCreatedAnewAndRefilled(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "positions"))
 	s, _ := openPositions(t, k.Cluster, "positions", "key")
 	admin := k.Admin(t)
-	produceKeyed(t, k.Client(t), "key/"+testWriter, "0", "key/"+secondWriter, "1")
+	produceKeyed(t, k.Client(t), "key/"+firstKey, "0", "key/"+secondKey, "1")
 	wantValues(t, s, "0", "1")
 	for _, records := range []int{2, 3} {
 		if _, err := admin.DeleteTopic(t.Context(), "positions"); err != nil {
@@ -432,7 +384,7 @@ func TestInterruptedReadGoesOn(t *testing.T) {
 	var want []string
 	for i := range 3 {
 		want = append(want, fmt.Sprint(i, incompressible(fetchBytes/2+1000)))
-		produceKeyed(t, cl, "key", want[i])
+		produceKeyed(t, cl, "key/"+uuid.NewString(), want[i])
 	}
 	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.KafkaStorageError, When: func(req kmsg.Request) bool {
 		return req.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset > 0
@@ -462,8 +414,8 @@ func TestIdlePositionReader(t *testing.T) {
 		}, j)
 		cl, asked := l.reader(), logReads(l.fake)
 		third := uuid.NewString()
-		produceKeyed(l, cl, "key/"+testWriter, "0")
-		produceKeyed(l, cl, "key/"+secondWriter, "1")
+		produceKeyed(l, cl, "key/"+firstKey, "0")
+		produceKeyed(l, cl, "key/"+secondKey, "1")
 		wantValues(l, s, "0", "1")
 		opened := dials.Load()
 
@@ -475,7 +427,7 @@ func TestIdlePositionReader(t *testing.T) {
 			l.Errorf("%d new connections, fetched from %v", dials.Load()-opened, fetched)
 		}
 
-		produceKeyed(l, cl, "key/"+secondWriter, "")
+		produceKeyed(l, cl, "key/"+secondKey, "")
 		produceKeyed(l, cl, "key/"+third, "3")
 		l.fake.Compact()
 		bubble.Sleep(idleTimeout + time.Second)
@@ -495,9 +447,9 @@ func TestPositionStoredDuringARead(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	s, _ := openPositions(t, k.Cluster, "positions", "key")
 	cl := k.Client(t)
-	produceKeyed(t, cl, "key/"+testWriter, "1")
+	produceKeyed(t, cl, "key/"+firstKey, "1")
 	k.Control.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		k.SleepControl(func() { produceKeyed(t, cl, "key/"+secondWriter, "2") })
+		k.SleepControl(func() { produceKeyed(t, cl, "key/"+secondKey, "2") })
 		return nil, nil, false
 	})
 	wantValues(t, s, "1")

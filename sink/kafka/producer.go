@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"math"
 	"sync"
@@ -57,7 +58,8 @@ type producer struct {
 	identityRetry retryState
 	newIDRequired bool // a new epoch is not enough, the producer needs another producer id
 
-	owner         *owner                  // of WriterConfig.Identity; nil: none
+	ownership     *ownership              // of WriterConfig.Owner; nil: none
+	names         namer                   // of rows, for an ownership
 	wakeOwner     chan struct{}           // cap 1; wakes runOwner
 	lastContested uint64                  // no record with a higher sequence is contested
 	unresumed     map[*partition]struct{} // partitions to resume
@@ -91,10 +93,15 @@ type senderKey struct {
 	index int
 }
 
-func newProducer(c *client, cfg sink.WriterConfig, o *owner) *producer {
+func newProducer(c *client, cfg sink.WriterConfig) *producer {
+	var o *ownership
+	if of, ok := cfg.Owner.(*owner); ok {
+		o = of.ownership
+	}
 	return &producer{
 		client:      c,
-		owner:       o,
+		ownership:   o,
+		names:       namer{maphash.MakeSeed(), cfg.RowHeaders},
 		wakeOwner:   make(chan struct{}, 1),
 		unresumed:   make(map[*partition]struct{}),
 		cfg:         cfg,
@@ -134,7 +141,7 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 		}
 		p.mu.Lock()
 	}
-	if r.Contested && p.owner != nil && !p.owner.first {
+	if r.Contested && p.ownership != nil && !p.ownership.first {
 		p.lastContested = r.Seq
 	}
 	if p.cfg.Divert != nil {

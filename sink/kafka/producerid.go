@@ -26,7 +26,7 @@ type identity struct {
 	epoch int16
 }
 
-// identities has the identities for producers without WriterConfig.Identity. It returns each identity only once: the
+// identities has the identities for producers without WriterConfig.Owner. It returns each identity only once: the
 // next epoch of the same producer id, if possible.
 type identities struct {
 	control *control
@@ -102,7 +102,7 @@ func (c *control) requestID(ctx context.Context) (identity, error) {
 // assigned. p.mu is held.
 func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 	if sh.block != nil && sh.block.Err == sarama.ErrInvalidProducerEpoch {
-		if p.owner != nil {
+		if p.ownership != nil {
 			p.stopSending(fmt.Errorf("%w: topic %s, partition %d: %w", sink.ErrSuperseded, part.topic.name, part.id, sh.err))
 			return
 		}
@@ -113,7 +113,7 @@ func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 	}
 	p.identityLost = true
 	name, id, err := part.topic.name, part.id, sh.err
-	if p.owner != nil {
+	if p.ownership != nil {
 		p.logLater(func(ctx context.Context) {
 			p.log.InfoContext(ctx, "new producer epoch, a broker has lost the producer's state",
 				slog.String("topic", name), slog.Int("partition", int(id)), slog.Any("err", err))
@@ -162,8 +162,8 @@ func (p *producer) renewIdentity(ctx context.Context) {
 
 // nextIdentity returns an identity that this producer has not used.
 func (p *producer) nextIdentity(ctx context.Context) (identity, error) {
-	if p.owner != nil {
-		return p.owner.nextEpoch(ctx)
+	if p.ownership != nil {
+		return p.ownership.next(ctx, p.currentIdentity())
 	}
 	p.mu.Lock()
 	// If no batch was accepted with the last epoch, the next epoch may not help either.

@@ -35,7 +35,7 @@ const (
 // mustResume reports whether part is to be resumed before its first record, which has the given sequence, is sent. p.mu is
 // held.
 func (p *producer) mustResume(part *partition, seq uint64) bool {
-	return p.owner != nil && !part.resumed && seq <= p.lastContested
+	return p.ownership != nil && !part.resumed && seq <= p.lastContested
 }
 
 // awaitResume makes runOwner resume part. p.mu is held.
@@ -49,7 +49,6 @@ func (p *producer) awaitResume(part *partition) {
 func (p *producer) runOwner(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer p.owner.coordinator.disconnect()
 	for ctx.Err() == nil {
 		renew, parts, wait := p.ownerJobs(time.Now())
 		switch {
@@ -107,6 +106,7 @@ func (p *producer) ownerJobs(now time.Time) (renew bool, parts []*partition, wai
 type round struct {
 	producer *producer
 	owner    identity
+	ids      map[int64]bool // producer ids of the relay
 	began    time.Time
 	waiting  map[topicPartition]*partition
 	since    map[topicPartition]time.Time // see tailReader
@@ -118,20 +118,29 @@ type round struct {
 
 // resume resumes parts. Those that have no leader, or fail, are tried again later.
 func (p *producer) resume(ctx context.Context, parts []*partition) {
+	newest, err := p.ownership.lock(ctx)
+	if err != nil {
+		return
+	}
+	defer p.ownership.unlock()
 	r := &round{
-		producer: p, began: time.Now(), waiting: make(map[topicPartition]*partition), since: make(map[topicPartition]time.Time),
+		producer: p, owner: newest, ids: maps.Clone(p.ownership.ids), began: time.Now(), waiting: make(map[topicPartition]*partition), since: make(map[topicPartition]time.Time),
 		begins: make(map[topicPartition]int64), ends: make(map[topicPartition]int64), links: make(map[string]*link),
 	}
 	defer r.hangUp()
 	p.mu.Lock()
-	r.owner = p.identity
+	if newest != p.identity { // another producer of the owner has raised it
+		p.identityLost = true
+		p.mu.Unlock()
+		return
+	}
 	for _, part := range parts {
 		at := topicPartition{part.topic.name, part.id}
 		r.waiting[at] = part
 		r.since[at] = time.UnixMilli(part.queue[0].firstMS).Add(-tailAge)
 	}
 	p.mu.Unlock()
-	err := r.run(ctx)
+	err = r.run(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -249,7 +258,7 @@ func (r *round) byLeader() map[string][]topicPartition {
 
 // fence has the coordinator write markers to the partitions of r.ends. It lets those go on that cannot have one.
 func (r *round) fence(ctx context.Context) error {
-	c := &r.producer.owner.coordinator
+	c := &r.producer.ownership.coordinator
 	for attempts := 0; len(r.ends) > 0; attempts++ {
 		refused, err := c.addPartitions(ctx, r.owner, slices.Collect(maps.Keys(r.ends)))
 		switch {
@@ -306,13 +315,13 @@ func ownershipError(err error) error {
 
 // readTails reads the ends of partitions with the same leader, and lets each go on as soon as its end is read.
 func (r *round) readTails(l *link, parts []topicPartition) error {
-	o := r.producer.owner
+	p := r.producer
 	for _, at := range parts {
 		end, ok := r.ends[at]
 		if !ok {
 			continue
 		}
-		t := &tailReader{link: l, part: at, owner: r.owner, ids: o.ids, since: r.since[at], names: &o.names}
+		t := &tailReader{link: l, part: at, owner: r.owner, ids: r.ids, since: r.since[at], names: &p.names}
 		err := t.readToMarker(end, r.began.Add(stuckAfter))
 		if err == nil {
 			err = t.readBack(r.begins[at], end)
@@ -365,7 +374,7 @@ func (r *round) finish(at topicPartition, t *tailReader, missed error) {
 // contestSent contests the records of part that were sent with an earlier epoch of ours and have no outcome: the broker may
 // have stored them. p.mu is held.
 func (p *producer) contestSent(part *partition) {
-	if p.owner == nil || len(part.queue) == 0 || !part.queue[0].sent {
+	if p.ownership == nil || len(part.queue) == 0 || !part.queue[0].sent {
 		return
 	}
 	for f := range part.queue[0].all {
@@ -421,7 +430,7 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 
 // isStored reports whether an earlier owner has stored the record f in part, and forgets that. p.mu is held.
 func (p *producer) isStored(part *partition, f *frame) bool {
-	names := &p.owner.names
+	names := &p.names
 	return part.stored.take(names.ofFrame(f, f.ms)) || part.stored.take(names.ofFrame(f, appendTime))
 }
 

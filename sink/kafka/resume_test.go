@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,6 @@ type succession struct {
 	*lab
 	journal *sinktest.Journal
 	store   *positionStore
-	given   [][]byte
 }
 
 func newSuccession(l *lab) *succession {
@@ -35,8 +35,7 @@ func newSuccession(l *lab) *succession {
 // next starts the next owner.
 func (s *succession) next() *rig {
 	s.Helper()
-	s.given = append(s.given, newIdentity(s, s.store, s.given...))
-	cfg := sink.WriterConfig{Identity: s.given[len(s.given)-1], RowHeaders: []string{"id"}}
+	cfg := sink.WriterConfig{Owner: own(s, s.store), RowHeaders: []string{"id"}}
 	return startRig(s, s.client(Config{}, s.journal.Logger()), s.journal, cfg)
 }
 
@@ -213,7 +212,7 @@ func TestOwnerIsShutOut(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		s := newSuccession(l)
 		first := s.next()
-		s.given = append(s.given, newIdentity(s, s.store, s.given...))
+		own(s, s.store)
 		first.sendRows(2, 0, 4, true)
 		if err := first.closeSend(); !errors.Is(err, sink.ErrSuperseded) {
 			l.Errorf("Run: %v", err)
@@ -245,6 +244,7 @@ func TestResumptionIsRetried(t *testing.T) {
 				first.sendRows(3, 0, 30, false)
 				first.drain()
 				second := s.next()
+				s.store.owner.ownership.disconnect() // from the coordinator
 				injected := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{fault.key}, Err: fault.err})
 				second.sendRows(3, 0, 40, true)
 				second.drain()
@@ -265,8 +265,8 @@ func TestRightsThatAResumptionLacks(t *testing.T) {
 		first := s.next()
 		first.sendRows(1, 0, 10, false)
 		first.drain()
-		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed, Count: 1})
 		second := s.next()
+		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed, Count: 1})
 		second.sendRows(1, 5, 15, true)
 		second.drain()
 		want := strings.Fields("0 1 2 3 4 5 6 7 8 9 5 6 7 8 9 10 11 12 13 14")
@@ -284,7 +284,7 @@ func TestRightsThatAResumptionLacks(t *testing.T) {
 func TestResumptionDuringAStop(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		s := newSuccession(l)
-		newIdentity(l, s.store)
+		own(l, s.store)
 		r := s.next()
 		release := l.hangBroker(kmsg.AddPartitionsToTxn)
 		defer release()
@@ -307,25 +307,21 @@ func TestLateMarker(t *testing.T) {
 		first.sendRows(1, 0, 5, false)
 		first.drain()
 		c := s.client(Config{}, s.journal.Logger())
-		o, err := c.newOwner(sink.WriterConfig{Identity: newIdentity(s, s.store, s.given...), RowHeaders: []string{"id"}})
-		if err != nil {
-			l.Fatal(err)
-		}
-		defer o.coordinator.disconnect()
+		o, names := own(l, s.store).ownership, namer{maphash.MakeSeed(), []string{"id"}}
 		leader, err := c.leaderOf(l.Context(), "t", 0)
 		if err != nil {
 			l.Fatal(err)
 		}
 		defer leader.Close()
 		at := topicPartition{"t", 0}
-		tail := &tailReader{link: leader, part: at, owner: o.identity, ids: o.ids, names: &o.names}
+		tail := &tailReader{link: leader, part: at, owner: o.newest, ids: o.ids, names: &names}
 		read := make(chan error, 1)
 		go func() { read <- tail.readToMarker(0, time.Now().Add(stuckAfter)) }()
 		bubble.Sleep(time.Second)
-		if _, err := o.coordinator.addPartitions(l.Context(), o.identity, []topicPartition{at}); err != nil {
+		if _, err := o.coordinator.addPartitions(l.Context(), o.newest, []topicPartition{at}); err != nil {
 			l.Fatal(err)
 		}
-		if err := o.coordinator.abortTransaction(l.Context(), o.identity); err != nil {
+		if err := o.coordinator.abortTransaction(l.Context(), o.newest); err != nil {
 			l.Fatal(err)
 		}
 		if err := <-read; err != nil || len(tail.found.names) != 5 {

@@ -125,7 +125,7 @@ func isOver(ctx context.Context) bool {
 
 // firstContactError returns the error with which Open fails immediately, or nil if a retry may help.
 func firstContactError(err error) error {
-	if errors.Is(err, sink.ErrAccess) {
+	if errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrSuperseded) {
 		return err
 	}
 	answer, ok := errors.AsType[*codeError](err)

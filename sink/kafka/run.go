@@ -33,7 +33,7 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 
 	var watch sync.WaitGroup
 	watch.Go(func() { p.monitorBrokers(run) }) // waited for below
-	if p.owner != nil {
+	if p.ownership != nil {
 		watch.Go(func() { p.runOwner(run) })
 	}
 	p.runControl(run)
@@ -155,7 +155,7 @@ func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 		return d <= 0
 	}
 	var j jobs
-	if p.identityLost && p.requestsInFlight == 0 && !p.halted && p.owner == nil {
+	if p.identityLost && p.requestsInFlight == 0 && !p.halted && p.ownership == nil {
 		j.newIdentity = due(p.identityRetry.retryAt)
 	}
 	for part := range p.retrying {

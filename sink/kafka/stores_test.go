@@ -35,19 +35,35 @@ func openPositions(tb testing.TB, k *kafkatest.Cluster, topic, key string) (*pos
 	return s, j
 }
 
-// testWriter is who writes in a test that is not about it.
-const testWriter = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
+// firstKey and secondKey are keys of requests.
+const (
+	firstKey  = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
+	secondKey = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b02"
+)
 
-func write(tb testing.TB, s *positionStore, value string) {
+// own makes s the owner.
+func own(tb testing.TB, s *positionStore) *owner {
 	tb.Helper()
-	writeAs(tb, s, testWriter, []byte(value))
+	o, err := s.Own(sinktest.Context(tb))
+	if err != nil {
+		tb.Fatalf("Own: %v", err)
+	}
+	return o.(*owner)
 }
 
-// writeAs writes a value, or nil, for a writer.
-func writeAs(tb testing.TB, s *positionStore, writer string, value []byte) {
+// write writes a position, as the owner.
+func write(tb testing.TB, o *owner, value string) {
 	tb.Helper()
-	if err := s.Write(sinktest.Context(tb), writer, value); err != nil {
+	if err := o.Write(sinktest.Context(tb), sink.PositionKey, []byte(value)); err != nil {
 		tb.Fatalf("Write: %v", err)
+	}
+}
+
+// post posts a value, or nil.
+func post(tb testing.TB, s *positionStore, key string, value []byte) {
+	tb.Helper()
+	if err := s.Post(sinktest.Context(tb), key, value); err != nil {
+		tb.Fatalf("Post: %v", err)
 	}
 }
 
@@ -100,30 +116,28 @@ func TestPositionTopicIsCreatedCompacted(t *testing.T) {
 // TestTombstoneRemovesAPosition: a tombstone removes the value and those before it. To write nil writes a
 // tombstone.
 func TestTombstoneRemovesAPosition(t *testing.T) {
-	for writer, key := range map[string]string{"": "key", testWriter: "key/" + testWriter} {
-		k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-		r, _ := openPositions(t, k.Cluster, "positions", "key")
-		writeAs(t, r, writer, []byte("0"))
-		writeAs(t, r, writer, []byte("1"))
-		if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte(key)}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-		wantValue(t, r, "")
-		writeAs(t, r, writer, []byte("2"))
-		writeAs(t, r, writer, []byte("3"))
-		want := []string{"3"}
-		if writer == "" {
-			want = []string{"2", "3"} // of this one, all are returned
-		}
-		if diff := cmp.Diff(want, readValues(t, r)); diff != "" {
-			t.Errorf("values of writer %q (-want +got):\n%s", writer, diff)
-		}
-		writeAs(t, r, writer, nil)
-		wantValue(t, r, "")
-		for _, rec := range k.ReadAll(t, "positions")[5:] {
-			if string(rec.Key) != key || rec.Value != nil {
-				t.Errorf("the tombstone is %q: %q", rec.Key, rec.Value)
-			}
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	o := own(t, s)
+	write(t, o, "0")
+	write(t, o, "1")
+	if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte("key/position")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, s, "")
+	write(t, o, "2")
+	write(t, o, "3")
+	wantValues(t, s, "3")
+	if err := o.Write(sinktest.Context(t), sink.PositionKey, nil); err != nil {
+		t.Fatal(err)
+	}
+	post(t, s, firstKey, []byte("4"))
+	post(t, s, firstKey, nil)
+	wantValue(t, s, "")
+	log := k.ReadAll(t, "positions")
+	for i, key := range []string{"key/position", "key/" + firstKey, "key/" + firstKey} {
+		if rec := log[len(log)-3+i]; string(rec.Key) != key || rec.Value != nil && i != 1 {
+			t.Errorf("a tombstone is %q: %q", rec.Key, rec.Value)
 		}
 	}
 }
@@ -135,8 +149,9 @@ func TestPositionIsFoundFarBack(t *testing.T) {
 	if !strings.Contains(log.String(), "may expire") {
 		t.Errorf("log: %s", log)
 	}
+	o := own(t, r)
 	for i := range 3 {
-		write(t, r, fmt.Sprint(i))
+		write(t, o, fmt.Sprint(i))
 	}
 	other := k.Client(t, kgo.DefaultProduceTopic("positions"))
 	for range 10_100 {
@@ -146,7 +161,7 @@ func TestPositionIsFoundFarBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantValue(t, r, "2")
-	write(t, r, "3")
+	write(t, o, "3")
 	wantValue(t, r, "3")
 	absent, _ := openPositions(t, k.Cluster, "positions", "absent")
 	wantValue(t, absent, "")
@@ -157,6 +172,7 @@ func TestPositionErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	r, _ := openPositions(t, k.Cluster, "positions", "key")
+	o := own(t, r)
 	for _, f := range []kfake.Fault{
 		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.LeaderNotAvailable, Count: 2},
 		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 2},
@@ -165,7 +181,7 @@ func TestPositionErrorsAreRetried(t *testing.T) {
 	} {
 		k.Control.Fault(f)
 	}
-	write(t, r, "value")
+	write(t, o, "value")
 	wantValue(t, r, "value")
 }
 
@@ -189,8 +205,9 @@ func TestRejectedPositionEndsTheStore(t *testing.T) {
 	k := kafkatest.Fake(t)
 	k.CreateTopic(t, "positions", 1, map[string]string{"max.message.bytes": "1000", cleanupPolicy: compact})
 	r, _ := openPositions(t, k.Cluster, "positions", "key")
+	o := own(t, r)
 	for range 2 {
-		err := r.Write(sinktest.Context(t), testWriter, bytes.Repeat([]byte("x"), 2000))
+		err := o.Write(sinktest.Context(t), sink.PositionKey, bytes.Repeat([]byte("x"), 2000))
 		if _, isRecord := errors.AsType[*sink.RecordError](err); isRecord || !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Write: %v", err)
 		}
@@ -477,15 +494,17 @@ func TestDeadLettersNeedDescribeAndRead(t *testing.T) {
 func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault kfake.Fault
-		use   func(ctx context.Context, s *positionStore) error
+		use   func(ctx context.Context, s *positionStore, o *owner) error
 	}{
 		"writes": {
 			kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1},
-			func(ctx context.Context, s *positionStore) error { return s.Write(ctx, testWriter, []byte("1")) },
+			func(ctx context.Context, _ *positionStore, o *owner) error {
+				return o.Write(ctx, sink.PositionKey, []byte("1"))
+			},
 		},
 		"reads": {
 			kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets, kmsg.Fetch}, Err: kerr.LeaderNotAvailable, Count: -1},
-			func(ctx context.Context, s *positionStore) error { _, err := s.Read(ctx); return err },
+			func(ctx context.Context, s *positionStore, _ *owner) error { _, err := s.Read(ctx); return err },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -496,6 +515,7 @@ func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			o := own(t, s)
 			if stat := c.Stat(); !stat.StalledSince.IsZero() || stat.StallReason != "" {
 				t.Errorf("stalled since %s before anything fails: %s", stat.StalledSince, stat.StallReason)
 			}
@@ -503,8 +523,8 @@ func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
 			fault := k.Control.Fault(tc.fault)
 			ctx, cancel := context.WithCancel(sinktest.Context(t))
 			used := make(chan error, 1)
-			go func() { used <- tc.use(ctx, s) }()
-			if err := fault.Wait(ctx, 2); err != nil {
+			go func() { used <- tc.use(ctx, s, o) }()
+			if err := fault.Wait(ctx, 3); err != nil {
 				t.Fatal(err)
 			}
 			if stat := c.Stat(); stat.StalledSince.Before(began) || stat.StalledSince.After(time.Now()) {
@@ -516,7 +536,7 @@ func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
 			fault.Remove()
 			cancel()
 			<-used
-			write(t, s, "2")
+			write(t, o, "2")
 			wantValue(t, s, "2")
 			if stat := c.Stat(); !stat.StalledSince.IsZero() {
 				t.Errorf("still stalled since %s: %s", stat.StalledSince, stat.StallReason)

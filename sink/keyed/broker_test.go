@@ -31,6 +31,7 @@ type memoryBroker struct {
 	mu           sync.Mutex
 	destinations map[string][]sink.StoredRecord
 	positions    map[string][]sink.StoredValue
+	owners       map[string]*memoryOwner
 	fault        *memoryFault // nil: none
 	names        int
 	requests     int
@@ -49,7 +50,7 @@ func (f *memoryFault) meet() { f.once.Do(func() { close(f.met) }) }
 
 func newMemoryBroker(o Options) *memoryBroker {
 	return &memoryBroker{
-		options: o, destinations: make(map[string][]sink.StoredRecord), positions: make(map[string][]sink.StoredValue),
+		options: o, destinations: make(map[string][]sink.StoredRecord), positions: make(map[string][]sink.StoredValue), owners: make(map[string]*memoryOwner),
 	}
 }
 
@@ -200,7 +201,12 @@ func (p *memoryPositions) Read(context.Context) ([]sink.StoredValue, error) {
 	return slices.Clone(b.positions[p.name]), nil
 }
 
-func (p *memoryPositions) Write(ctx context.Context, writer string, value []byte) error {
+func (p *memoryPositions) Post(ctx context.Context, key string, value []byte) error {
+	return p.change(ctx, key, value, func(*memoryBroker) error { return nil })
+}
+
+// change stores a value, unless refuse returns an error.
+func (p *memoryPositions) change(ctx context.Context, key string, value []byte, refuse func(*memoryBroker) error) error {
 	b := p.sink.broker
 	return Retry(ctx, p.sink.stats, p.sink.log, func(ctx context.Context) error {
 		if f := b.present(); f != nil {
@@ -214,16 +220,38 @@ func (p *memoryPositions) Write(ctx context.Context, writer string, value []byte
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		values := slices.DeleteFunc(b.positions[p.name], func(v sink.StoredValue) bool { return v.Writer == writer })
+		if err := refuse(b); err != nil {
+			return err
+		}
+		values := slices.DeleteFunc(b.positions[p.name], func(v sink.StoredValue) bool { return v.Key == key })
 		if value != nil {
-			values = append(values, sink.StoredValue{Writer: writer, Value: slices.Clone(value)})
+			values = append(values, sink.StoredValue{Key: key, Value: slices.Clone(value)})
 		}
 		b.positions[p.name] = values
 		return nil
 	})
 }
 
-func (p *memoryPositions) NextIdentity(context.Context, ...[]byte) ([]byte, error) { return nil, nil }
+// A memoryOwner is an owner of memoryPositions.
+type memoryOwner struct{ *memoryPositions }
+
+func (p *memoryPositions) Own(context.Context) (sink.Owner, error) {
+	o := &memoryOwner{p}
+	b := p.sink.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.owners[p.name] = o
+	return o, nil
+}
+
+func (o *memoryOwner) Write(ctx context.Context, key string, value []byte) error {
+	return o.change(ctx, key, value, func(b *memoryBroker) error {
+		if b.owners[o.name] != o {
+			return sink.ErrSuperseded
+		}
+		return nil
+	})
+}
 
 func (p *memoryPositions) CheckOrder(context.Context) error { return errors.ErrUnsupported }
 

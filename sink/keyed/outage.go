@@ -79,11 +79,11 @@ func (o *outage) warns() (warn, firstContact bool) {
 
 // isFinal reports whether a retry does not help.
 func isFinal(err error) bool {
-	return errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrMissing)
+	return errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrMissing) || errors.Is(err, sink.ErrSuperseded)
 }
 
 // Retry calls attempt until it succeeds: the first contact of a [sink.Broker], or a later request, for example of a position store.
-// It returns an error that wraps [sink.ErrAccess], [sink.ErrMissing] or [sink.ErrFatal] at once, retries any other one with
+// It returns an error that wraps [sink.ErrAccess], [sink.ErrMissing], [sink.ErrFatal] or [sink.ErrSuperseded] at once, retries any other one with
 // back-off until ctx ends, and then returns an error that wraps [sink.ErrUnreachable]. The context of an attempt ends after
 // 10 seconds.
 func Retry(ctx context.Context, s *Stats, log *slog.Logger, attempt func(context.Context) error) error {

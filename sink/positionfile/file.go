@@ -17,22 +17,35 @@ const version = 1
 
 // A contents is what a file has, as JSON.
 type contents struct {
-	Version int                `json:"version"`
-	Relays  map[string][]value `json:"relays"` // by name, the values in the order in which they were stored
+	Version int               `json:"version"`
+	Relays  map[string]*relay `json:"relays"` // by name
+}
+
+// A relay has the values of a relay, in the order in which they were stored.
+type relay struct {
+	Owner  string  `json:"owner,omitempty"` // UUID of the newest owner
+	Values []value `json:"values"`
 }
 
 type value struct {
-	Writer string `json:"writer"`
-	Value  []byte `json:"value"`
+	Key   string `json:"key"`
+	Value []byte `json:"value"`
 }
 
-// replace returns values with a new value of a writer at the end, or without one if to is nil.
-func replace(values []value, writer string, to []byte) []value {
-	values = slices.DeleteFunc(values, func(v value) bool { return v.Writer == writer })
+// replace replaces the value of a key, or removes it if to is nil.
+func (r *relay) replace(key string, to []byte) {
+	r.Values = slices.DeleteFunc(r.Values, func(v value) bool { return v.Key == key })
 	if to != nil {
-		values = append(values, value{Writer: writer, Value: to})
+		r.Values = append(r.Values, value{Key: key, Value: to})
 	}
-	return values
+}
+
+// of returns what the file has of a relay.
+func (c *contents) of(name string) *relay {
+	if c.Relays[name] == nil {
+		c.Relays[name] = new(relay)
+	}
+	return c.Relays[name]
 }
 
 // readFile returns the contents of a file, empty if it does not exist. A file is complete, because writeFile renames it.
@@ -40,7 +53,7 @@ func readFile(path string) (contents, error) {
 	var c contents
 	data, err := os.ReadFile(path) //nolint:gosec // which file is the operator's choice
 	if errors.Is(err, fs.ErrNotExist) {
-		return contents{Version: version, Relays: make(map[string][]value)}, nil
+		return contents{Version: version, Relays: make(map[string]*relay)}, nil
 	}
 	if err != nil {
 		return c, err

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -48,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o700); err != nil {
 			return err
 		}
-		return s.change(ctx, func(values []value) []value { return values })
+		return s.change(ctx, func(*relay) error { return nil })
 	})
 }
 
@@ -61,31 +63,60 @@ func (s *Store) Read(ctx context.Context) ([]sink.StoredValue, error) {
 			return err
 		}
 		stored = stored[:0]
-		for _, v := range c.Relays[s.cfg.Name] {
-			stored = append(stored, sink.StoredValue{Writer: v.Writer, Value: v.Value, Place: "file " + s.cfg.Path})
+		for _, v := range c.of(s.cfg.Name).Values {
+			stored = append(stored, sink.StoredValue{Key: v.Key, Value: v.Value, Place: "file " + s.cfg.Path})
 		}
 		return nil
 	})
 	return stored, err
 }
 
-// Write implements [sink.PositionStore]. The value is on disk when Write has returned nil.
-func (s *Store) Write(ctx context.Context, writer string, to []byte) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	return s.retry(ctx, nil, func(ctx context.Context) error {
-		return s.change(ctx, func(values []value) []value { return replace(values, writer, to) })
+// Post implements [sink.PositionStore]. The value is on disk when Post has returned nil.
+func (s *Store) Post(ctx context.Context, key string, to []byte) error {
+	return s.update(ctx, func(r *relay) error {
+		r.replace(key, to)
+		return nil
 	})
 }
 
-// NextIdentity implements [sink.PositionStore]: a file orders no identities.
-func (s *Store) NextIdentity(context.Context, ...[]byte) ([]byte, error) { return nil, nil }
+// An owner is a [sink.Owner] of the values of a relay.
+type owner struct {
+	store *Store
+	id    string
+}
+
+// Own implements [sink.PositionStore].
+func (s *Store) Own(ctx context.Context) (sink.Owner, error) {
+	o := &owner{s, uuid.NewString()}
+	return o, s.update(ctx, func(r *relay) error {
+		r.Owner = o.id
+		return nil
+	})
+}
+
+// Write implements [sink.Owner]. The value is on disk when Write has returned nil.
+func (o *owner) Write(ctx context.Context, key string, to []byte) error {
+	return o.store.update(ctx, func(r *relay) error {
+		if r.Owner != o.id {
+			return fmt.Errorf("%w: position file %s has another owner", sink.ErrSuperseded, o.store.cfg.Path)
+		}
+		r.replace(key, to)
+		return nil
+	})
+}
+
+// update changes the values of the relay.
+func (s *Store) update(ctx context.Context, to func(*relay) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.retry(ctx, nil, func(ctx context.Context) error { return s.change(ctx, to) })
+}
 
 // CheckOrder implements [sink.PositionStore]. A file orders no writers.
 func (s *Store) CheckOrder(context.Context) error { return errors.ErrUnsupported }
 
-// change replaces the values by those that to returns, while no other process does.
-func (s *Store) change(ctx context.Context, to func([]value) []value) error {
+// change has to change the values of the relay, while no other process does.
+func (s *Store) change(ctx context.Context, to func(*relay) error) error {
 	unlock, err := lock(ctx, s.cfg.Path+".lock")
 	if err != nil {
 		return err
@@ -95,7 +126,9 @@ func (s *Store) change(ctx context.Context, to func([]value) []value) error {
 	if err != nil {
 		return err
 	}
-	c.Relays[s.cfg.Name] = to(c.Relays[s.cfg.Name])
+	if err := to(c.of(s.cfg.Name)); err != nil {
+		return err
+	}
 	return writeFile(s.cfg.Path, c)
 }
 
@@ -121,7 +154,7 @@ func denied(err error) error {
 func (s *Store) retry(ctx context.Context, final func(error) error, f func(context.Context) error) error {
 	for n := 0; ; n++ {
 		err := s.cfg.Attempt(ctx, f)
-		if err == nil || errors.Is(err, sink.ErrFatal) {
+		if err == nil || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrSuperseded) {
 			return err
 		}
 		if final != nil {

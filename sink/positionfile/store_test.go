@@ -61,7 +61,7 @@ func TestConcurrentWriters(t *testing.T) {
 		s := openIn(t, dir)
 		writers.Go(func() {
 			for n := range 20 {
-				if err := s.Write(t.Context(), fmt.Sprint("writer", i), fmt.Append(nil, n)); err != nil {
+				if err := s.Post(t.Context(), fmt.Sprint("writer", i), fmt.Append(nil, n)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -74,7 +74,7 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 	for _, v := range values {
 		if string(v.Value) != "19" || !strings.Contains(v.Place, dir) {
-			t.Errorf("value %q of %s in %s", v.Value, v.Writer, v.Place)
+			t.Errorf("value %q of %s in %s", v.Value, v.Key, v.Place)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestSeveralRelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*Store{a, b} {
-		if err := s.Write(t.Context(), "w", []byte(s.cfg.Name)); err != nil {
+		if err := s.Post(t.Context(), "w", []byte(s.cfg.Name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,14 +104,14 @@ func TestSeveralRelays(t *testing.T) {
 func TestUnfinishedFile(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir)
-	if err := s.Write(t.Context(), "a", []byte("1")); err != nil {
+	if err := s.Post(t.Context(), "a", []byte("1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(s.cfg.Path+".new", []byte(`{"version":1,"val`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = openIn(t, dir)
-	if err := s.Write(t.Context(), "b", []byte("2")); err != nil {
+	if err := s.Post(t.Context(), "b", []byte("2")); err != nil {
 		t.Fatal(err)
 	}
 	if values, err := s.Read(t.Context()); err != nil || len(values) != 2 {
@@ -130,7 +130,7 @@ func TestDamagedFile(t *testing.T) {
 		if _, err := s.Read(t.Context()); !errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), s.cfg.Path) {
 			t.Errorf("Read of %q: %v", damaged, err)
 		}
-		if err := s.Write(t.Context(), "a", []byte("1")); !errors.Is(err, sink.ErrFatal) {
+		if err := s.Post(t.Context(), "a", []byte("1")); !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Write to %q: %v", damaged, err)
 		}
 		if _, err := Open(t.Context(), s.cfg); !errors.Is(err, sink.ErrFatal) {
@@ -155,13 +155,13 @@ func TestWriteIsRetried(t *testing.T) {
 		}
 		return f(ctx)
 	}
-	if err := s.Write(ctx, "a", []byte("1")); !errors.Is(err, over) || attempts != 3 {
+	if err := s.Post(ctx, "a", []byte("1")); !errors.Is(err, over) || attempts != 3 {
 		t.Errorf("Write: %v after %d attempts", err, attempts)
 	}
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Write(t.Context(), "a", []byte("2")); err != nil {
+	if err := s.Post(t.Context(), "a", []byte("2")); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,31 +18,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
 )
 
-// A positionStore is a [sink.PositionStore] in a hash. The field of a value is the name, a slash and the writer. The value
-// follows the number of the write, by which Read orders values. The field "name/#" has the number of the last write. A
-// positionStore has connections of its own, so it neither waits for records nor delays them.
+// A positionStore is a [sink.PositionStore] in a hash. The field of a value is the name, a slash and the key. The value
+// follows the number of the write, by which Read orders values. A positionStore has connections of its own, so it neither waits
+// for records nor delays them.
 type positionStore struct {
 	client     *client
 	sink       *redisSink
 	hash, name string
 	log        *slog.Logger
-	session    string
-
-	mu      sync.Mutex
-	written uint64 // number of writes of the session
 }
 
-// counterWriter is the writer of the field that has the number of the last write. It is no UUID.
-const counterWriter = "#"
+// The fields of a name that are no values: the number of the last write, and the owner.
+const (
+	counterField = "#"
+	ownerField   = "owner"
+)
 
 // OpenPositions implements [sink.Sink]. It writes to the hash, so that a missing privilege is detected.
 func (s *redisSink) OpenPositions(ctx context.Context, hash, name string) (sink.PositionStore, error) {
-	p := &positionStore{
-		client: newClient(s.cfg), sink: s, hash: hash, name: name, session: uuid.NewString(),
-		log: s.log.With(slog.String("positions", hash)),
-	}
-	if err := p.store(ctx, counterWriter+counterWriter, nil); err != nil {
-		return nil, errors.Join(fmt.Errorf("hash %s: %w", hash, err), p.client.Close())
+	p := &positionStore{client: newClient(s.cfg), sink: s, hash: hash, name: name, log: s.log.With(slog.String("positions", hash))}
+	if err := p.Post(ctx, "#test", nil); err != nil {
+		return nil, errors.Join(err, p.client.Close())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +75,8 @@ func readPositions(ctx context.Context, s streams, hash, name string) ([]sink.St
 	}
 	var values []numbered
 	for field, stored := range fields {
-		writer, ok := strings.CutPrefix(field, name+"/")
-		if !ok || writer != "" && uuid.Validate(writer) != nil {
+		key, ok := strings.CutPrefix(field, name+"/")
+		if !ok || !sink.IsStoreKey(key) {
 			continue
 		}
 		number, value, ok := strings.Cut(stored, " ")
@@ -89,7 +85,7 @@ func readPositions(ctx context.Context, s streams, hash, name string) ([]sink.St
 			continue
 		}
 		place := fmt.Sprintf("hash %s, field %s", hash, field)
-		values = append(values, numbered{sink.StoredValue{Writer: writer, Value: []byte(value), Place: place}, n})
+		values = append(values, numbered{sink.StoredValue{Key: key, Value: []byte(value), Place: place}, n})
 	}
 	slices.SortFunc(values, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
 	result := make([]sink.StoredValue, len(values))
@@ -99,47 +95,74 @@ func readPositions(ctx context.Context, s streams, hash, name string) ([]sink.St
 	return result, nil
 }
 
-// Write implements [sink.PositionStore].
-func (p *positionStore) Write(ctx context.Context, writer string, value []byte) error {
-	err := p.store(ctx, writer, value)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() == nil && !errors.Is(err, sink.ErrFatal):
-		err = fmt.Errorf("%w: %w", errFatal, err)
-	}
-	return fmt.Errorf("hash %s: %w", p.hash, err)
+// Post implements [sink.PositionStore].
+func (p *positionStore) Post(ctx context.Context, key string, value []byte) error {
+	return p.retry(ctx, func() error { return p.call(ctx, key, "", 0, value) })
 }
 
-// store stores or removes a value.
-func (p *positionStore) store(ctx context.Context, writer string, value []byte) error {
-	p.mu.Lock()
-	p.written++
-	number := p.written
-	p.mu.Unlock()
-	args := []any{1, p.hash, p.name + "/" + writer, p.name + "/" + counterWriter, p.session, number, value}
-	return keyed.Retry(ctx, p.sink.stats, p.log, func(ctx context.Context) error {
-		return p.client.attempt(ctx, func() error { return p.call(ctx, args) })
+// An owner is the [sink.Owner] of the values of a relay.
+type owner struct {
+	store *positionStore
+	id    string
+
+	mu      sync.Mutex
+	written uint64 // number of writes
+}
+
+// Own implements [sink.PositionStore]. Each attempt has an id of its own, so that a late one shuts out the owner instead of making
+// it the newest one again.
+func (p *positionStore) Own(ctx context.Context) (sink.Owner, error) {
+	o := &owner{store: p}
+	return o, p.retry(ctx, func() error {
+		o.id = uuid.NewString()
+		return p.call(ctx, "", o.id, 0, nil)
 	})
 }
 
+// Write implements [sink.Owner].
+func (o *owner) Write(ctx context.Context, key string, value []byte) error {
+	o.mu.Lock()
+	o.written++
+	number := o.written
+	o.mu.Unlock()
+	err := o.store.retry(ctx, func() error { return o.store.call(ctx, key, o.id, number, value) })
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sink.ErrFatal) && !errors.Is(err, sink.ErrSuperseded) {
+		return fmt.Errorf("%w: %w", errFatal, err)
+	}
+	return err
+}
+
+// retry calls f until it succeeds or ctx ends.
+func (p *positionStore) retry(ctx context.Context, f func() error) error {
+	err := keyed.Retry(ctx, p.sink.stats, p.log, func(ctx context.Context) error { return p.client.attempt(ctx, f) })
+	if err != nil {
+		return fmt.Errorf("hash %s: %w", p.hash, err)
+	}
+	return nil
+}
+
 // call runs the script, and waits for replicas like the records.
-func (p *positionStore) call(ctx context.Context, args []any) error {
+func (p *positionStore) call(ctx context.Context, key, owner string, number uint64, value []byte) error {
+	field := func(key string) string { return p.name + "/" + key }
+	args := []any{1, p.hash, field(key), field(counterField), field(ownerField), owner, number, value}
 	node, err := p.client.node(ctx, p.hash)
 	if err != nil {
 		return err
 	}
 	conn := node.Conn()
 	defer func() { _ = conn.Close() }()
-	err = conn.Do(ctx, slices.Concat([]any{"evalsha", positionScript.hash}, args)...).Err()
+	done, err := conn.Do(ctx, slices.Concat([]any{"evalsha", positionScript.hash}, args)...).Int()
 	if err != nil && redis.HasErrorPrefix(err, errNoScript) {
-		err = conn.Do(ctx, slices.Concat([]any{"eval", positionScript.source}, args)...).Err()
+		done, err = conn.Do(ctx, slices.Concat([]any{"eval", positionScript.source}, args)...).Int()
 	}
 	if err != nil {
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || !isReply(err) {
 			p.client.reload(ctx)
 		}
 		return err
+	}
+	if done < 0 {
+		return fmt.Errorf("%w: the positions have another owner", sink.ErrSuperseded)
 	}
 	wait := p.sink.cfg.Wait
 	if wait.Replicas == 0 {
@@ -151,9 +174,6 @@ func (p *positionStore) call(ctx context.Context, args []any) error {
 	}
 	return err
 }
-
-// NextIdentity implements [sink.PositionStore]. Redis does not order identities.
-func (p *positionStore) NextIdentity(context.Context, ...[]byte) ([]byte, error) { return nil, nil }
 
 // CheckOrder implements [sink.PositionStore].
 func (p *positionStore) CheckOrder(context.Context) error {

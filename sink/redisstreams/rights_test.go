@@ -41,8 +41,7 @@ func useAll(t *testing.T, cfg Config) *redisSink {
 	if err != nil {
 		t.Fatalf("OpenPositions: %v", err)
 	}
-	const writer = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
-	if err := store.Write(ctx, writer, []byte("x")); err != nil {
+	if err := store.Post(ctx, sink.PositionKey, []byte("x")); err != nil {
 		t.Errorf("Write: %v", err)
 	}
 	if values, err := store.Read(ctx); err != nil || len(values) != 1 || string(values[0].Value) != "x" {

@@ -97,7 +97,8 @@ func (f Fault) rounds() int {
 func RunPositions(t *testing.T, s Subject) {
 	t.Helper()
 	t.Run("positions", func(t *testing.T) { testPositions(t, s) })
-	t.Run("positions of several writers", func(t *testing.T) { testPositionWriters(t, s) })
+	t.Run("positions of several keys", func(t *testing.T) { testPositionKeys(t, s) })
+	t.Run("owners", func(t *testing.T) { testOwners(t, s) })
 }
 
 // Run runs the suite. Every test also checks that no error and no log line contains a key, a value or
@@ -116,7 +117,7 @@ func Run(t *testing.T, s Subject) {
 		{"CloseSend waits for every outcome", testCloseSend},
 		{"a closed fence", testFence},
 		{"a fence that opens again", testFenceOpens},
-		{"identities", testIdentities},
+		{"an older writer", testOlderWriter},
 		{"a rejected record ends the Writer", testRejected},
 		{"a rejected record has a substitute", testSubstitute},
 		{"a rejected substitute ends the Writer", testRejectedSubstitute},

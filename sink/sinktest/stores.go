@@ -23,29 +23,45 @@ func openStore(t *testing.T, on sink.Sink, store, name string, j *Journal) sink.
 	return p
 }
 
-// writer is the writer id in tests that need only one.
-const writer = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
-
-func writePosition(t *testing.T, p sink.PositionStore, value string) {
+func own(t *testing.T, p sink.PositionStore) sink.Owner {
 	t.Helper()
-	if err := p.Write(Context(t), writer, []byte(secret+value)); err != nil {
+	o, err := p.Own(Context(t))
+	if err != nil {
+		t.Fatalf("Own: %v", err)
+	}
+	return o
+}
+
+func writePosition(t *testing.T, o sink.Owner, value string) {
+	t.Helper()
+	if err := o.Write(Context(t), sink.PositionKey, []byte(secret+value)); err != nil {
 		t.Fatalf("Write: %v", err)
 	}
 }
 
-// wantPosition checks that want is the newest value. If want is empty, there must be no value.
+// wantPosition checks that want is the position. If want is empty, there must be no value.
 func wantPosition(t *testing.T, p sink.PositionStore, want string) {
+	t.Helper()
+	if want != "" {
+		want = sink.PositionKey + " " + want
+	}
+	wantValues(t, p, want)
+}
+
+// wantValues checks the keys and values of a store, in their order. An empty one is none.
+func wantValues(t *testing.T, p sink.PositionStore, want ...string) {
 	t.Helper()
 	values, err := p.Read(Context(t))
 	if err != nil {
 		t.Fatalf("Read: %v", err)
 	}
-	got := ""
-	if len(values) > 0 {
-		got = strings.TrimPrefix(string(values[len(values)-1].Value), secret)
+	var got []string
+	for _, v := range values {
+		got = append(got, v.Key+" "+strings.TrimPrefix(string(v.Value), secret))
 	}
-	if got != want {
-		t.Errorf("the newest of %d values is %q, want %q", len(values), got, want)
+	want = slices.DeleteFunc(want, func(v string) bool { return v == "" })
+	if !slices.Equal(got, want) {
+		t.Errorf("values %q, want %q", got, want)
 	}
 }
 
@@ -54,18 +70,52 @@ func testPositions(t *testing.T, s Subject) {
 	on := open(t, s, window, j)
 	a, b := openStore(t, on, store, "a", j), openStore(t, on, store, "b", j)
 	wantPosition(t, a, "")
+	ownerA, ownerB := own(t, a), own(t, b)
+	wantPosition(t, a, "")
 	for i := range 5 {
-		writePosition(t, a, fmt.Sprint("a", i))
-		writePosition(t, b, fmt.Sprint("b", i))
+		writePosition(t, ownerA, fmt.Sprint("a", i))
+		writePosition(t, ownerB, fmt.Sprint("b", i))
 	}
 	wantPosition(t, a, "a4")
 	wantPosition(t, b, "b4")
 	another := openStore(t, open(t, s, window, j), store, "a", j)
 	wantPosition(t, another, "a4")
-	writePosition(t, another, "a5")
+	successor := own(t, another)
+	wantPosition(t, another, "a4")
+	writePosition(t, successor, "a5")
 	wantPosition(t, a, "a5")
 	wantPosition(t, b, "b4")
 	testPositionReader(t, s, store, a)
+}
+
+// testOwners: an owner cannot write any more when there is a newer one, of another process or of the same.
+func testOwners(t *testing.T, s Subject) {
+	store, j := s.Store(t), newJournal(t)
+	a, b := openStore(t, open(t, s, window, j), store, "a", j), openStore(t, open(t, s, window, j), store, "a", j)
+	superseded := func(o sink.Owner) {
+		t.Helper()
+		for _, key := range []string{sink.PositionKey, sink.ParkedKey} {
+			if err := journaled(j, o.Write(Context(t), key, []byte(secret+"late"))); !errors.Is(err, sink.ErrSuperseded) {
+				t.Errorf("Write of an earlier owner: %v", err)
+			}
+		}
+	}
+	first := own(t, a)
+	writePosition(t, first, "1")
+	second := own(t, b)
+	superseded(first) // also before the newer one has written
+	wantPosition(t, b, "1")
+	writePosition(t, second, "2")
+	superseded(first)
+	wantPosition(t, a, "2")
+	third := own(t, b)
+	writePosition(t, third, "3")
+	superseded(second)
+	fourth := own(t, a)
+	wantPosition(t, a, "3")
+	writePosition(t, fourth, "4")
+	superseded(third)
+	wantPosition(t, b, "4")
 }
 
 // testPositionReader: a PositionReader reads what the store reads, and does not create a store.
@@ -89,7 +139,7 @@ func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionS
 	}
 	got, err := reader.ReadPositions(Context(t), store, "a")
 	if err != nil || !slices.EqualFunc(got, want, func(a, b sink.StoredValue) bool {
-		return a.Writer == b.Writer && bytes.Equal(a.Value, b.Value) && a.Place == b.Place
+		return a.Key == b.Key && bytes.Equal(a.Value, b.Value) && a.Place == b.Place
 	}) {
 		t.Errorf("ReadPositions: %d values, want the %d of the store: %v", len(got), len(want), err)
 	}
@@ -100,51 +150,44 @@ func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionS
 	}
 }
 
-// testPositionWriters: each writer has its own value. An open store sees that another store has removed
-// a value.
-func testPositionWriters(t *testing.T, s Subject) {
+// testPositionKeys: each key has its own value. An open store sees what another store has removed. Anybody may post.
+func testPositionKeys(t *testing.T, s Subject) {
 	store, j := s.Store(t), newJournal(t)
 	a := openStore(t, open(t, s, window, j), store, "a", j)
 	b := openStore(t, open(t, s, window, j), store, "a", j)
-	other := openStore(t, open(t, s, window, j), store, "a/"+writer, j)
-	const second = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b02"
-	write := func(p sink.PositionStore, writer, value string) {
+	other := openStore(t, open(t, s, window, j), store, "a.b", j)
+	const first, second = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01", "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b02"
+	post := func(p sink.PositionStore, key, value string) {
 		t.Helper()
 		var stored []byte
 		if value != "" {
 			stored = []byte(secret + value)
 		}
-		if err := p.Write(Context(t), writer, stored); err != nil {
-			t.Fatalf("Write: %v", err)
+		if err := p.Post(Context(t), key, stored); err != nil {
+			t.Fatalf("Post: %v", err)
 		}
 	}
-	want := func(p sink.PositionStore, want ...string) {
-		t.Helper()
-		values, err := p.Read(Context(t))
-		if err != nil {
-			t.Fatalf("Read: %v", err)
-		}
-		var got []string
-		for _, v := range values {
-			got = append(got, v.Writer[max(0, len(v.Writer)-2):]+" "+strings.TrimPrefix(string(v.Value), secret))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("values %q, want %q", got, want)
-		}
+	owner := own(t, a)
+	post(a, first, "1")
+	post(b, second, "2")
+	post(other, first, "of another name")
+	wantValues(t, a, first+" 1", second+" 2")
+	post(a, first, "3")
+	wantValues(t, b, second+" 2", first+" 3")
+	writePosition(t, owner, "4") // the others have not become owners
+	if err := owner.Write(Context(t), sink.ParkedKey, []byte(secret+"5")); err != nil {
+		t.Errorf("Write: %v", err)
 	}
-	write(a, writer, "1")
-	write(b, second, "2")
-	write(other, writer, "of another name")
-	want(a, "01 1", "02 2")
-	write(a, writer, "3")
-	want(b, "02 2", "01 3")
-	write(b, writer, "")
-	write(a, "", "old")
-	want(a, "02 2", " old")
-	want(b, "02 2", " old")
-	want(other, "01 of another name")
-	write(a, writer, "late")
-	want(b, "02 2", " old", "01 late")
+	post(b, first, "")
+	wantValues(t, a, second+" 2", "position 4", "parked 5")
+	wantValues(t, b, second+" 2", "position 4", "parked 5")
+	if err := owner.Write(Context(t), sink.ParkedKey, nil); err != nil {
+		t.Errorf("Write: %v", err)
+	}
+	wantValues(t, b, second+" 2", "position 4")
+	wantValues(t, other, first+" of another name")
+	post(a, first, "late")
+	wantValues(t, b, second+" 2", "position 4", first+" late")
 }
 
 func testPositionFault(t *testing.T, s Subject, f Fault) {
@@ -153,6 +196,7 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 	}
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
+	o := own(t, p)
 	for i := range f.rounds() {
 		met, heal := f.Begin(t)
 		go func() { // ends the fault while the Write below retries
@@ -163,7 +207,7 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 			heal()
 		}()
 		value := fmt.Sprint("value ", i)
-		writePosition(t, p, value)
+		writePosition(t, o, value)
 		wantPosition(t, p, value)
 	}
 }
@@ -175,16 +219,17 @@ func testPositionGivenUp(t *testing.T, s Subject) {
 	}
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
-	writePosition(t, p, "first")
+	o := own(t, p)
+	writePosition(t, o, "first")
 	_, heal := s.Hold().Begin(t)
 	over := errors.New("over")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, over)
 	defer cancel()
-	if err := journaled(j, p.Write(ctx, writer, []byte(secret+"given up"))); !errors.Is(err, over) {
+	if err := journaled(j, o.Write(ctx, sink.PositionKey, []byte(secret+"given up"))); !errors.Is(err, over) {
 		t.Errorf("Write: %v", err)
 	}
 	heal()
-	writePosition(t, p, "last")
+	writePosition(t, o, "last")
 	wantPosition(t, p, "last")
 }
 

@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Rows is the prefix of the messages that the relay delivers as rows.
@@ -101,9 +103,8 @@ func deviations() []deviation {
 		{"control characters", Delivered, func(_ *Generator, c columns) { c["aggregateid"], c["type"] = "\x01\x1b[2J\r\n\u202e", "\x7f\n" }},
 		{"a relay's topic", Rejected, func(g *Generator, c columns) { c["topic"] = g.pick(g.Relay...) }},
 		{"a forged position", Rejected, func(g *Generator, c columns) {
-			writer := uuid.NewString()
-			c["topic"], c["aggregateid"] = g.Relay[0], g.Slot+"/"+writer
-			c["payload"] = fmt.Sprintf(`{"version": 3, "timeline": 1, "slot": %q, "end_lsn": "FFFFFFFF/0", "term": 50, "claim": 50, "writer": %q}`, g.Slot, writer)
+			c["topic"], c["aggregateid"] = g.Relay[0], g.Slot+"/"+sink.PositionKey
+			c["payload"] = fmt.Sprintf(`{"version": 1, "timeline": 1, "slot": %q, "end_lsn": "FFFFFFFF/0", "term": 50, "tenure": 50}`, g.Slot)
 		}},
 		{"a missing topic", Rejected, func(g *Generator, c columns) {
 			c["topic"], c["payload"] = "nosuch."+uuid.NewString(), text(g.between(1, 900<<10))

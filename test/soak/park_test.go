@@ -130,9 +130,9 @@ func (p *parkedRows) take(r *Record) (letter bool) {
 
 // takePosition finds the discarded rows in a record of the position topic.
 func (p *parkedRows) takePosition(rec *kgo.Record) {
-	_, writer, _ := strings.Cut(string(rec.Key), "/")
-	v, ok, err := parking.Parse(writer, rec.Value)
-	if !ok || err != nil || v.Record == nil {
+	_, key, _ := strings.Cut(string(rec.Key), "/")
+	v, err := parking.Parse(key, rec.Value)
+	if err != nil || v.Record == nil {
 		return
 	}
 	p.mu.Lock()
@@ -140,7 +140,7 @@ func (p *parkedRows) takePosition(rec *kgo.Record) {
 	p.parked = p.parked[:0]
 	for _, parked := range v.Record.Parkings {
 		p.parked = append(p.parked, parked.Key.Key)
-		p.note(fmt.Sprintf("claim %d: %s parked as %s from %s, bad %s, released %v, discarded %v", v.Record.Claim, parked.Key.Key, parked.ShortID(),
+		p.note(fmt.Sprintf("tenure %d: %s parked as %s from %s, bad %s, released %v, discarded %v", v.Record.Tenure, parked.Key.Key, parked.ShortID(),
 			parked.First, parked.Bad, parked.Released, parked.Discarded))
 		for _, d := range parked.Discarded {
 			if key, ok := p.poisoned[d.ID]; ok {

@@ -1,7 +1,6 @@
 package twin
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -44,14 +43,13 @@ type writer struct {
 	epoch    int16
 }
 
-// A claim is a claim that a run has written, with the identity of its producer.
+// A claim is the first record of a tenure that a run has written.
 type claim struct {
-	run    int
-	claim  int64
+	writer // the epoch is the first one
+
+	tenure int64
 	from   pglogrepl.LSN // the start position of its run; 0 if the position is of another timeline
 	looked bool          // since then its run has read that it holds the slot
-	ID     int64         `json:"producer_id"`
-	First  int16         `json:"epoch"`
 }
 
 // A history records the events of a simulation and checks each of them when it happens. Its methods
@@ -72,7 +70,7 @@ type history struct {
 
 	claims  []*claim                       // in the order in which brokers stored them
 	owners  map[[2]int64]int               // run that has written under a producer id and epoch
-	highest map[delivery.Coordinates]int64 // the highest claim of the records in a partition
+	highest map[delivery.Coordinates]int64 // the highest tenure of the records in a partition
 	lastRow map[shelf]int                  // the row that was stored last
 	sent    map[int]map[pglogrepl.LSN]bool // positions that the server has sent to a run, on the current timeline
 
@@ -405,7 +403,7 @@ func (h *history) loseLocked(tx *transaction) {
 }
 
 // streaming records that a run has logged that it streams. It checks that no other run had an equal or
-// higher claim when the session began.
+// higher tenure when the session began. A broker that forgets a producer accepts what an earlier owner writes.
 func (h *history) streaming(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -415,12 +413,12 @@ func (h *history) streaming(run int) {
 	var own int64
 	for _, c := range h.claims {
 		if c.run == run {
-			own = c.claim
+			own = c.tenure
 		}
 	}
 	for _, c := range h.claims[:s.claims] {
-		if c.run != run && c.claim >= own {
-			h.violatedLocked("run %d: streams under claim %d, and run %d has claim %d", run, own, c.run, c.claim)
+		if c.run != run && c.tenure >= own && !h.forgetful {
+			h.violatedLocked("run %d: streams in tenure %d, and run %d has tenure %d", run, own, c.run, c.tenure)
 		}
 	}
 }
@@ -464,10 +462,11 @@ func (h *history) told(run int, lsn, last pglogrepl.LSN) {
 }
 
 // recorded checks a position record that a broker has stored.
-func (h *history) recorded(run int, key string, value []byte) {
+func (h *history) recorded(w writer, key string, value []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(value) == 0 || !strings.Contains(key, "/") { // a tombstone: a claim replaces this record
+	run := w.run
+	if len(value) == 0 { // of the check of the broker
 		h.noteLocked("run %d: record of %s removed", run, key)
 		return
 	}
@@ -476,8 +475,8 @@ func (h *history) recorded(run int, key string, value []byte) {
 		h.violatedLocked("run %d: position record %q: %v", run, value, err)
 		return
 	}
-	h.noteLocked("run %d: record %s of term %d, claim %d on timeline %d stored", run, p.EndLSN, p.Term, p.Claim, p.Timeline)
-	h.claimed(run, &p)
+	h.noteLocked("run %d: record %s of term %d, tenure %d on timeline %d stored", run, p.EndLSN, p.Term, p.Tenure, p.Timeline)
+	h.claimed(w, &p)
 	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
 		return // the record has no position yet
@@ -511,25 +510,21 @@ func (h *history) judgeOpen(run int, open checkpoint.Prefix) {
 	}
 }
 
-// claimed adds the claim of a position record, if it is new.
-func (h *history) claimed(run int, p *checkpoint.Position) {
-	for _, c := range slices.Backward(h.claims) {
-		if c.run == run {
-			if p.Claim > c.claim {
-				break
-			}
-			if p.Claim < c.claim && !h.forgetful { // a run must not write a lower claim than before
-				h.violatedLocked("run %d: claim %d after %d", run, p.Claim, c.claim)
-			}
-			return
-		}
+// claimed adds the claim of a position record, if it is new. Tenures increase from claim to claim.
+func (h *history) claimed(w writer, p *checkpoint.Position) {
+	newest := &claim{}
+	if n := len(h.claims); n > 0 {
+		newest = h.claims[n-1]
 	}
-	c := &claim{run: run, claim: p.Claim}
+	switch {
+	case newest.run == w.run && newest.tenure == p.Tenure:
+		return
+	case p.Tenure <= newest.tenure && !h.forgetful:
+		h.violatedLocked("run %d: record of tenure %d after tenure %d of run %d", w.run, p.Tenure, newest.tenure, newest.run)
+	}
+	c := &claim{writer: w, tenure: p.Tenure}
 	if p.Timeline == h.timeline {
 		c.from = p.EndLSN
-	}
-	if err := json.Unmarshal(p.Identity, c); err != nil || p.Claim == 0 {
-		h.violatedLocked("run %d: claim %d with identity %q: %v", run, p.Claim, p.Identity, err)
 	}
 	h.claims = append(h.claims, c)
 }
@@ -545,7 +540,7 @@ func (h *history) looked(run int) {
 	}
 }
 
-// judgeClaim checks the writer of a record and returns its claim. The claims in a partition must not
+// judgeClaim checks the writer of a record and returns its claim. The tenures in a partition must not
 // decrease, two runs must not have the same identity, and the run must have read after its claim that it
 // holds the slot.
 func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
@@ -558,16 +553,16 @@ func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 		return nil
 	}
 	for _, c := range slices.Backward(h.claims) {
-		if c.run != w.run || c.ID != w.producer || w.epoch < c.First {
+		if c.run != w.run || c.producer != w.producer || w.epoch < c.epoch {
 			continue
 		}
-		if c.claim < h.highest[where] {
-			h.violatedLocked("run %d: stores under claim %d behind claim %d", w.run, c.claim, h.highest[where])
+		if c.tenure < h.highest[where] {
+			h.violatedLocked("run %d: stores in tenure %d behind tenure %d", w.run, c.tenure, h.highest[where])
 		}
 		if !c.looked {
-			h.violatedLocked("run %d: stores under claim %d and has not looked whether it has the slot", w.run, c.claim)
+			h.violatedLocked("run %d: stores in tenure %d and has not looked whether it has the slot", w.run, c.tenure)
 		}
-		h.highest[where] = c.claim
+		h.highest[where] = c.tenure
 		return c
 	}
 	h.violatedLocked("run %d: stores without a claim of epoch %d of producer %d", w.run, w.epoch, w.producer)

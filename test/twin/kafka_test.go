@@ -296,7 +296,7 @@ func (k *cluster) append(w writer, topic string, p *partition, batch []byte, rec
 	binary.BigEndian.PutUint64(b, uint64(first))
 	for i, r := range k.tamper(topic, slices.Clone(records)) {
 		if topic == positions {
-			k.history.recorded(w.run, r.key, []byte(r.value))
+			k.history.recorded(w, r.key, []byte(r.value))
 			continue
 		}
 		k.history.stored(w, delivery.Coordinates{Topic: topic, Partition: int32(slices.Index(k.topics[topic], p)), Offset: first + int64(i)}, r)

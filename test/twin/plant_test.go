@@ -32,32 +32,36 @@ const (
 	fenceFile    = "internal/relay/fence.go"
 	rowsFile     = "internal/relay/rows.go"
 	trackerFile  = "checkpoint/reread.go"
-	claimFile    = "internal/relay/claim.go"
+	storeFile    = "internal/relay/store.go"
 	timelineFile = "checkpoint/timeline.go"
 	contactFile  = "replication/contact.go"
-	storeFile    = "sink/kafka/position.go"
 	ownerFile    = "sink/kafka/owner.go"
 	resumeFile   = "sink/kafka/resume.go"
 	tailFile     = "sink/kafka/tail.go"
 )
 
 var plants = []mistake{
-	{"no claim is stored", []plant.Edit{
-		plant.In(claimFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"),
-		plant.In(claimFile, "		if w.store != nil {\n			before := ", "		if w.store != nil && false {\n			before := "),
-		plant.In(claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"),
+	{"a tenure begins without a record", []plant.Edit{
+		plant.In(storeFile, "	if err := w.persist(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "without a claim|has not looked"},
-	{"a relay looks before it claims only", []plant.Edit{
+	{"a relay looks before it owns only", []plant.Edit{
 		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	r.positions.timeline", "	r.positions.timeline"),
 	}, "has not looked"},
-	{"all writers have one key", []plant.Edit{
-		plant.In(storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`),
-	}, ""},
-	{"each claim takes another transactional id", []plant.Edit{
-		plant.In(ownerFile, "	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name)}\n", "	r := relayIdentity{TransactionalID: TransactionalID(s.topic, s.name) + time.Now().String()}\n"),
-	}, "behind claim|stored again"},
+	{"a relay reads the record before it owns", []plant.Edit{
+		plant.In(storeFile, "	owner, err := w.store.Own(ctx)\n", "	found, err := w.readStore(ctx)\n	if err != nil {\n		return nil, err\n	}\n	owner, err := w.store.Own(ctx)\n"),
+		plant.In(storeFile, "	w.owner = owner\n	return w.readStore(ctx)\n", "	w.owner = owner\n	return found, nil\n"),
+	}, "record of tenure|after 0/"},
+	{"a relay that reconnects does not prove that it owns", []plant.Edit{
+		plant.In(takeoverFile, "	err := r.useStore(ctx, s, stream, r.positions.proveOwner)\n", "	err := error(nil)\n"),
+	}, "streams in tenure"},
+	{"the position topic is read up to its end, not to the marker", []plant.Edit{
+		plant.In(ownerFile, "		case found == o.newest.epoch:\n", "		case found <= o.newest.epoch:\n"),
+	}, "record of tenure|after 0/"},
+	{"each owner takes another transactional id", []plant.Edit{
+		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
+	}, "behind tenure|stored again|record of tenure"},
 	{"a contested row is sent at once", []plant.Edit{
-		plant.In(resumeFile, "	return p.owner != nil && !part.resumed && seq <= p.lastContested\n", "	return false\n"),
+		plant.In(resumeFile, "	return p.ownership != nil && !part.resumed && seq <= p.lastContested\n", "	return false\n"),
 	}, "stored again"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),
@@ -92,7 +96,7 @@ var plants = []mistake{
 		plant.In(tenureFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
-		plant.In(claimFile, "	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying || stored.Refill != nil) {\n"),
+		plant.In(storeFile, "	if stored := w.stored; stored.EndLSN != 0", "	if stored := w.stored; w.store != nil && stored.EndLSN != 0"),
 	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"),
