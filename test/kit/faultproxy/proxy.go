@@ -30,8 +30,8 @@ const closeTimeout = 10 * time.Second
 
 // A Proxy is a toxiproxy. Its methods are safe for concurrent use.
 type Proxy struct {
-	tb   testing.TB
-	port *serverproc.Port // keeps the address while connections are refused
+	port   *serverproc.Port // keeps the address while connections are refused
+	failed func(error)      // gets errors of methods that return none
 
 	gates    [stream.NumDirections]*gate
 	accepted atomic.Int64
@@ -46,44 +46,69 @@ type Proxy struct {
 // toxics, in the JSON of toxiproxy's HTTP API, apply to every connection.
 func Start(tb testing.TB, target string, toxicsJSON ...string) *Proxy {
 	tb.Helper()
-	port, err := serverproc.ReservePort()
+	p, err := Launch(tb.Name(), target, func(err error) { tb.Error(err) }, toxicsJSON...)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &Proxy{tb: tb, port: port, toxi: toxiproxy.NewProxy(server, tb.Name(), port.Addr(), target)}
-	p.fate.Store(newFate())
-	for _, toxic := range toxicsJSON {
-		p.add(toxic)
-	}
-	toxics.Register("gate", new(gate))
-	for d := range stream.NumDirections {
-		g, _ := p.add(`{"type": "gate", "stream": "` + d.String() + `"}`).(*gate)
-		g.proxy, p.gates[d] = p, g
-	}
-	tb.Cleanup(func() {
-		p.Refuse()
-		port.Close()
-	})
-	if target != "" {
-		p.Accept()
-	}
+	tb.Cleanup(p.Close)
 	return p
 }
 
-// add adds a toxic. It must be called before the first connection: when a toxic is
-// added, toxiproxy accepts no connection until the peers of the open ones read.
-func (p *Proxy) add(json string) toxics.Toxic {
-	p.tb.Helper()
-	wrapper, err := p.toxi.Toxics.AddToxicJson(strings.NewReader(json))
+// Launch is Start for a program. The caller must call Close. Methods of the proxy that return no error pass it to failed,
+// which may be called from any goroutine.
+func Launch(name, target string, failed func(error), toxicsJSON ...string) (*Proxy, error) {
+	port, err := serverproc.ReservePort()
 	if err != nil {
-		p.tb.Fatal(err)
+		return nil, err
 	}
-	return wrapper.Toxic
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &Proxy{failed: failed, port: port, toxi: toxiproxy.NewProxy(server, name, port.Addr(), target)}
+	p.fate.Store(newFate())
+	if err := p.addAll(toxicsJSON); err != nil {
+		p.Close()
+		return nil, err
+	}
+	if target != "" {
+		p.Accept()
+	}
+	return p, nil
+}
+
+// Close closes the proxy and every connection.
+func (p *Proxy) Close() {
+	p.Refuse()
+	p.port.Close()
+}
+
+// addAll adds the given toxics and the gates. It must be called before the first connection: when a toxic is
+// added, toxiproxy accepts no connection until the peers of the open ones read.
+func (p *Proxy) addAll(toxicsJSON []string) error {
+	for _, toxic := range toxicsJSON {
+		if _, err := p.toxi.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+			return err
+		}
+	}
+	toxics.Register("gate", new(gate))
+	for d := range stream.NumDirections {
+		wrapper, err := p.toxi.Toxics.AddToxicJson(strings.NewReader(`{"type": "gate", "stream": "` + d.String() + `"}`))
+		if err != nil {
+			return err
+		}
+		g, _ := wrapper.Toxic.(*gate)
+		g.proxy, p.gates[d] = p, g
+	}
+	return nil
 }
 
 // Addr returns the host and port to connect to.
 func (p *Proxy) Addr() string { return p.port.Addr() }
+
+// Target returns the host and port to which the proxy forwards new connections.
+func (p *Proxy) Target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.toxi.Upstream
+}
 
 // Accepted returns how many connections the proxy has accepted so far.
 func (p *Proxy) Accepted() int { return int(p.accepted.Load()) }
@@ -136,7 +161,7 @@ func (p *Proxy) start() {
 		time.Sleep(time.Millisecond)
 	}
 	if err != nil {
-		p.tb.Error(err)
+		p.failed(err)
 	}
 }
 
