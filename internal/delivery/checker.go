@@ -277,6 +277,13 @@ func (c *Checker) Counts() Counts {
 	return c.counts
 }
 
+// Repeated returns the first hundred duplicates.
+func (c *Checker) Repeated() *Violations {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &Violations{slices.Clone(c.repeated), c.counts.Duplicates}
+}
+
 // Violations returns the violations so far, without duplicates. A Gap may still become OutOfOrder.
 func (c *Checker) Violations() *Violations {
 	c.mu.Lock()
