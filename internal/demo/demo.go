@@ -8,14 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/admin"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // Options are the options of a demo. The zero value needs no servers.
@@ -33,6 +28,12 @@ type Options struct {
 	// Brokers are addresses of a broker of this kind to use instead of one that the demo starts. The
 	// demo creates its own destinations, and deletes them at the end.
 	Brokers []string
+	// Chaos makes the relay and a standby processes of their own, and kills or freezes them or cuts their
+	// connections every few seconds. It needs Kafka, and connections are cut only to servers that the demo
+	// starts. A duplicate is then an error.
+	Chaos bool
+	// StrikeEvery is the number of records between two strikes of Chaos. Zero means those of about two seconds.
+	StrikeEvery int
 	// Term is the value of TERM: a dumb terminal gets lines instead of a panel.
 	Term string
 	// Version of this program, for the live page.
@@ -44,7 +45,7 @@ type Options struct {
 const defaultRate = 200
 
 // ErrBroken is the error for a committed row that did not arrive or arrived out of order, or a record without a
-// committed row. It would be a bug of the relay.
+// committed row. With Options.Chaos also for a duplicate. It would be a bug of the relay.
 var ErrBroken = errors.New("the records differ from the committed rows")
 
 // Run runs the demo. It draws on stdout, which may be a terminal, and writes warnings of the relay to stderr at the end.
@@ -63,9 +64,10 @@ func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
 	opts.Rate = cmp.Or(opts.Rate, defaultRate)
 	var warnings bytes.Buffer
 	s := newScreen(stdout, opts)
+	log := slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d := &demo{
-		opts: opts, screen: s, ledger: newLedger(), rig: &rig{opts: opts, kind: kind, screen: s, names: newNames(opts)},
-		log: slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		opts: opts, screen: s, ledger: newLedger(), log: log,
+		rig: &rig{opts: opts, kind: kind, screen: s, names: newNames(opts), log: log},
 	}
 	err = d.run(ctx)
 	err = errors.Join(err, d.rig.tearDown(ctx))
@@ -82,27 +84,24 @@ type demo struct {
 	ledger *ledger
 	log    *slog.Logger
 
-	relay    *relay.Relay
+	relay    relaying
+	crew     *crew // relay, with Options.Chaos; otherwise nil
 	shop     *shop
 	consumer *consumer
 }
 
 func (d *demo) run(ctx context.Context) error {
-	d.screen.say("", "  "+d.screen.style.Bold("outbox-cdc-demo")+
-		d.screen.style.Dim("  an order service, the relay and a consumer, in this process"), "")
+	about := "  an order service, the relay and a consumer, in this process"
+	if d.opts.Chaos {
+		about = "  an order service, two relays that are killed and frozen, and a consumer"
+	}
+	d.screen.say("", "  "+d.screen.style.Bold("outbox-cdc-demo")+d.screen.style.Dim(about), "")
 	if err := d.rig.setUp(ctx); err != nil {
 		return unlessInterrupted(ctx, err)
 	}
-	relayCfg := d.rig.relayConfig()
-	page, err := d.page(ctx, &relayCfg)
-	if err != nil {
+	if err := d.openRelay(ctx); err != nil {
 		return err
 	}
-	relay, err := relay.New(relayCfg, d.log)
-	if err != nil {
-		return err
-	}
-	d.relay = relay
 	d.shop = &shop{pool: d.rig.pool, ledger: d.ledger, topic: d.rig.broker.destination, rate: d.opts.Rate}
 	d.consumer = &consumer{broker: d.rig.broker, ledger: d.ledger, shown: arrivalsShown}
 
@@ -115,14 +114,17 @@ func (d *demo) run(ctx context.Context) error {
 	relayDone := make(chan struct{})
 	g.Go(func() error {
 		defer close(relayDone)
-		return d.relay.Run(relaying)
+		return d.relay.run(relaying)
 	})
 	g.Go(func() error { return d.consumer.run(consuming) })
-	g.Go(func() error { return page.Run(consuming, d.relay.Stat) })
+	g.Go(func() error { return d.relay.serve(consuming) })
 
 	performed, err := d.perform(ctx, running)
 	stopRelay() // it first delivers the records in flight, which the consumer must receive
 	<-relayDone
+	if performed && err == nil {
+		err = d.readToTheEnd(running)
+	}
 	stopConsumer()
 	if failed := g.Wait(); failed != nil {
 		err = failed // other errors are consequences
@@ -133,20 +135,28 @@ func (d *demo) run(ctx context.Context) error {
 	return err
 }
 
-// page starts the relay's live page and prints its address.
-func (d *demo) page(ctx context.Context, relay *relay.Config) (*admin.Server, error) {
-	page := admin.New(admin.Config{
-		Name: relay.Name, Version: d.opts.Version,
-		Source:      net.JoinHostPort(relay.Source.Conn.Host, strconv.Itoa(int(relay.Source.Conn.Port))) + "/" + relay.Source.Conn.Database,
-		Publication: relay.Source.Publication, Slot: relay.Source.Slot, Broker: d.rig.kind.title, Brokers: d.rig.broker.addrs,
-	}, d.log)
-	return page, d.screen.step("live page", func(func(string)) (string, error) {
-		if err := page.Listen(ctx, "127.0.0.1:0"); err != nil {
-			return "", err
-		}
-		page.Observe(relay)
-		return "http://" + page.Addr() + "/", nil
-	})
+func (d *demo) openRelay(ctx context.Context) (err error) {
+	if !d.opts.Chaos {
+		d.relay, err = d.openInProcess(ctx)
+		return err
+	}
+	d.crew, err = d.openCrew(ctx)
+	d.relay = d.crew
+	return err
+}
+
+// readToTheEnd waits until the consumer has read all that the broker has stored, if the broker can say so: nobody
+// waits for a duplicate.
+func (d *demo) readToTheEnd(ctx context.Context) error {
+	if d.rig.broker.readAll == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	if err := d.rig.broker.readAll(ctx); err != nil {
+		return fmt.Errorf("read to the end of the topics: %w", err)
+	}
+	return nil
 }
 
 // unlessInterrupted returns err, or nil if the demo was interrupted before the start.
@@ -177,7 +187,12 @@ func (d *demo) perform(ctx, running context.Context) (performed bool, err error)
 		selling, stop = context.WithTimeout(selling, d.opts.For)
 		defer stop()
 	}
-	err = d.shop.run(selling)
+	g, selling := errgroup.WithContext(selling)
+	g.Go(func() error { return d.shop.run(selling) })
+	if d.crew != nil {
+		g.Go(func() error { return d.crew.striker.run(selling) })
+	}
+	err = g.Wait()
 	d.drain(running)
 	return true, err
 }
@@ -203,7 +218,10 @@ func (d *demo) firstRecord(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	err := d.screen.step("relay", func(func(string)) (string, error) {
-		return "streams from the slot to " + d.rig.kind.title, until(ctx, func() bool { return d.relay.Stat().State == relay.Streaming })
+		return "streams from the slot to " + d.rig.kind.title, until(ctx, func() bool {
+			state, _ := d.relay.standing()
+			return state == relayStreaming
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)
@@ -238,6 +256,14 @@ func until(ctx context.Context, condition func() bool) error {
 	return nil
 }
 
+// drainPatience returns how long drain waits without progress.
+func (d *demo) drainPatience() time.Duration {
+	if d.opts.Chaos {
+		return recoveryTimeout // the last strike may have been a moment ago
+	}
+	return drainTimeout
+}
+
 // drain waits for committed rows that have not arrived, as long as records arrive.
 func (d *demo) drain(ctx context.Context) {
 	for {
@@ -245,7 +271,7 @@ func (d *demo) drain(ctx context.Context) {
 		if before.missing == 0 {
 			return
 		}
-		waiting, cancel := context.WithTimeout(ctx, drainTimeout)
+		waiting, cancel := context.WithTimeout(ctx, d.drainPatience())
 		err := until(waiting, func() bool { return d.ledger.counts().records > before.records })
 		cancel()
 		if err != nil {
@@ -273,9 +299,13 @@ func (d *demo) conclude(ctx context.Context, err error) error {
 	}
 	r.lost = r.rows - (r.records - r.duplicates - r.invented)
 	r.ended = err != nil
+	if d.crew != nil {
+		r.chaos = true
+		r.blows, _ = d.crew.striker.look(0)
+	}
 	if r.broken() {
-		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, unexpected %d, %s",
-			ErrBroken, r.lost, r.disordered, r.invented, d.ledger.checker.Violations()))
+		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, unexpected %d, duplicates %d, %s",
+			ErrBroken, r.lost, r.disordered, r.invented, r.duplicates, d.ledger.violations()))
 	}
 	d.screen.say(summary(r, d.screen.style)...)
 	if err == nil {

@@ -1,12 +1,16 @@
 package demo_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,19 +27,30 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/cli"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/scripttest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 func TestMain(m *testing.M) {
-	scripttest.Main(awstest.Wrap(pgtest.Wrap(m)), map[string]scripttest.Program{"outbox-cdc-demo": demo.Main})
+	scripttest.Main(kafkatest.Wrap(awstest.Wrap(pgtest.Wrap(m))), map[string]scripttest.Program{"outbox-cdc-demo": program})
+}
+
+// program is the program's main.
+func program(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == demo.RelayCommand {
+		return cli.Main(ctx, append([]string{"run"}, args[1:]...), environ, stdout, stderr)
+	}
+	return demo.Main(ctx, args, environ, stdout, stderr)
 }
 
 func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
@@ -137,6 +152,137 @@ func TestDemo(t *testing.T) {
 		t.Errorf("warnings:\n%s", &stderr)
 	}
 	stdout.nothingIsLeft(t)
+}
+
+// relayProcesses returns the processes of relays that the page of a demo names.
+func relayProcesses(t *testing.T, page string) []int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page+"state", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var state struct{ Relays []struct{ PID int } }
+	if err := json.NewDecoder(res.Body).Decode(&state); err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, r := range state.Relays {
+		pids = append(pids, r.PID)
+	}
+	return pids
+}
+
+// runs reports whether pid is a relay of a demo. A zombie has no command line.
+func runs(pid int) bool {
+	command, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && bytes.Contains(command, []byte(demo.RelayCommand))
+}
+
+var pageAddress = regexp.MustCompile(`live page +(http://127\.0\.0\.1:\d+/)`)
+
+// A relay that is killed, cut off from Kafka and frozen loses nothing, and stores nothing twice or in another order. A frozen
+// one that wakes up finds that it has lost the slot.
+func TestChaos(t *testing.T) {
+	pgtest.Server(t)
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stdout := stage{on: "woke relay"}
+	var pids []int
+	stdout.do = func() {
+		pids = relayProcesses(t, pageAddress.FindStringSubmatch(stdout.String())[1])
+		cancel()
+	}
+	var stderr bytes.Buffer
+	if err := demo.Run(ctx, demo.Options{Chaos: true, StrikeEvery: 40}, &stdout, &stderr); err != nil {
+		t.Fatalf("Run: %v\n%s\n%s", err, &stdout, &stderr)
+	}
+	sound(t, stdout.String())
+	for _, want := range []string{
+		`killed relay \d, process \d+ .* took over`, `cut the connections to Kafka .* connected again`, `froze relay \d, .* took over`, `woke relay \d, .* shut out`,
+		`killed once · frozen once · connections cut once · lost 0 · out of order 0 · duplicates 0`,
+	} {
+		if !regexp.MustCompile(want).MatchString(stdout.String()) {
+			t.Errorf("no %q in\n%s", want, &stdout)
+		}
+	}
+	if len(pids) != 2 || slices.ContainsFunc(pids, runs) {
+		t.Errorf("relays %d, still running: %v", pids, slices.ContainsFunc(pids, runs))
+	}
+	stdout.nothingIsLeft(t)
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// On a real Kafka, nothing is stored twice either, and the demo deletes what it and the relays have created. It does not
+// cut connections to it.
+func TestChaosOnARealKafka(t *testing.T) {
+	kafka := kafkatest.Real(t)
+	pgtest.Server(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stdout := stage{on: "woke relay", do: cancel}
+	if err := demo.Run(ctx, demo.Options{Chaos: true, StrikeEvery: 40, Brokers: kafka.Addrs}, &stdout, io.Discard); err != nil {
+		t.Fatalf("Run: %v\n%s", err, &stdout)
+	}
+	sound(t, stdout.String())
+	if want := "killed once · frozen once · connections cut 0 times · lost 0 · out of order 0 · duplicates 0"; !strings.Contains(stdout.String(), want) {
+		t.Errorf("no %q in\n%s", want, &stdout)
+	}
+	topics, err := kafka.Admin(t).ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range topics.Names() {
+		if strings.Contains(name, "demo") {
+			t.Errorf("topic %s was left behind", name)
+		}
+	}
+}
+
+// No relay outlives a demo that is killed, not even a frozen one.
+func TestRelaysEndWithTheDemo(t *testing.T) {
+	db := pgtest.Database(t)
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), path)
+	cmd.Args = []string{"outbox-cdc-demo", "--chaos", "--dsn", db.DSN}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), "first order"); {
+		text.WriteString(lines.Text() + "\n")
+	}
+	address := pageAddress.FindStringSubmatch(text.String())
+	if address == nil {
+		t.Fatalf("no page:\n%s", &text)
+	}
+	pids := relayProcesses(t, address[1])
+	if len(pids) != 2 || !runs(pids[0]) || !runs(pids[1]) {
+		t.Fatalf("relays %d", pids)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	wait.For(t, "the end of the relays", func() bool { return !slices.ContainsFunc(pids, runs) })
 }
 
 func TestInterruptEndsWithTheSummary(t *testing.T) {
@@ -315,7 +461,7 @@ func readFile(t *testing.T, name string) string {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for _, opts := range []demo.Options{
-		{For: -1}, {Rate: -1}, {Sink: "pulsar"}, {Sink: "sqs"}, {Sink: "webhook", Brokers: []string{"127.0.0.1:1"}},
+		{For: -1}, {Rate: -1}, {Sink: "pulsar"}, {Sink: "sqs"}, {Sink: "webhook", Brokers: []string{"127.0.0.1:1"}}, {Sink: "webhook", Chaos: true},
 	} {
 		if err := demo.Run(t.Context(), opts, io.Discard, io.Discard); err == nil {
 			t.Errorf("%+v was accepted", opts)

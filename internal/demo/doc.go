@@ -6,6 +6,10 @@
 // savepoints back on purpose. The consumer compares every record with the ledger: each committed event must arrive, in
 // commit order per key, and nothing else. At the end the demo compares the ledger with the rows in the database.
 //
+// With [Options.Chaos], the relay and a standby are processes of this program (crew.go), which do what outbox-cdc run does. A
+// striker kills and freezes them, and cuts their connections through a proxy (chaos.go). The order service and the consumer
+// connect past the proxy. The consumer reads to the end of the topics before the result is known.
+//
 // Latency is the time from sending COMMIT until the consumer has the record, by one clock. The private Postgres does not
 // wait for the disk at a commit.
 //

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 )
 
 // A kind is a kind of broker. Each has a file of its own.
@@ -50,7 +51,7 @@ func findKind(opts Options) (kind, error) {
 		case given && !k.connects:
 			return kind{}, fmt.Errorf("--brokers has no effect with --sink %s: the demo uses %s", k.name, k.from)
 		}
-		return k, nil
+		return k, checkChaos(opts, k)
 	}
 	return kind{}, fmt.Errorf("--sink %s is not a kind of broker; use one of %s", opts.Sink, strings.Join(kindNames(), ", "))
 }
@@ -63,10 +64,16 @@ type broker struct {
 	names   encode.Names // rules for destinations
 	topic   string       // destination of a row, with ${route} for the aggregate type
 
+	proxy     *faultproxy.Proxy // between the relay and the broker; nil: none
+	positions string            // topic of position records, for relays that are processes of their own
+
 	// consume calls take for every record of the destinations, from the first one on, until ctx ends; the error is then of
 	// no interest. It calls take for the records of a key one after the other, in their order, and for other keys possibly
 	// at the same time.
 	consume func(ctx context.Context, take func(message)) error
+
+	// readAll waits until consume has read every record that the broker has at the time of the call. It may be nil.
+	readAll func(ctx context.Context) error
 }
 
 const route = "${route}"

@@ -49,7 +49,8 @@ type ledger struct {
 
 	mu      sync.Mutex
 	rows    map[uuid.UUID]*entry
-	sum     counts // of written rows
+	newest  time.Time // when the COMMIT of a received row was sent, the latest one
+	sum     counts    // of written rows
 	latency histogram.Histogram
 	recent  window
 }
@@ -97,6 +98,9 @@ func (l *ledger) receive(got row, where delivery.Coordinates, now time.Time) (to
 		return 0, false
 	}
 	e.received = true
+	if e.sent.After(l.newest) {
+		l.newest = e.sent
+	}
 	took = now.Sub(e.sent)
 	l.latency.Record(took)
 	l.recent.record(took, now)
@@ -125,6 +129,34 @@ func forgotten(got row, now time.Time) *delivery.Event {
 	e := got.event()
 	e.Fate = delivery.Forgotten
 	return e
+}
+
+// newestArrived returns when the COMMIT of a received row was sent, the latest one.
+func (l *ledger) newestArrived() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest
+}
+
+// lost returns how many rows have not arrived although they were committed long before now.
+func (l *ledger) lost(now time.Time, after time.Duration) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, e := range l.rows {
+		if e.fate == delivery.Committed && !e.received && now.Sub(e.sent) > after {
+			n++
+		}
+	}
+	return n
+}
+
+// violations returns what the checker has found, with the duplicates.
+func (l *ledger) violations() *delivery.Violations {
+	all, repeated := l.checker.Violations(), l.checker.Repeated()
+	all.First = append(all.First, repeated.First...)
+	all.All += repeated.All
+	return all
 }
 
 // restart drops the latencies so far, because the first records open connections and prepare statements.

@@ -32,11 +32,17 @@ relay, and a consumer that checks every record. It shows what happens, and print
 relay's live page. With Kafka, NATS JetStream and webhooks, nothing needs to be installed. The demo
 removes what it creates. Use --dsn and --brokers for real servers.
 
+With --chaos, the relay and a standby are processes of their own. Every few seconds the demo kills the
+one that streams (kill -9), freezes it (SIGSTOP) until the standby has taken over, or cuts the
+connections to Postgres or Kafka. It exits with 1 if a row is lost, out of order or in Kafka twice.
+--chaos needs Kafka, and Linux or macOS. It does not cut connections to servers of --dsn and --brokers.
+
 The demo stops after --for, or when you press Ctrl-C, and then prints what was written and what arrived.
 
 Kinds of brokers (--sink):
 ` + kindsHelp(),
 		Example: `  outbox-cdc-demo --for 20s
+  outbox-cdc-demo --chaos --for 1m
   outbox-cdc-demo --sink jetstream
   outbox-cdc-demo --brokers localhost:9092`,
 		Args: command.NoArgs,
@@ -60,6 +66,7 @@ Kinds of brokers (--sink):
 	flags.SortFlags = false
 	flags.DurationVar(&options.For, "for", 0, "run for this time (0: until Ctrl-C)")
 	flags.IntVar(&options.Rate, "rate", 0, "transactions per second (0: 200)")
+	flags.BoolVar(&options.Chaos, "chaos", false, "kill and freeze the relay, and cut its connections, every few seconds")
 	flags.StringVar(&options.DSN, "dsn", "", "use this Postgres: a libpq `conninfo`")
 	flags.StringVar(&options.Sink, "sink", "kafka", "`kind` of broker: "+strings.Join(kindNames(), ", "))
 	flags.StringSliceVar(&options.Brokers, "brokers", nil, "use this broker: its servers as `host:port`")

@@ -25,6 +25,10 @@ type view struct {
 
 	all, recent *histogram.Histogram
 	arrivals    []arrival
+
+	chaos   bool // Options.Chaos
+	blows   blows
+	strikes []strike // the newest ones, the newest last
 }
 
 const arrivalsShown = 6
@@ -42,7 +46,32 @@ func panel(v view, s terminal.Style) []string {
 		"  " + s.Name("COMMIT to consumer") + "  " + latencies(v.recent, s) + s.Dim("  in the last 5 s"),
 	}
 	lines = append(lines, distribution(v.recent, s)...)
-	lines = append(lines, "", "  "+s.Dim(terminal.Left("destination", 33)+terminal.Left("key", 15)+terminal.Left("type", 19)+terminal.Right("after", 8)))
+	lines = append(lines, "")
+	if v.chaos {
+		lines = append(lines, struck(v, s)...)
+	} else {
+		lines = append(lines, arrived(v, s)...)
+	}
+	return append(lines, "", "  "+remaining(v, s))
+}
+
+// struck draws the newest strikes, the newest first.
+func struck(v view, s terminal.Style) []string {
+	sum := fmt.Sprintf("killed %s · frozen %s · connections cut %s", terminal.Number(v.blows.Killed), terminal.Number(v.blows.Frozen), terminal.Number(v.blows.Cut))
+	lines := []string{"  " + s.Bold(terminal.Left(sum, 48)) + s.Dim("new row")}
+	for i := range strikesShown {
+		text := ""
+		if i < len(v.strikes) {
+			text = "  " + terminal.Left(v.strikes[len(v.strikes)-1-i].String(), panelWidth-3)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// arrived draws the newest records, the newest first.
+func arrived(v view, s terminal.Style) []string {
+	lines := []string{"  " + s.Dim(terminal.Left("destination", 33)+terminal.Left("key", 15)+terminal.Left("type", 19)+terminal.Right("after", 8))}
 	for i := range arrivalsShown {
 		if i >= len(v.arrivals) {
 			lines = append(lines, "")
@@ -51,7 +80,7 @@ func panel(v view, s terminal.Style) []string {
 		a := v.arrivals[len(v.arrivals)-1-i]
 		lines = append(lines, "  "+terminal.Left(a.destination, 32)+" "+terminal.Left(a.key, 14)+" "+terminal.Left(a.kind, 18)+" "+terminal.Right(span(a.took), 8))
 	}
-	return append(lines, "", "  "+remaining(v, s))
+	return lines
 }
 
 func heading(s terminal.Style) string {

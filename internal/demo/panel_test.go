@@ -83,12 +83,17 @@ func TestPanelHasOneSize(t *testing.T) {
 			strings.Repeat("topic-é", 10), strings.Repeat("key", 10), strings.Repeat("Type", 10), time.Hour,
 		})
 	}
+	struck := crowded
+	struck.chaos, struck.blows = true, blows{Killed: 1000, Frozen: 1000, Cut: 1000}
+	for range strikesShown {
+		struck.strikes = append(struck.strikes, strike{Fault: kill, At: 24 * time.Hour, What: strings.Repeat("relay ", 10), Then: strings.Repeat("relay ", 10), Recovery: 59.9})
+	}
 	empty := view{all: &histogram.Histogram{}, recent: &histogram.Histogram{}}
 	want := len(panel(busy(), terminal.Style{}))
 	if want > panelHeight-1 {
 		t.Errorf("%d lines do not fit", want)
 	}
-	for _, v := range []view{crowded, empty} {
+	for _, v := range []view{crowded, struck, empty, {chaos: true, all: empty.all, recent: empty.recent}} {
 		lines := panel(v, terminal.Style{})
 		if len(lines) != want {
 			t.Errorf("%d lines, want %d", len(lines), want)

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,6 +25,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
@@ -49,11 +52,14 @@ type rig struct {
 	kind   kind
 	screen *screen
 	names  names
+	log    *slog.Logger
 
-	source *pgconn.Config
-	relay  *pgconn.Config // the same database with the relay's role
-	pool   *pgxpool.Pool
-	broker *broker
+	source   *pgconn.Config
+	relay    *pgconn.Config    // the same database with the relay's role
+	proxy    *faultproxy.Proxy // between relays of other processes and the private server; nil: none
+	relayDSN string            // for relays of other processes
+	pool     *pgxpool.Pool
+	broker   *broker
 
 	pruned atomic.Int64 // rows deleted from the outbox
 	undo   []func(context.Context) error
@@ -131,6 +137,11 @@ func (r *rig) database(ctx context.Context, report func(string)) (string, error)
 		}
 		r.later(srv.Stop)
 		dsn = srv.DSN("postgres")
+		if err := r.proxyTo(srv.Addr()); err != nil {
+			return "", err
+		}
+	} else {
+		r.relayDSN = dsn
 	}
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -155,6 +166,29 @@ func (r *rig) database(ctx context.Context, report func(string)) (string, error)
 		return fmt.Sprintf("%s, database %s on %s", version, cfg.ConnConfig.Database, address), nil
 	}
 	return fmt.Sprintf("%s, a private server on %s", version, address), nil
+}
+
+// proxyTo starts the proxy to the private server, if connections are to be cut.
+func (r *rig) proxyTo(server string) (err error) {
+	if !r.opts.Chaos {
+		return nil
+	}
+	if r.proxy, err = r.newProxy("Postgres", server); err != nil {
+		return err
+	}
+	dsn := url.URL{Scheme: "postgres", User: url.User(relayRole), Host: r.proxy.Addr(), Path: "/postgres", RawQuery: "sslmode=disable"}
+	r.relayDSN = dsn.String()
+	return nil
+}
+
+// newProxy starts a proxy that can cut connections.
+func (r *rig) newProxy(name, target string) (*faultproxy.Proxy, error) {
+	p, err := faultproxy.Launch(name, target, func(err error) { r.log.Error("proxy", slog.String("of", name), slog.Any("err", err)) })
+	if err != nil {
+		return nil, fmt.Errorf("start a proxy: %w", err)
+	}
+	r.later(closing(p.Close))
+	return p, nil
 }
 
 // download describes the progress of a download.

@@ -14,12 +14,15 @@ type result struct {
 	latency *histogram.Histogram
 	remark  string // about the latency
 	ended   bool   // with an error
+
+	chaos bool // Options.Chaos
+	blows blows
 }
 
-// broken reports whether the delivered records differ from the committed rows. After an error, rows that did not arrive
+// broken reports whether the delivered records differ from the committed rows, duplicates only with Options.Chaos. After an error, rows that did not arrive
 // are not lost: Postgres retains them.
 func (r result) broken() bool {
-	return r.lost != 0 && !r.ended || r.disordered != 0 || r.invented != 0
+	return r.lost != 0 && !r.ended || r.disordered != 0 || r.invented != 0 || r.chaos && r.duplicates != 0
 }
 
 // summary returns the lines of the summary.
@@ -41,11 +44,15 @@ func summary(r result, s terminal.Style) []string {
 	case r.records == 0:
 		verdict = "No rows were written."
 	}
+	duplicates := fact("duplicates", terminal.Right(terminal.Number(r.duplicates), width), "")
+	if r.chaos {
+		duplicates = fact("duplicates", zero(r.duplicates), "in the topics, as read_uncommitted reads them")
+	}
 	lost := "lost"
 	if r.ended {
 		lost = "not delivered yet"
 	}
-	return []string{
+	lines := []string{
 		"",
 		fact("rows committed", terminal.Right(terminal.Number(r.rows), width), fmt.Sprintf("in %s transactions", terminal.Number(r.transactions))),
 		fact("rows rolled back", terminal.Right(terminal.Number(r.rolledBack), width), "on purpose; none of them may arrive"),
@@ -53,13 +60,18 @@ func summary(r result, s terminal.Style) []string {
 		fact(lost, zero(r.lost), "compared with the rows in the database"),
 		fact("out of order", zero(r.disordered), "per key, in the order of the commits"),
 		fact("unexpected", zero(r.invented), "records without a committed row"),
-		fact("duplicates", terminal.Right(terminal.Number(r.duplicates), width), ""),
+		duplicates,
 		"",
 		"  " + terminal.Left("COMMIT to consumer", 22) + latencies(r.latency, s),
 		"  " + terminal.Left("", 22) + s.Dim(r.remark),
 		"",
 		"  " + verdict,
 	}
+	if r.chaos {
+		lines = append(lines, "", fmt.Sprintf("  %s · %s %s · out of order %s · duplicates %s",
+			r.blows, lost, terminal.Number(r.lost), terminal.Number(r.disordered), terminal.Number(r.duplicates)))
+	}
+	return lines
 }
 
 // next returns the commands to try next.

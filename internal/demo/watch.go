@@ -57,12 +57,16 @@ func (w *watcher) end() { w.stop() }
 // look returns the current view. It is called by one goroutine.
 func (w *watcher) look(ctx context.Context) view {
 	now := time.Now()
-	stat := w.d.relay.Stat()
+	state, confirmed := w.d.relay.standing()
 	v := view{
 		elapsed: now.Sub(w.begun), limit: w.d.opts.For,
 		counts: w.d.ledger.counts(), rate: w.before.rate,
-		relay: string(stat.State), confirmed: stat.Confirmed, server: w.d.rig.position(ctx),
+		relay: state, confirmed: confirmed, server: w.d.rig.position(ctx),
 		arrivals: w.d.consumer.arrivals(),
+	}
+	if w.d.crew != nil {
+		v.chaos = true
+		v.blows, v.strikes = w.d.crew.striker.look(strikesShown)
 	}
 	if v.limit > 0 {
 		v.elapsed = min(v.elapsed, v.limit)
