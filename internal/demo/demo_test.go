@@ -26,6 +26,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
@@ -161,6 +162,7 @@ func relayProcesses(t *testing.T, page string) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -189,6 +191,10 @@ var pageAddress = regexp.MustCompile(`live page +(http://127\.0\.0\.1:\d+/)`)
 // one that wakes up finds that it has lost the slot.
 func TestChaos(t *testing.T) {
 	pgtest.Server(t)
+	others := goleak.IgnoreCurrent()
+	defer func() {
+		wait.For(t, "the end of the demo's goroutines", func() bool { return goleak.Find(others) == nil })
+	}()
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	ctx, cancel := context.WithCancel(t.Context())
