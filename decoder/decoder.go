@@ -32,6 +32,7 @@ const (
 type Decoder struct {
 	relations map[uint32]definition // by OID, as last defined
 	recent    *Relation             // of the last row; the same pointer as in relations
+	types     map[uint32]Type       // by OID, as last defined
 
 	open      bool          // a Begin was read, its Commit was not
 	commitLSN pglogrepl.LSN // of the open or last transaction
@@ -61,7 +62,7 @@ const largeMessage = 256 << 10
 
 // New returns a Decoder for a new session.
 func New() *Decoder {
-	return &Decoder{relations: make(map[uint32]definition)}
+	return &Decoder{relations: make(map[uint32]definition), types: make(map[uint32]Type)}
 }
 
 // Decode decodes one message. start is the LSN that the server sent with it, and is
@@ -92,6 +93,8 @@ func (d *Decoder) Decode(start pglogrepl.LSN, data []byte) (Output, error) {
 		d.open, d.commitLSN = true, d.begin.CommitLSN
 	case typeCommit:
 		d.open, d.endLSN = false, d.commit.EndLSN
+	case typeType:
+		d.types[d.typ.OID] = d.typ
 	}
 	return out, nil
 }

@@ -52,6 +52,31 @@ func TestRelationIdentity(t *testing.T) {
 	}
 }
 
+// A column has the name of its type that the server has sent last, and a repeated definition with another type is another relation.
+func TestTypesOfColumns(t *testing.T) {
+	d := New()
+	define := func() *Relation {
+		t.Helper()
+		return mustDecode(t, d, encode(&Relation{OID: 1, Name: "t", Columns: []Column{{Name: "a", TypeOID: 20_000}, {Name: "b", TypeOID: 25}}})).(*Relation)
+	}
+	unknown := define()
+	mustDecode(t, d, encode(&Type{OID: 20_000, Name: "bytea"}))
+	binary := define()
+	mustDecode(t, d, encode(&Type{OID: 20_000, Name: "bytea"}))
+	if again := define(); again != binary || binary == unknown {
+		t.Error("the identity of the relation does not follow its types")
+	}
+	mustDecode(t, d, encode(&Type{OID: 20_000, Namespace: "public", Name: "mood"}))
+	for _, c := range []struct {
+		rel  *Relation
+		want string
+	}{{unknown, "."}, {binary, ".bytea"}, {define(), "public.mood"}} {
+		if got := c.rel.Columns[0].BaseNamespace + "." + c.rel.Columns[0].BaseName; got != c.want || c.rel.Columns[1].BaseName != "" {
+			t.Errorf("%+v, want %s", c.rel.Columns, c.want)
+		}
+	}
+}
+
 // Values are slices of the message, and appending to one does not write to the message.
 func TestValuesAreSlicesOfTheMessage(t *testing.T) {
 	d := New()

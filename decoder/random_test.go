@@ -12,6 +12,7 @@ import (
 type random struct {
 	choices   []byte
 	relations []*Relation
+	types     map[uint32]*Type // the last of each OID
 	wal       pglogrepl.LSN
 	open      *Begin
 }
@@ -66,7 +67,12 @@ func (r *random) next() Output {
 	case kind == 0:
 		return r.relation()
 	case kind == 1:
-		return &Type{OID: uint32(r.number()), Namespace: r.name(), Name: r.name()}
+		typ := &Type{OID: uint32(r.number()), Namespace: r.name(), Name: r.name()}
+		if r.types == nil {
+			r.types = make(map[uint32]*Type)
+		}
+		r.types[typ.OID] = typ
+		return typ
 	case kind == 2:
 		return &LogicalMessage{LSN: pglogrepl.LSN(r.number()), Prefix: r.name(), Content: r.data()}
 	case r.open == nil:
@@ -114,9 +120,11 @@ func (r *random) known() *Relation { return r.relations[r.choose(len(r.relations
 func (r *random) relation() *Relation {
 	rel := &Relation{OID: uint32(r.number()), Namespace: r.name(), Name: r.name(), ReplicaIdentity: "dnfi"[r.choose(4)]}
 	for range r.choose(6) {
-		rel.Columns = append(rel.Columns, Column{
-			Name: r.name(), TypeOID: uint32(r.number()), TypeModifier: int32(r.number()), Key: r.choose(2) == 1,
-		})
+		c := Column{Name: r.name(), TypeOID: uint32(r.number()), TypeModifier: int32(r.number()), Key: r.choose(2) == 1}
+		if typ := r.types[c.TypeOID]; typ != nil {
+			c.BaseNamespace, c.BaseName = typ.Namespace, typ.Name
+		}
+		rel.Columns = append(rel.Columns, c)
 	}
 	for i, known := range r.relations {
 		if r.choose(2) == 1 {

@@ -19,6 +19,10 @@ type Column struct {
 	TypeOID      uint32
 	TypeModifier int32 // pg_attribute.atttypmod; -1 for none
 	Key          bool  // part of the replica identity
+
+	// BaseNamespace and BaseName are those of the type or, for a domain, of its base type, as of when the row was
+	// written. The namespace pg_catalog is "". The server does not send them for a built-in type.
+	BaseNamespace, BaseName string
 }
 
 // A definition is a relation and the message that defined it.
@@ -35,7 +39,7 @@ const minColumn = 1 + 1 + 4 + 4
 // definitions; an unchanged one returns the same pointer as before.
 func (d *Decoder) readRelation(c *cursor) Output {
 	oid := c.uint32()
-	if known, ok := d.relations[oid]; ok && bytes.Equal(known.message, c.data) {
+	if known, ok := d.relations[oid]; ok && bytes.Equal(known.message, c.data) && d.hasTypes(known.relation) {
 		c.offset = len(c.data)
 		return known.relation
 	}
@@ -55,6 +59,8 @@ func (d *Decoder) readRelation(c *cursor) Output {
 			TypeOID:      c.uint32(),
 			TypeModifier: int32(c.uint32()),
 		}
+		base := d.types[r.Columns[i].TypeOID]
+		r.Columns[i].BaseNamespace, r.Columns[i].BaseName = base.Namespace, base.Name
 	}
 	if c.end(); c.reason != "" {
 		return nil
@@ -64,6 +70,17 @@ func (d *Decoder) readRelation(c *cursor) Output {
 		d.recent = r
 	}
 	return r
+}
+
+// hasTypes reports whether the types of the columns of r are those that the server sent last.
+func (d *Decoder) hasTypes(r *Relation) bool {
+	for i := range r.Columns {
+		column := &r.Columns[i]
+		if base := d.types[column.TypeOID]; base.Name != column.BaseName || base.Namespace != column.BaseNamespace {
+			return false
+		}
+	}
+	return true
 }
 
 // relation reads an OID and returns its relation. On failure it returns a relation

@@ -39,11 +39,12 @@ type TypeDescription struct {
 	MoneyPlaces *int
 }
 
-// Describe reads the columns of a table over a new connection, without locking the table. It returns
-// no columns if the table does not exist, because the stream may name a table that was dropped since.
+// Describe reads the definitions of columns of a table over a new connection, without locking the table. The columns and
+// their types are those of the stream, which may have been altered or dropped since, with the whole table: a column that
+// the table does not have is nullable and has no default, and a type that does not exist has no Name.
 // The role needs neither REPLICATION nor SELECT on the table.
 // https://www.postgresql.org/docs/current/catalog-pg-attribute.html
-func Describe(ctx context.Context, conn *pgconn.Config, table uint32) ([]ColumnDescription, error) {
+func Describe(ctx context.Context, conn *pgconn.Config, table uint32, columns []Column) ([]ColumnDescription, error) {
 	settings := replication.ReadOnly(replication.Reading(conn))
 	settings.RuntimeParams["search_path"] = replication.OutputPath // also makes the text of pg_get_expr unambiguous
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
@@ -53,31 +54,36 @@ func Describe(ctx context.Context, conn *pgconn.Config, table uint32) ([]ColumnD
 	}
 	defer func() { _ = c.Close(ctx) }()
 	attributes, err := readAttributes(ctx, c, table)
-	if err != nil || len(attributes) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	types, err := readTypes(ctx, c, table)
+	types, err := readTypes(ctx, c, columns)
 	if err != nil {
 		return nil, err
 	}
 	if err := types.readPlaces(ctx, c); err != nil {
 		return nil, err
 	}
-	columns := make([]ColumnDescription, len(attributes))
-	for i, a := range attributes {
-		columns[i] = ColumnDescription{Name: a.name, Nullable: a.nullable, Type: types.describe(a.typ, a.modifier)}
-		if columns[i].Default, err = constant(ctx, c, a, columns[i].Type); err != nil {
-			return nil, err
+	described := make([]ColumnDescription, len(columns))
+	for i, column := range columns {
+		d := ColumnDescription{Name: column.Name, Type: types.describe(column.TypeOID, column.TypeModifier), Nullable: true}
+		if a, ok := attributes[column.Name]; ok {
+			d.Nullable = a.nullable
+			if a.typ == column.TypeOID {
+				if d.Default, err = constant(ctx, c, a, d.Type); err != nil {
+					return nil, err
+				}
+			}
 		}
+		described[i] = d
 	}
-	return columns, nil
+	return described, nil
 }
 
 // An attribute is a row of pg_attribute.
 type attribute struct {
 	name     string
 	typ      uint32
-	modifier int32
 	nullable bool
 	constant string // the expression of its default, if that is a constant
 }
@@ -86,11 +92,12 @@ type attribute struct {
 // on are user-defined. The relay must not call them, because they would run with its privileges.
 const firstObject = "16384"
 
-func readAttributes(ctx context.Context, conn executor, table uint32) ([]attribute, error) {
-	return query(ctx, conn, func(row pgx.CollectableRow) (a attribute, err error) {
-		return a, row.Scan(&a.name, &a.typ, &a.modifier, &a.nullable, &a.constant)
+// readAttributes returns the columns of a table by name.
+func readAttributes(ctx context.Context, conn executor, table uint32) (map[string]attribute, error) {
+	rows, err := query(ctx, conn, func(row pgx.CollectableRow) (a attribute, err error) {
+		return a, row.Scan(&a.name, &a.typ, &a.nullable, &a.constant)
 	}, "describe the columns", `
-		SELECT a.attname, a.atttypid, a.atttypmod, NOT (a.attnotnull OR t.typtype = 'd' AND t.typnotnull),
+		SELECT a.attname, a.atttypid, NOT (a.attnotnull OR t.typtype = 'd' AND t.typnotnull),
 			CASE WHEN d.adbin::text ~ '\{(SQLVALUEFUNCTION|NEXTVALUEEXPR|VAR|PARAM|SUBLINK) ' THEN ''
 				WHEN EXISTS (
 					SELECT FROM pg_catalog.regexp_matches(d.adbin::text, ':(?:op)?funcid (\d+)', 'g') m
@@ -103,7 +110,12 @@ func readAttributes(ctx context.Context, conn executor, table uint32) ([]attribu
 		FROM pg_catalog.pg_attribute a
 		JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 		LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = ''
-		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, oid(table))
+		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`, oid(table))
+	attributes := make(map[string]attribute, len(rows))
+	for _, a := range rows {
+		attributes[a.name] = a
+	}
+	return attributes, err
 }
 
 func oid(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
@@ -120,21 +132,25 @@ type typeRow struct {
 	places   *int // see TypeDescription.MoneyPlaces
 }
 
-// A typeTable has the types of a table's columns, and their base and element types, by OID.
+// A typeTable has the types of columns, and their base and element types, by OID.
 type typeTable map[uint32]typeRow
 
-func readTypes(ctx context.Context, conn executor, table uint32) (typeTable, error) {
+func readTypes(ctx context.Context, conn executor, columns []Column) (typeTable, error) {
+	oids := make([]string, len(columns))
+	for i, c := range columns {
+		oids[i] = oid(c.TypeOID)
+	}
 	rows, err := query(ctx, conn, func(row pgx.CollectableRow) (t typeRow, err error) {
 		return t, row.Scan(&t.oid, &t.name, &t.kind, &t.base, &t.modifier, &t.elem, &t.labels)
 	}, "describe the types", `
 		WITH RECURSIVE used (oid) AS (
-			SELECT atttypid FROM pg_catalog.pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped
+			SELECT pg_catalog.unnest($1::oid[])
 			UNION
 			SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END
 			FROM used JOIN pg_catalog.pg_type t USING (oid) WHERE t.typtype = 'd' OR t.typcategory = 'A' AND t.typelem <> 0)
 		SELECT t.oid, typname, typtype::text, typbasetype, typtypmod, CASE WHEN typcategory = 'A' THEN typelem ELSE 0 END,
 			ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid ORDER BY enumsortorder)
-		FROM used JOIN pg_catalog.pg_type t USING (oid)`, oid(table))
+		FROM used JOIN pg_catalog.pg_type t USING (oid)`, arrayLiteral(oids))
 	types := make(typeTable, len(rows))
 	for _, t := range rows {
 		types[t.oid] = t
@@ -168,7 +184,7 @@ func (types typeTable) describe(oid uint32, modifier int32) TypeDescription {
 		t = types[t.base]
 	}
 	d := TypeDescription{OID: t.oid, Name: t.name, Modifier: modifier, Labels: t.labels, MoneyPlaces: t.places}
-	if t.kind != "" { // empty if the type was dropped between two statements
+	if t.kind != "" { // empty if the type was dropped
 		d.Kind = t.kind[0]
 	}
 	if t.elem != 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -52,7 +53,8 @@ func TestDescribe(t *testing.T) {
 				span int4range
 			);
 			ALTER TABLE outbox DROP COLUMN gone`)
-		got, err := Describe(t.Context(), db.Config(t), pgtest.QueryRow[uint32](t, db, "SELECT 'outbox'::regclass::oid"))
+		table, columns := streamed(t, db)
+		got, err := Describe(t.Context(), db.Config(t), table, columns)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,15 +98,60 @@ func TestDescribe(t *testing.T) {
 	})
 }
 
-func TestDescribeMissingTable(t *testing.T) {
-	t.Parallel()
-	db := pgtest.Database(t)
-	if got, err := Describe(t.Context(), db.Config(t), 4_000_000_000); len(got) > 0 || err != nil {
-		t.Errorf("Describe of no table: %v, %v", got, err)
+// streamed returns table outbox, and its columns as the stream has them.
+func streamed(t *testing.T, db *pgtest.DB) (table uint32, columns []Column) {
+	t.Helper()
+	rows, err := db.Conn(t).Query(t.Context(), `
+		SELECT attrelid, attname, atttypid, atttypmod FROM pg_attribute
+		WHERE attrelid = 'outbox'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
+	if err != nil {
+		t.Fatal(err)
 	}
-	cfg := db.Config(t)
+	var c Column
+	if _, err := pgx.ForEachRow(rows, []any{&table, &c.Name, &c.TypeOID, &c.TypeModifier}, func() error {
+		columns = append(columns, c)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return table, columns
+}
+
+// The columns of a row have the types that they had when it was written, also if the table or the types are gone.
+func TestDescribeWhatIsGone(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, `CREATE DOMAIN bin AS bytea; CREATE DOMAIN price AS numeric(8,3);
+			CREATE TABLE outbox (id int PRIMARY KEY, payload bin, price price DEFAULT 1, note text NOT NULL)`)
+		table, columns := streamed(t, db)
+		describe := func(sql string, want ...ColumnDescription) {
+			t.Helper()
+			db.Exec(t, sql)
+			got, err := Describe(t.Context(), db.Config(t), table, columns)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+				t.Errorf("%s: %v, -want +got:\n%s", sql, err, diff)
+			}
+		}
+		column := func(name, typ string, oid uint32, modifier int32, nullable bool, def *string) ColumnDescription {
+			return ColumnDescription{Name: name, Type: TypeDescription{OID: oid, Name: typ, Kind: 'b', Modifier: modifier}, Nullable: nullable, Default: def}
+		}
+		const scale = 8<<16 + 3 + 4
+		describe("", column("id", "int4", 23, -1, false, nil), column("payload", "bytea", 17, -1, true, nil),
+			column("price", "numeric", 1700, scale, true, new("1.000")), column("note", "text", 25, -1, false, nil))
+		describe(`ALTER TABLE outbox ALTER payload TYPE text USING encode(payload, 'escape'), ALTER price TYPE int, DROP COLUMN note`,
+			column("id", "int4", 23, -1, false, nil), column("payload", "bytea", 17, -1, true, nil),
+			column("price", "numeric", 1700, scale, true, nil), column("note", "text", 25, -1, true, nil))
+		describe(`DROP TABLE outbox; DROP DOMAIN price`, column("id", "int4", 23, -1, true, nil), column("payload", "bytea", 17, -1, true, nil),
+			ColumnDescription{Name: "price", Type: TypeDescription{Modifier: -1}, Nullable: true}, column("note", "text", 25, -1, true, nil))
+	})
+}
+
+func TestDescribeUnreachable(t *testing.T) {
+	t.Parallel()
+	cfg := pgtest.Database(t).Config(t)
 	cfg.Port = 1
-	if _, err := Describe(t.Context(), cfg, 1); !errors.Is(err, replication.ErrUnreachable) {
+	if _, err := Describe(t.Context(), cfg, 1, nil); !errors.Is(err, replication.ErrUnreachable) {
 		t.Errorf("Describe of no server: %v", err)
 	}
 }

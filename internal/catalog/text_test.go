@@ -146,7 +146,8 @@ func TestPlacesOfMoney(t *testing.T) {
 	for locale, want := range map[string]*int{"C": nil, "pt_BR.UTF-8": nil, "ja_JP.UTF-8": new(0)} {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, "ALTER DATABASE "+db.Name+" SET lc_monetary = '"+locale+"'; CREATE TABLE outbox (price money, prices money[], at date)")
-		columns, err := Describe(t.Context(), db.Config(t), pgtest.QueryRow[uint32](t, db, "SELECT 'outbox'::regclass::oid"))
+		table, asStreamed := streamed(t, db)
+		columns, err := Describe(t.Context(), db.Config(t), table, asStreamed)
 		if err != nil {
 			t.Fatal(err)
 		}

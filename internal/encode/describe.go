@@ -10,8 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// Describe returns the current definition of a relation's columns from the catalog. The stream may be at
-// an earlier definition, or at a table that was dropped since. Describe may block.
+// Describe returns the definition of a relation's columns from the catalog, with the types that they have in the
+// relation. The stream may be at an earlier definition of the table, or at a table that was dropped since: a column
+// that the table does not have any more is nullable and has no default. If the type was dropped, its Name is empty.
+// Describe may block.
 type Describe func(rel *decoder.Relation) ([]connect.Column, error)
 
 // any reports whether any part is encoded.
@@ -54,12 +56,39 @@ func (t *typing) column(f field, all bool) connect.Column {
 	}
 	described, ok := t.ask()[c.Name]
 	switch {
-	case !ok:
+	case !ok && c.TypeOID < firstUserOID:
 		return column
 	case c.TypeOID < firstUserOID:
 		described.Type = column.Type
+	case !ok || described.Type.Name == "":
+		described.Name, described.Nullable, described.Default = c.Name, described.Nullable || !ok, nil
+		described.Type = t.dropped(c)
 	}
 	return described
+}
+
+// oid returns the OID of the type of a column or, for a domain, of its base type. It asks the catalog only if the stream
+// does not name that type.
+func (t *typing) oid(f field) uint32 {
+	switch c := t.rel.Columns[f.index]; {
+	case c.TypeOID < firstUserOID:
+		return c.TypeOID
+	case c.BaseName != "":
+		return t.dropped(c).OID
+	}
+	return t.column(f, false).Type.OID
+}
+
+// dropped returns what the stream says about a type that the catalog does not have any more.
+func (t *typing) dropped(c decoder.Column) connect.Type {
+	typ := connect.Type{OID: c.TypeOID, Kind: 'b', Modifier: -1}
+	if c.BaseNamespace == "" && c.BaseName != "" { // a domain over a built-in type
+		if known, ok := t.builtInTypes().TypeForName(c.BaseName); ok {
+			typ = t.builtIn(known.OID, -1)
+		}
+	}
+	typ.Name, typ.Dropped = c.BaseName, true
+	return typ
 }
 
 func (t *typing) ask() map[string]connect.Column {
@@ -81,11 +110,8 @@ func (t *typing) ask() map[string]connect.Column {
 
 // builtIn returns the type for an OID of a built-in type.
 func (t *typing) builtIn(oid uint32, modifier int32) connect.Type {
-	if t.builtIns == nil {
-		t.builtIns = pgtype.NewMap()
-	}
 	typ := connect.Type{OID: oid, Kind: 'b', Modifier: modifier}
-	known, ok := t.builtIns.TypeForOID(oid)
+	known, ok := t.builtInTypes().TypeForOID(oid)
 	if !ok {
 		return typ
 	}
@@ -99,4 +125,11 @@ func (t *typing) builtIn(oid uint32, modifier int32) connect.Type {
 		typ.Kind = 'm'
 	}
 	return typ
+}
+
+func (t *typing) builtInTypes() *pgtype.Map {
+	if t.builtIns == nil {
+		t.builtIns = pgtype.NewMap()
+	}
+	return t.builtIns
 }

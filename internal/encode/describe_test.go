@@ -2,6 +2,8 @@ package encode
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -65,5 +67,79 @@ func TestTableOfAnotherTime(t *testing.T) {
 	}
 	if got, want := string(rec.Key), `{"schema":{"type":"string","optional":false},"payload":"order-7"}`; got != want {
 		t.Errorf("key is %s, want %s", got, want)
+	}
+}
+
+// TestDroppedTypes: if the catalog does not have a type any more, the name in the stream says what its values are. A part that
+// needs more of it stops the relay, and the bytes of a row are never others.
+func TestDroppedTypes(t *testing.T) {
+	gone := func(*decoder.Relation) ([]connect.Column, error) { return nil, nil }
+	for name, tc := range map[string]struct {
+		namespace, typ string
+		value          string
+		change         func(*Config)
+		want           string // of header x, or a part of the error
+	}{
+		"domain over bytea":                      {"", "bytea", `\x6869`, nil, "hi"},
+		"domain over bytea, encoded":             {"", "bytea", `\x6869`, encodeHeaders(connect.JSON), `"aGk="`},
+		"domain over text, encoded":              {"", "text", `hi`, encodeHeaders(connect.JSON), `"hi"`},
+		"domain over int8, with a schema":        {"", "int8", `7`, encodeHeaders(connect.JSONSchema), `{"schema":{"type":"int64","optional":true},"payload":7}`},
+		"domain over text[]":                     {"", "_text", `{a,b}`, encodeHeaders(connect.JSON), `["a","b"]`},
+		"type of an extension":                   {"public", "citext", `hi`, encodeHeaders(connect.JSON), `"hi"`},
+		"enum":                                   {"public", "mood", `sad`, nil, `sad`},
+		"enum, encoded":                          {"public", "mood", `sad`, encodeHeaders(connect.JSON), `was of type mood`},
+		"domain over numeric":                    {"", "numeric", `1.50`, nil, `1.50`},
+		"domain over numeric, encoded":           {"", "numeric", `1.50`, encodeHeaders(connect.JSON), `was of type numeric, or of a domain over it, which was dropped`},
+		"domain over numeric, as text":           {"", "numeric", `1.50`, func(c *Config) { encodeHeaders(connect.JSON)(c); c.Debezium.Modes.Decimal = "string" }, `"1.50"`},
+		"domain over timestamptz[], with schema": {"", "_timestamptz", `{}`, encodeHeaders(connect.JSONSchema), `which was dropped`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := defaultConfig(func(c *Config) {
+				c.Place, c.Columns.Headers, c.OnMissingColumn = place(ToHeader, "blob_domain"), nil, MissingIgnore
+				if tc.change != nil {
+					tc.change(c)
+				}
+			})
+			r := newRouter(t, cfg)
+			r.SetDescribe(gone)
+			rel := typedTable()
+			i := slices.IndexFunc(rel.Columns, func(c decoder.Column) bool { return c.Name == "blob_domain" })
+			rel.Columns[i].BaseNamespace, rel.Columns[i].BaseName = tc.namespace, tc.typ
+			var rec sink.Record
+			err := r.Route(tx, 0, row(rel, map[string]string{"blob_domain": tc.value}), &rec)
+			got := ""
+			for _, h := range rec.Headers {
+				if h.Key == "blob_domain" {
+					got = string(h.Value)
+				}
+			}
+			if _, refused := errors.AsType[*ColumnError](err); refused {
+				if !strings.Contains(err.Error(), tc.want) || !r.HasColumns(rel) {
+					t.Errorf("%v, want %s", err, tc.want)
+				}
+			} else if err != nil || got != tc.want {
+				t.Errorf("header %s, want %s; %v", got, tc.want, err)
+			}
+		})
+	}
+}
+
+func encodeHeaders(enc connect.Encoding) func(*Config) {
+	return func(c *Config) { c.Encoding.Headers = enc }
+}
+
+// TestDroppedTypeOfATimestamp: the timestamp of a record is read from a domain that is gone, because its text is that of the base type.
+func TestDroppedTypeOfATimestamp(t *testing.T) {
+	r := newRouter(t, defaultConfig(func(c *Config) { c.Columns.Timestamp = ColumnNames{"blob_domain"} }))
+	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) { return nil, nil })
+	rel := typedTable()
+	for i := range rel.Columns {
+		if rel.Columns[i].Name == "blob_domain" {
+			rel.Columns[i].BaseName = "timestamptz"
+		}
+	}
+	var rec sink.Record
+	if err := r.Route(tx, 0, row(rel, map[string]string{"blob_domain": "2026-01-02 03:04:05+00"}), &rec); err != nil || rec.Timestamp.Unix() != 1767323045 {
+		t.Errorf("%v, %v", rec.Timestamp, err)
 	}
 }

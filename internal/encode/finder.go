@@ -26,10 +26,8 @@ func (f *finder) find(names ColumnNames) (field, bool) {
 	if i < 0 {
 		return field{}, false
 	}
-	found := field{name: name, index: i, oid: f.rel.Columns[i].TypeOID}
-	if found.oid >= firstUserOID { // a domain over bytea has bytes, not text
-		found.oid = f.types.column(found, false).Type.OID
-	}
+	found := field{name: name, index: i}
+	found.oid = f.types.oid(found) // a domain over bytea has bytes, not text
 	if found.oid != oidBytea {
 		found.verbatim = decoder.Text
 	}
@@ -138,6 +136,9 @@ type unwritable struct{ error }
 func (u unwritable) Error() string {
 	if e, ok := errors.AsType[*connect.UnsupportedError](u.error); ok {
 		return "is of type " + e.Type + ", which Debezium leaves out of its rows"
+	}
+	if e, ok := errors.AsType[*connect.DroppedError](u.error); ok {
+		return "was of type " + e.Type + ", or of a domain over it, which was dropped after this row was written: its values can be sent as they are, with the encoding raw, but not be encoded"
 	}
 	return "cannot be written: " + u.error.Error()
 }

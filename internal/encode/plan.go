@@ -103,6 +103,7 @@ func (f *finder) timestamp(cfg Config, p *plan) {
 		return
 	}
 	column := f.types.column(t, false)
+	column.Type.Dropped = false // it is read, but not encoded
 	read, err := connect.NewField(column, f.types.modes)
 	if err != nil || !slices.Contains([]uint32{oidTimestamp, oidTimestamptz}, column.Type.OID) {
 		f.problem("column %q is no timestamp, with or without time zone (outbox.%s)", t.name, key)

@@ -69,6 +69,17 @@ func (r *Router) Check(rel *decoder.Relation) error {
 	return err
 }
 
+// HasColumns reports whether rel has the columns that every outbox row must have, whatever their types are.
+func (r *Router) HasColumns(rel *decoder.Relation) bool {
+	c := r.cfg.Columns
+	for _, names := range []ColumnNames{c.ID, c.Key, c.Route, c.Payload} {
+		if names.in(rel) == "" {
+			return false
+		}
+	}
+	return true
+}
+
 // Route fills rec with the record for row. index is the index of the row in tx, from 0. Route does not set
 // rec.Seq. The slices in rec alias row and the Router, and are valid until the next call and until the
 // decoder's next message. The error is a *RowError or a *ColumnError, or wraps that of [Describe]. With a

@@ -9,7 +9,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // neighbours tells the outbox tables from the other tables of the publication, whose rows the relay skips. The watcher reads the
@@ -195,11 +194,8 @@ func (p *pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, 
 	if relayed || known && p.readPast == nil {
 		return relayed, 0, nil
 	}
-	err = p.router.Check(rel)
-	if err != nil && !as[*encode.ColumnError](err) {
-		return false, 0, err
-	}
-	hasColumns := err == nil
+	// Unsuitable types do not make it a neighbour: its rows stop the relay, as those of the table would that it was a part of.
+	hasColumns := p.router.HasColumns(rel)
 	if !known {
 		p.neighbours.decide(ctx, rel, hasColumns)
 	}

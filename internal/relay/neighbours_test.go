@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -72,6 +73,26 @@ func TestPumpSkipsNeighbours(t *testing.T) {
 			if n := strings.Count(log.String(), line); n != 1 {
 				t.Errorf("%d log lines with %q:\n%s", n, line, log)
 			}
+		}
+	})
+}
+
+// The rows of a table that the catalog does not publish any more are not skipped because of the type of a column, or because they
+// lack one that the configuration adds.
+func TestPumpStopsAtUnsuitableColumnsOfADroppedTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dropped = 1
+		src := &scriptedSource{err: errLost, script: script{
+			beginMessage(100), walData(named(dropped, "outbox_0", outboxColumns()...)), walData(ofTable(insertOf("id-1", "order", "k", "T", "1"), dropped)), commitMessage(100, 110),
+		}}
+		prod := newScriptedProducer()
+		cfg := Config{Tables: []string{"outbox"}}
+		cfg.Route.Place = []encode.Placement{{Column: "tenant", To: encode.ToHeader}}
+		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
+		s.pump.neighbours.update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
+		err := s.run(t.Context())
+		if !as[*encode.ColumnError](err) || ExitCode(err) != ExitNoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
+			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})
 }

@@ -22,7 +22,11 @@ func (r *Relay) newDescribe(ctx context.Context) encode.Describe {
 	return func(rel *decoder.Relation) ([]connect.Column, error) {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 		defer cancel()
-		described, err := catalog.Describe(ctx, r.cfg.Source.Conn, rel.OID)
+		asked := make([]catalog.Column, len(rel.Columns))
+		for i, c := range rel.Columns {
+			asked[i] = catalog.Column{Name: c.Name, TypeOID: c.TypeOID, TypeModifier: c.TypeModifier}
+		}
+		described, err := catalog.Describe(ctx, r.cfg.Source.Conn, rel.OID, asked)
 		var columns []connect.Column
 		for _, d := range described {
 			columns = append(columns, connect.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})

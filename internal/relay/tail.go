@@ -76,6 +76,8 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	}
 	t := newTail(cfg, router, stream, state.Publication, log)
 	t.walEnd = state.WALEnd
+	r := &Relay{cfg: cfg, router: router, named: catalog.NewTables(cfg.Tables), neighbours: t.pump.neighbours}
+	t.pump.lookUp, t.pump.readPast = r.newLookUp(stream.Config()), r.newReadPast(stream.Config())
 	t.pump.neighbours.update(ctx, state, func(t catalog.Table) bool { return router.Check(Relation(t)) == nil })
 	return t, nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -189,4 +191,34 @@ func TestPartitionIsGone(t *testing.T) {
 			r.Settle(t, 0)
 		})
 	}
+}
+
+// The bytes of a payload are those of the row, also if its type and its table were dropped before the row was read.
+func TestTypeIsGone(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+		r.DB.Exec(t, `CREATE DOMAIN bin AS bytea; ALTER TABLE outbox RENAME TO whole;
+			CREATE TABLE outbox (LIKE whole INCLUDING ALL) PARTITION BY RANGE (id);
+			ALTER TABLE outbox ALTER payload TYPE bin USING '';
+			CREATE TABLE outbox_0 PARTITION OF outbox DEFAULT`)
+		setUpWith(t, r, "FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = false)")
+		put := func() {
+			t.Helper()
+			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', 'hello')`)
+		}
+		put()
+		r.DB.Exec(t, `DROP TABLE outbox_0; CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT`)
+		put()
+		r.DB.Exec(t, `ALTER TABLE outbox ALTER payload TYPE text USING 'changed'; DROP DOMAIN bin`)
+		put()
+		process := r.Run(t)
+		for _, rec := range r.Kafka.ReadN(t, 3, r.Topic) {
+			if string(rec.Value) != "hello" {
+				t.Errorf("value %q", rec.Value)
+			}
+		}
+		process.Terminate(t)
+	})
 }

@@ -74,6 +74,9 @@ type Type struct {
 	Labels   []string // of an enum, in pg_enum's order: they are part of its schema
 	Modifier int32    // atttypmod, -1 for none; of a domain: the domain's
 
+	// Dropped says that the type, or the domain over it, is gone: only OID and Name are known, and Elem of a built-in array.
+	Dropped bool
+
 	// MoneyPlaces is the number of decimal places of money, if the currency of the database does not have 2. The text is
 	// then not that of the locale C.
 	MoneyPlaces *int
@@ -86,6 +89,30 @@ type UnsupportedError struct{ Column, Type string }
 // Error names the column and its type.
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("column %q: Debezium leaves values of type %s out", e.Column, e.Type)
+}
+
+// A DroppedError is the error for a column whose type was dropped, if the conversion depends on more than its name.
+type DroppedError struct{ Column, Type string }
+
+// Error names the column and its type.
+func (e *DroppedError) Error() string {
+	return fmt.Sprintf("column %q: its type, %s, was dropped after the row was written, and the encoding needs its definition", e.Column, e.Type)
+}
+
+// needsDefinition reports whether the codec of a type depends on its modifier, its kind or its labels.
+func (t Type) needsDefinition(m modes) bool {
+	if t.Elem != nil {
+		return t.Elem.needsDefinition(m)
+	}
+	switch t.OID {
+	case oidNumeric:
+		return m.Decimal != "double" && m.Decimal != "string"
+	case oidMoney, oidBit, oidVarbit, oidTime, oidTimestamp, oidTimestamptz:
+		return true
+	}
+	t.Kind, t.Modifier = 'b', -1
+	_, ok := codecOf(t, m)
+	return !ok
 }
 
 var (
@@ -108,11 +135,15 @@ type Field struct {
 }
 
 // NewField returns the Field of a column. The error is an [*UnsupportedError] if Debezium does not
-// convert the column's type; any other error is about an invalid mode.
+// convert the column's type, and a [*DroppedError] if that is not known any more; any other error is about
+// an invalid mode.
 func NewField(c Column, m Modes) (*Field, error) {
 	r, err := m.resolve()
 	if err != nil {
 		return nil, err
+	}
+	if c.Type.Dropped && c.Type.needsDefinition(r) {
+		return nil, &DroppedError{Column: c.Name, Type: c.Type.Name}
 	}
 	f := &Field{
 		name: c.Name, exact: m.Exact,
