@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -114,6 +115,13 @@ func readOutbox(ctx context.Context, conn executor, name, publication string, kn
 		o.Parts = parts
 	}
 	return o, err
+}
+
+// FindOutbox looks up a table of the configuration, with its parts, as [Inspect] does. It has no parts if there is no such
+// table.
+func FindOutbox(ctx context.Context, conn *pgconn.PgConn, name, publication string) (*Outbox, error) {
+	o, err := readOutbox(ctx, conn, name, publication, 0)
+	return &o, err
 }
 
 // findTable looks up an existing table as [Tables] does. name is written as in [SetupConfig.Tables].

@@ -43,7 +43,7 @@ func (p *pruner) streams(ctx context.Context) (map[string]int32, error) {
 // slots returns the slots, and whether they have confirmed position mark.
 func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 	rows, _ := p.work.Query(ctx, `
-		SELECT slot_name, COALESCE(plugin = 'pgoutput' AND database = current_database(), false),
+		SELECT slot_name, COALESCE(plugin = 'pgoutput' AND database = pg_catalog.current_database(), false),
 			COALESCE(wal_status = 'lost', false), COALESCE(active_pid, 0), COALESCE(confirmed_flush_lsn >= $2::text::pg_lsn, false)
 		FROM pg_catalog.pg_replication_slots WHERE slot_name = ANY ($1)`, p.cfg.Slots, mark)
 	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[slot])

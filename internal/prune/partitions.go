@@ -114,7 +114,7 @@ func (p *pruner) lock(ctx context.Context, tx pgx.Tx, r *relation, parts []part,
 			continue
 		}
 		same, err := queryOne[bool](ctx, tx,
-			`SELECT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = $1 AND inhrelid = $2 AND inhrelid = to_regclass($3))`, r.oid, part.OID, part.Name)
+			`SELECT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = $1 AND inhrelid = $2 AND inhrelid = pg_catalog.to_regclass($3))`, r.oid, part.OID, part.Name)
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", part.Name, err)
 		}
@@ -135,8 +135,8 @@ func (p *pruner) drop(ctx context.Context, tx pgx.Tx, partitions []part) (bool, 
 	for range dropAttempts {
 		met, err := queryOne[bool](ctx, p.work, `
 			SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE NOT granted AND locktype = 'relation' AND mode = 'RowExclusiveLock'
-				AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-				AND relation IN (SELECT t.relid FROM unnest($1::oid[]) AS o, pg_partition_tree(o) AS t))`, oids)
+				AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+				AND relation IN (SELECT t.relid FROM pg_catalog.unnest($1::oid[]) AS o, pg_catalog.pg_partition_tree(o) AS t))`, oids)
 		if met || err != nil {
 			return false, err
 		}

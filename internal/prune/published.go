@@ -29,6 +29,7 @@ func (e *NotPublishedError) Unwrap() error { return ErrConfig }
 // A leaf is a table that has rows of its own, and what the relay's publication does with them.
 type leaf struct {
 	Name      string // in SQL, with its schema
+	Add       string // the table to add to a publication that lacks it: itself, or the root of a partition
 	Logged    bool   // not UNLOGGED: its rows are in the WAL
 	Published bool   // by its own name or that of an ancestor
 	Filtered  bool   // published with a row filter
@@ -69,7 +70,7 @@ func (p *pruner) verifyPublished(ctx context.Context, r *relation, wait time.Dur
 		case !l.Logged:
 			return refuse("does not publish %s, which is UNLOGGED; ALTER TABLE %[1]s SET LOGGED", l.Name)
 		case !l.Published:
-			return refuse("does not publish %s; ALTER PUBLICATION %s ADD TABLE %s", l.Name, quoted, r.name)
+			return refuse("does not publish %s; ALTER PUBLICATION %s ADD TABLE %s", l.Name, quoted, l.Add)
 		case l.Filtered:
 			return refuse("publishes %s with a row filter, and prune cannot tell filtered rows from delivered ones; publish all its rows", l.Name)
 		}
@@ -82,13 +83,13 @@ func (p *pruner) verifyPublished(ctx context.Context, r *relation, wait time.Dur
 // applies: https://www.postgresql.org/docs/current/logical-replication-row-filter.html
 func (p *pruner) publishedLeaves(ctx context.Context, tx pgx.Tx, r *relation) ([]leaf, error) {
 	// Before Postgres 15 the function has one column, so t is a number, and there are no row filters.
-	rows, _ := tx.Query(ctx, `
-		SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relpersistence = 'p', count(t.relid) > 0, count(to_jsonb(t) ->> 'qual') > 0
-		FROM (SELECT $1::oid AS oid UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf
+	rows, _ := tx.Query(ctx, `WITH RECURSIVE `+partsOf+`
+		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, CASE WHEN c.relispartition THEN $3 ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, c.relpersistence = 'p', count(t.relid) > 0, count(pg_catalog.to_jsonb(t) ->> 'qual') > 0
+		FROM (SELECT oid FROM part UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf -- which waits for an ALTER TABLE
 		JOIN pg_catalog.pg_class c ON c.oid = leaf.oid AND c.relkind = 'r'
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		CROSS JOIN LATERAL (SELECT c.oid AS relid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid) AS relid) named
 		LEFT JOIN pg_catalog.pg_get_publication_tables($2::text) t ON t.relid = named.relid
-		GROUP BY c.oid, 1, 2 ORDER BY 1`, r.oid, p.cfg.Publication)
+		GROUP BY c.oid, 1, 2, 3 ORDER BY 1`, r.oid, p.cfg.Publication, r.name)
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[leaf])
 }

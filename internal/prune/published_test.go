@@ -184,3 +184,54 @@ func TestAlterTableWhilePartitionsAreLocked(t *testing.T) {
 	run.givesWay(t, c, done)
 	r.expectRows(t, 10)
 }
+
+// Prune finds a table as the relay does, and its children by inheritance: by its name with or without a schema, in the publication if
+// the search_path does not have it, and whatever functions a schema of the search_path has.
+func TestTableIsFound(t *testing.T) {
+	t.Parallel()
+	const hostile = `CREATE SCHEMA evil; CREATE FUNCTION evil.format(text, VARIADIC "any") RETURNS text LANGUAGE internal AS 'pg_backend_pid';
+		CREATE FUNCTION evil.current_database() RETURNS name LANGUAGE sql AS $$SELECT 'another'::name$$;
+		CREATE FUNCTION evil.quote_ident(text) RETURNS text LANGUAGE sql AS $$SELECT 'x'$$;
+		CREATE FUNCTION evil.format_type(oid, int) RETURNS text LANGUAGE sql AS $$SELECT 'x'$$;
+		CREATE VIEW evil.pg_class AS SELECT 1 AS oid; CREATE VIEW evil.pg_inherits AS SELECT 1 AS inhparent`
+	for name, tc := range map[string]struct{ path, table string }{
+		"with its schema":       {"public", `"Ev ents"."Out"`},
+		"search_path":           {`"Ev ents"`, `"Out"`},
+		"with the database":     {"public", `$DB."Ev ents"."Out"`},
+		"empty search_path":     {"''", `"Ev ents"."Out"`},
+		"only in a publication": {"''", `"Out"`},
+		"hostile search_path":   {"evil, pg_catalog", `"Ev ents"."Out"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+				r := newRig(t, srv, `CREATE TABLE outbox (LIKE pg_catalog.pg_aggregate);
+					CREATE SCHEMA "Ev ents"; CREATE TABLE "Ev ents"."Out" (id int, created_at timestamptz);
+					CREATE TABLE "Ev ents"."Child" () INHERITS ("Ev ents"."Out"); CREATE TABLE "Ev ents".out (id int)`, false)
+				r.Exec(t, `ALTER PUBLICATION cdc SET TABLE "Ev ents"."Out", "Ev ents".out; `+hostile+`; ALTER DATABASE `+r.Name+` SET search_path = `+tc.path)
+				r.cfg.Source = r.Conn(t).Config() // a connection that has the search_path
+				r.consume(t, r.Name)
+				r.Exec(t, `INSERT INTO "Ev ents"."Out" VALUES (1, '2000-01-01'), (2, now()); INSERT INTO "Ev ents"."Child" VALUES (3, '2000-01-01')`)
+				r.cfg.Tables = []string{strings.ReplaceAll(tc.table, "$DB", r.Name)}
+				got := r.prune(t)
+				if got.Name != `"Ev ents"."Out"` || got.Deleted != 2 {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}
+
+// Rows of a child by inheritance that is not published were never delivered, so prune does not delete any.
+func TestChildIsNotPublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), "", false)
+	r.Exec(t, `CREATE TABLE outbox_2027 () INHERITS (outbox)`)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 5)
+	_, err := Run(t.Context(), r.cfg)
+	if _, ok := errors.AsType[*NotPublishedError](err); !ok || !strings.Contains(err.Error(), "ADD TABLE public.outbox_2027") {
+		t.Errorf("%v", err)
+	}
+	r.expectRows(t, 5)
+}

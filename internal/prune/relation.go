@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -32,41 +33,52 @@ type part struct {
 	Partition
 }
 
-// describe looks up a table.
+// describe looks up a table as the relay does.
 func (p *pruner) describe(ctx context.Context, name string) (*relation, error) {
-	r := &relation{old: "$1::timestamptz IS NOT NULL"}
-	var kind string
-	err := p.work.QueryRow(ctx, `
-		SELECT c.oid, format('%I.%I', n.nspname, c.relname), c.relkind::text, clock_timestamp() - make_interval(secs => $2),
-			CASE WHEN to_regprocedure(format('%I.%I(integer)', n.nspname, c.relname || '_create_partitions')) IS NULL THEN ''
-				ELSE format('%I.%I', n.nspname, c.relname || '_create_partitions') END
-		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = to_regclass($1)`, name, p.cfg.OlderThan.Seconds()).Scan(&r.oid, &r.name, &kind, &r.before, &r.create)
+	o, err := catalog.FindOutbox(ctx, p.work.PgConn(), name, p.cfg.Publication)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, fmt.Errorf("%w: the table does not exist", ErrConfig)
+	case errors.Is(err, replication.ErrConfig): // of the name
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	case err != nil:
-		return nil, fmt.Errorf("read the table's properties: %w", err)
-	case kind != "r" && kind != "p":
+		return nil, err
+	case len(o.Parts) == 0:
+		return nil, fmt.Errorf("%w: the table does not exist in database %q, or not in the role's search_path", ErrConfig, p.work.Config().Database)
+	}
+	table := o.Parts[0]
+	if table.Kind != "r" && table.Kind != "p" {
 		return nil, fmt.Errorf("%w: it is not a table", ErrConfig)
+	}
+	r := &relation{oid: table.OID, old: "$1::timestamptz IS NOT NULL"}
+	err = p.work.QueryRow(ctx, `
+		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2),
+			COALESCE((SELECT pg_catalog.format('%I.%I', n.nspname, f.proname) FROM pg_catalog.pg_proc f
+				WHERE f.pronamespace = n.oid AND f.proname = (c.relname || '_create_partitions')::name
+					AND f.proargtypes = '23'::pg_catalog.oidvector AND f.prokind = 'f'), '')
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = $1`, r.oid, p.cfg.OlderThan.Seconds()).Scan(&r.name, &r.before, &r.create)
+	if err != nil {
+		return nil, fmt.Errorf("read the table's properties: %w", err)
 	}
 	if err := p.readAge(ctx, r); err != nil {
 		return nil, err
 	}
-	if err := p.readParts(ctx, r, kind == "p"); err != nil {
+	if err := p.readParts(ctx, r); err != nil {
 		return nil, err
 	}
 	if err := p.verifyRows(ctx, r); err != nil {
 		return nil, err
 	}
-	rows, _ := p.work.Query(ctx, `
-		SELECT DISTINCT quote_ident(p.pubname) AS name FROM pg_catalog.pg_publication p, pg_catalog.pg_get_publication_tables(p.pubname) t
-		WHERE p.pubdelete AND (t.relid = $1 OR t.relid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1))) ORDER BY name`, r.oid)
+	rows, _ := p.work.Query(ctx, `WITH RECURSIVE `+partsOf+`
+		SELECT DISTINCT pg_catalog.quote_ident(p.pubname) AS name FROM pg_catalog.pg_publication p, pg_catalog.pg_get_publication_tables(p.pubname) t
+		WHERE p.pubdelete AND t.relid IN (SELECT oid FROM part) ORDER BY name`, r.oid)
 	if r.deletesVia, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 		return nil, fmt.Errorf("read the publications: %w", err)
 	}
 	return r, nil
 }
+
+// partsOf is the table part of a query WITH RECURSIVE: the OIDs of table $1, its partitions and its children by inheritance.
+const partsOf = `part(oid) AS (SELECT $1::oid UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)`
 
 // readAge reads the properties of the age column.
 func (p *pruner) readAge(ctx context.Context, r *relation) error {
@@ -76,7 +88,7 @@ func (p *pruner) readAge(ctx context.Context, r *relation) error {
 	var column, kind string
 	var partitions bool
 	err := p.work.QueryRow(ctx, `
-		SELECT quote_ident(a.attname), format_type(a.atttypid, NULL),
+		SELECT pg_catalog.quote_ident(a.attname), pg_catalog.format_type(a.atttypid, NULL),
 			COALESCE(pt.partstrat = 'r' AND pt.partnatts = 1 AND pt.partattrs[0] = a.attnum, false)
 		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_partitioned_table pt ON pt.partrelid = a.attrelid
 		WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`, r.oid, p.cfg.AgeColumn).Scan(&column, &kind, &partitions)
@@ -119,9 +131,9 @@ const withZone = "timestamp with time zone"
 // session, as SQL literals.
 func (p *pruner) zones(ctx context.Context) ([]string, error) {
 	rows, _ := p.work.Query(ctx, `
-		SELECT 'UTC' UNION SELECT current_setting('TimeZone') UNION (
-			SELECT substr(setting, 10) FROM pg_catalog.pg_db_role_setting s, unnest(s.setconfig) AS setting
-			WHERE s.setrole = 0 AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+		SELECT 'UTC' UNION SELECT pg_catalog.current_setting('TimeZone') UNION (
+			SELECT pg_catalog.substr(setting, 10) FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) AS setting
+			WHERE s.setrole = 0 AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
 				AND setting ILIKE 'timezone=%' ORDER BY s.setdatabase DESC LIMIT 1)`)
 	zones, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
@@ -146,28 +158,26 @@ func instant(zones []string, value string) string {
 	return "GREATEST(" + strings.Join(times, ", ") + ")"
 }
 
-// readParts reads the partitions. Partitions by age are dropped when every row is old; rows are deleted only in the
-// default partition.
-func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (err error) {
+// readParts reads the partitions and the children by inheritance. Partitions by age are dropped when every row is old; then
+// rows are deleted only in the default partition.
+func (p *pruner) readParts(ctx context.Context, r *relation) (err error) {
 	switch {
 	case r.ends != "":
 		// MATERIALIZED, because Postgres may otherwise cast the bounds of the partitions of other tables, too.
 		r.partitions, err = p.parts(ctx, `
 			WITH parts AS MATERIALIZED (
-				SELECT c.oid, format('%I.%I', n.nspname, c.relname) AS name, c.relname,
-					(regexp_match(pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1] AS ends
-				FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+				SELECT c.oid, pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, c.relname,
+					(pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1] AS ends
+				FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 				WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending)
-			SELECT p.oid, p.name, s.bytes::bigint, pg_size_pretty(s.bytes)
-			FROM parts p, LATERAL (SELECT COALESCE(sum(pg_total_relation_size(relid)), 0) AS bytes FROM pg_partition_tree(p.oid)) s -- no size: it has just been dropped
+			SELECT p.oid, p.name, s.bytes::bigint, pg_catalog.pg_size_pretty(s.bytes)
+			FROM parts p, LATERAL (SELECT COALESCE(sum(pg_catalog.pg_total_relation_size(relid)), 0) AS bytes FROM pg_catalog.pg_partition_tree(p.oid)) s -- no size: it has just been dropped
 			WHERE `+r.ends+` <= $2 ORDER BY p.relname`, r.oid, r.before)
 		if err == nil {
-			r.leaves, err = p.leaves(ctx, `(SELECT partdefid FROM pg_partitioned_table WHERE partrelid = $1)`, r.oid)
+			r.leaves, err = p.leaves(ctx, `(SELECT partdefid FROM pg_catalog.pg_partitioned_table WHERE partrelid = $1)`, r.oid)
 		}
-	case partitioned:
-		r.leaves, err = p.leaves(ctx, `$1`, r.oid)
 	default:
-		r.leaves = []part{{r.oid, Partition{Name: r.name}}}
+		r.leaves, err = p.leaves(ctx, `$1`, r.oid)
 	}
 	if err != nil {
 		return fmt.Errorf("read its partitions: %w", err)
@@ -175,12 +185,12 @@ func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (
 	return nil
 }
 
-// leaves returns the leaf tables below root.
+// leaves returns the tables that have the rows of root, its partitions and its children by inheritance.
 func (p *pruner) leaves(ctx context.Context, root string, oid uint32) ([]part, error) {
-	return p.parts(ctx, `
-		SELECT c.oid, format('%I.%I', n.nspname, c.relname), 0::bigint, ''
-		FROM pg_partition_tree(`+root+`) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE t.isleaf AND c.relkind = 'r' ORDER BY c.relname`, oid)
+	return p.parts(ctx, `WITH RECURSIVE `+strings.Replace(partsOf, "$1", root, 1)+`
+		SELECT c.oid, pg_catalog.format('%I.%I', n.nspname, c.relname), 0::bigint, ''
+		FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind = 'r' ORDER BY c.relname`, oid)
 }
 
 func (p *pruner) parts(ctx context.Context, sql string, args ...any) ([]part, error) {

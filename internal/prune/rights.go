@@ -29,7 +29,7 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 		}
 	}
 	for _, partition := range r.partitions {
-		owns, err := queryOne[bool](ctx, p.work, `SELECT pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, partition.OID)
+		owns, err := queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, partition.OID)
 		if err != nil {
 			return fmt.Errorf("look up the owner of %s: %w", partition.Name, err)
 		}
@@ -42,7 +42,7 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 
 // checkDelete checks the rights that deleting rows of one table needs.
 func (p *pruner) checkDelete(ctx context.Context, table part) error {
-	rows, _ := p.work.Query(ctx, `SELECT r FROM unnest(ARRAY['SELECT', 'DELETE']) r WHERE NOT has_table_privilege($1::oid, r)`, table.OID)
+	rows, _ := p.work.Query(ctx, `SELECT r FROM pg_catalog.unnest(ARRAY['SELECT', 'DELETE']) r WHERE NOT pg_catalog.has_table_privilege($1::oid, r)`, table.OID)
 	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("look up the rights on %s: %w", table.Name, err)

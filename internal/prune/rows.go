@@ -28,7 +28,7 @@ type walk struct {
 // deleteRows deletes the rows of a table that are old and delivered.
 func (p *pruner) deleteRows(ctx context.Context, r *relation, leaf part, t *Table) error {
 	end, err := queryOne[int](ctx, p.work,
-		`SELECT COALESCE(pg_relation_size($1::oid::regclass) / current_setting('block_size')::bigint, 0)::int`, leaf.OID)
+		`SELECT COALESCE(pg_catalog.pg_relation_size($1::oid::regclass) / pg_catalog.current_setting('block_size')::bigint, 0)::int`, leaf.OID)
 	if err != nil {
 		return fmt.Errorf("read the size of %s: %w", leaf.Name, err)
 	}
@@ -76,7 +76,7 @@ func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err e
 // count returns the number of rows that would be deleted.
 func (p *pruner) count(ctx context.Context, w *walk, snapshot string) (n int64, err error) {
 	err = p.under(ctx, snapshot, func(tx pgx.Tx) error {
-		n, err = queryOne[int64](ctx, tx, `SELECT count(*) FROM ONLY `+w.part.Name+` WHERE `+w.r.old, w.r.before)
+		n, err = queryOne[int64](ctx, tx, `SELECT pg_catalog.count(*) FROM ONLY `+w.part.Name+` WHERE `+w.r.old, w.r.before)
 		return err
 	})
 	return n, err
