@@ -46,7 +46,7 @@ var _ database.StoreExtender = history{}
 // entries returns the applied migrations, newest first.
 func (h history) entries(ctx context.Context, db database.DBTxConn) (_ []entry, err error) {
 	var exists bool
-	if err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, h.sql).Scan(&exists); err != nil || !exists {
+	if err := db.QueryRowContext(ctx, `SELECT pg_catalog.to_regclass($1) IS NOT NULL`, h.sql).Scan(&exists); err != nil || !exists {
 		return nil, err
 	}
 	rows, err := db.QueryContext(ctx,
@@ -183,7 +183,7 @@ func (l locker) lock(ctx context.Context, conn *sql.Conn) error {
 		_, err = tx.ExecContext(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, l.wait.Milliseconds()))
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, lockKey)
+		_, err = tx.ExecContext(ctx, `SELECT pg_catalog.pg_advisory_lock($1)`, lockKey)
 	}
 	if err == nil {
 		err = tx.Commit()
@@ -196,7 +196,7 @@ func (l locker) lock(ctx context.Context, conn *sql.Conn) error {
 
 // SessionUnlock releases the lock. If the connection is lost, the server has released it.
 func (locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, lockKey)
+	_, err := conn.ExecContext(ctx, `SELECT pg_catalog.pg_advisory_unlock($1)`, lockKey)
 	if err != nil && !errors.Is(err, driver.ErrBadConn) && !errors.Is(err, sql.ErrConnDone) {
 		return fmt.Errorf("release the lock: %w", err)
 	}

@@ -92,7 +92,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 	}
 	if table.schema.text == "" {
 		var schema sql.NullString
-		if err := db.QueryRowContext(ctx, `SELECT quote_ident(current_schema())`).Scan(&schema); err != nil {
+		if err := db.QueryRowContext(ctx, `SELECT pg_catalog.quote_ident(current_schema())`).Scan(&schema); err != nil {
 			return nil, fmt.Errorf("read search_path: %w", err)
 		}
 		if !schema.Valid {
@@ -205,10 +205,10 @@ func (m *migrator) down(s script) func(context.Context, *sql.Tx) error {
 func (m *migrator) unpublished(ctx context.Context, tx *sql.Tx) error {
 	var publications string
 	err := tx.QueryRowContext(ctx, `
-		SELECT coalesce(string_agg(DISTINCT p.pubname, ', '), '')
-		FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
-		WHERE r.prrelid = to_regclass($1)
-		   OR r.prrelid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))`, m.table.String()).Scan(&publications)
+		SELECT coalesce(pg_catalog.string_agg(DISTINCT p.pubname, ', '), '')
+		FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+		WHERE r.prrelid = pg_catalog.to_regclass($1)
+		   OR r.prrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass($1)))`, m.table.String()).Scan(&publications)
 	if err != nil {
 		return fmt.Errorf("find publications: %w", err)
 	}

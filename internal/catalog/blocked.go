@@ -66,16 +66,16 @@ func (s *setup) blocked(ctx context.Context, err error, holders string) error {
 		return h, row.Scan(&h.pid, &h.user, &h.database, &h.application, &h.state, &h.age, &h.statement)
 	}, "look for what holds the lock", `
 		SELECT l.pid, COALESCE(a.usename, ''), COALESCE(a.datname, ''), COALESCE(a.application_name, ''), COALESCE(a.state, ''),
-			extract(epoch FROM clock_timestamp() - a.xact_start)::float8,
-			extract(epoch FROM clock_timestamp() - a.query_start)::float8
+			extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start)::float8,
+			extract(epoch FROM pg_catalog.clock_timestamp() - a.query_start)::float8
 		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 		WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND `+holders+`
-			AND (a.xact_start IS NULL OR a.xact_start <= clock_timestamp() - $1::interval)
+			AND (a.xact_start IS NULL OR a.xact_start <= pg_catalog.clock_timestamp() - $1::interval)
 		ORDER BY a.xact_start`, millis(s.cfg.lockTimeout)+" ms")
 	prepared, errPrepared := query(ctx, s.conn, func(row pgx.CollectableRow) (p preparedTransaction, err error) {
 		return p, row.Scan(&p.gid, &p.owner, &p.database, &p.age)
 	}, "look for prepared transactions", `
-		SELECT gid, owner, database, extract(epoch FROM clock_timestamp() - prepared)::float8
+		SELECT gid, owner, database, extract(epoch FROM pg_catalog.clock_timestamp() - prepared)::float8
 		FROM pg_catalog.pg_prepared_xacts ORDER BY prepared`)
 	if err2 := errors.Join(errRunning, errPrepared); err2 != nil {
 		return fmt.Errorf("%w; the holders of the lock could not be read: %w", err, err2)

@@ -54,7 +54,7 @@ func (c *scannedColumn) unsent(version int, publication string) string {
 // not publish the table, these are all columns but generated ones.
 func readTable(ctx context.Context, conn executor, o *Outbox, publication string) (Table, error) {
 	t := o.table().asTable()
-	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT current_setting('server_version_num')::int")
+	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT pg_catalog.current_setting('server_version_num')::int")
 	if err != nil {
 		return t, err
 	}

@@ -72,7 +72,7 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 	sql := fmt.Sprintf("SELECT %s FROM ONLY %s LIMIT %d", columnList(columns), *name, n)
 	if end {
 		pages, err := queryOne(ctx, conn, pgx.RowTo[int64], "measure the table",
-			"SELECT pg_catalog.pg_relation_size($1::oid) / current_setting('block_size')::bigint", oid(table))
+			"SELECT pg_catalog.pg_relation_size($1::oid) / pg_catalog.current_setting('block_size')::bigint", oid(table))
 		if err != nil || pages == nil {
 			return nil, err
 		}

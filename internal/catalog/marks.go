@@ -20,7 +20,7 @@ func (s *Surveyor) Marks(ctx context.Context, marks []string) ([]string, error) 
 			FROM (SELECT pg_catalog.split_part(mark, ' ', 1) AS kind, pg_catalog.split_part(mark, ' ', 2) AS name
 				FROM pg_catalog.unnest($1::text[]) AS mark) m
 			WHERE CASE kind
-				WHEN 'setting' THEN current_setting(name, true) IS NOT NULL
+				WHEN 'setting' THEN pg_catalog.current_setting(name, true) IS NOT NULL
 				WHEN 'role' THEN EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = m.name)
 				WHEN 'extension' THEN EXISTS (SELECT FROM pg_catalog.pg_available_extensions e WHERE e.name = m.name)
 				WHEN 'schema' THEN pg_catalog.to_regnamespace(name) IS NOT NULL

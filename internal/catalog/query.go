@@ -60,14 +60,14 @@ func readServer(ctx context.Context, conn executor) (*State, error) {
 		c.IdleSlotTimeout = time.Duration(idle) * time.Second
 		return c, err
 	}, "read the server's settings", `
-		SELECT current_setting('server_version_num')::int, s.system_identifier::text, d.datname,
-			pg_catalog.pg_is_in_recovery(), current_setting('wal_level'), COALESCE(current_setting('effective_wal_level', true), ''), pg_catalog.pg_encoding_to_char(d.encoding),
+		SELECT pg_catalog.current_setting('server_version_num')::int, s.system_identifier::text, d.datname,
+			pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('wal_level'), COALESCE(pg_catalog.current_setting('effective_wal_level', true), ''), pg_catalog.pg_encoding_to_char(d.encoding),
 			CASE WHEN pg_catalog.pg_is_in_recovery() THEN COALESCE(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
 				ELSE pg_catalog.pg_current_wal_lsn() END,
-			COALESCE(pg_catalog.pg_size_bytes(current_setting('max_slot_wal_keep_size', true)), -1),
-			COALESCE(extract(epoch FROM current_setting('idle_replication_slot_timeout', true)::interval), 0)::bigint
+			COALESCE(pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_slot_wal_keep_size', true)), -1),
+			COALESCE(extract(epoch FROM pg_catalog.current_setting('idle_replication_slot_timeout', true)::interval), 0)::bigint
 		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
-		WHERE d.datname = current_database()`)
+		WHERE d.datname = pg_catalog.current_database()`)
 }
 
 // readPublication returns the publication with its tables, or nil if there is none. It re-reads the

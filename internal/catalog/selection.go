@@ -194,7 +194,7 @@ func (r *Rows) narrow(ctx context.Context) error {
 // The system identifier and the timeline of the server.
 const (
 	timelineSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
-		ELSE ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END`
+		ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END`
 	identityFrom = ` FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c`
 )
 

@@ -42,10 +42,10 @@ func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
 		}, "read the server's limits", `
 			WITH waits AS (
 				SELECT pg_catalog.btrim(name, ' "') AS name
-				FROM pg_catalog.unnest(pg_catalog.string_to_array(current_setting('synchronized_standby_slots', true), ',')) AS name
+				FROM pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('synchronized_standby_slots', true), ',')) AS name
 				WHERE pg_catalog.btrim(name) NOT IN ('', '""'))
-			SELECT current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_catalog.pg_replication_slots),
-				current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_catalog.pg_stat_replication),
+			SELECT pg_catalog.current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_catalog.pg_replication_slots),
+				pg_catalog.current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_catalog.pg_stat_replication),
 				ARRAY(SELECT name FROM waits),
 				ARRAY(SELECT name FROM waits WHERE NOT EXISTS (
 					SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = name AND s.slot_type = 'physical' AND s.active)),

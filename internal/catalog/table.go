@@ -86,15 +86,15 @@ func readOutbox(ctx context.Context, conn executor, name, publication string, kn
 		return p, row.Scan(&p.OID, &p.Schema, &p.Name, &p.Kind, &p.Persistence, &p.ancestors)
 	}, fmt.Sprintf("look up table %q", name), `
 		WITH RECURSIVE name AS (
-			SELECT CASE WHEN array_length(p, 1) < 3 THEN p[array_length(p, 1) - 1] WHEN array_length(p, 1) = 3 AND p[1] = current_database() THEN p[2] END AS schema,
-				p[array_length(p, 1)] AS relation, array_length(p, 1) > 3 OR array_length(p, 1) = 3 AND p[1] <> current_database() AS invalid
+			SELECT CASE WHEN pg_catalog.array_length(p, 1) < 3 THEN p[pg_catalog.array_length(p, 1) - 1] WHEN pg_catalog.array_length(p, 1) = 3 AND p[1] = pg_catalog.current_database() THEN p[2] END AS schema,
+				p[pg_catalog.array_length(p, 1)] AS relation, pg_catalog.array_length(p, 1) > 3 OR pg_catalog.array_length(p, 1) = 3 AND p[1] <> pg_catalog.current_database() AS invalid
 			FROM (SELECT pg_catalog.parse_ident($1) AS p) i),
 		part(oid, depth) AS (
 			SELECT COALESCE(
 				(SELECT pg_catalog.to_regclass($1)::oid FROM name WHERE invalid),
 				(SELECT c.oid FROM name, pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 					WHERE c.relname = relation AND c.relkind IN ('r', 'p') AND n.nspname = ANY (CASE WHEN schema IS NULL THEN pg_catalog.current_schemas(true) ELSE ARRAY[schema]::name[] END)
-					ORDER BY array_position(pg_catalog.current_schemas(true), n.nspname) LIMIT 1),
+					ORDER BY pg_catalog.array_position(pg_catalog.current_schemas(true), n.nspname) LIMIT 1),
 				(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_publication_tables t
 					JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 					WHERE t.pubname = $2 AND t.tablename = relation AND schema IS NULL HAVING count(*) = 1),

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
@@ -48,6 +49,36 @@ func TestOutboxNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
+}
+
+// What a schema of the search_path has under the name of a function of Postgres changes nothing.
+func TestHostileSearchPath(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.Exec(t, `CREATE SCHEMA evil;
+			CREATE FUNCTION evil.current_setting(text) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+			CREATE FUNCTION evil.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+			CREATE FUNCTION evil.current_database() RETURNS name LANGUAGE sql AS $$SELECT 'another'::name$$;
+			CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz';
+			CREATE FUNCTION evil.substr(text, int, int) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+			CREATE FUNCTION evil.array_length(anyarray, int) RETURNS int LANGUAGE sql AS 'SELECT 9';
+			CREATE VIEW evil.pg_class AS SELECT 1; CREATE VIEW evil.pg_publication AS SELECT 1; CREATE VIEW evil.pg_replication_slots AS SELECT 1`)
+		s.Exec(t, "ALTER DATABASE "+s.Name+" SET search_path = evil, pg_catalog, public")
+		s.Exec(t, `INSERT INTO outbox VALUES (1, 'x')`)
+		state, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot, NewTables([]string{"outbox"}))
+		if err != nil || state.Database != s.Name || state.Verify() != nil || len(state.Carriers()) != 1 {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		rows, err := Select(t.Context(), s.cfg, Selection{Table: "outbox", ID: []string{"id"}, AnyOrder: true})
+		if err != nil || rows.Count != 1 {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		rows.Close(t.Context())
+		if _, last, err := LastRows(t.Context(), s.cfg, "outbox", 1); err != nil || len(last) != 1 {
+			t.Errorf("%v, %v", last, err)
+		}
+	})
 }
 
 // A hookedConn calls hook before each statement, with their number.
