@@ -100,6 +100,7 @@ const (
 	notInPrerequisiteState = "55000"
 	undefinedFile          = "58P01"
 	internalError          = "XX000"
+	readOnly               = "25006" // read_only_sql_transaction
 )
 
 // A condition is one row of the table of SQLSTATEs.
@@ -126,7 +127,7 @@ func conditions() []condition {
 		{"57P04", always, ErrAccess, "", nil},      // database_dropped
 		{"08P01", connecting, ErrConfig, "", isStartupRefusal},
 		{syntaxError, querying, ErrConfig, remedyPooled, isReplicationCommand},
-		{"25006", always, ErrUnreachable, "", nil},            // read_only_sql_transaction: a standby was reached, not the primary
+		{readOnly, always, ErrUnreachable, remedyReadOnly, nil},
 		{"25P03", always, ErrUnreachable, remedyTimeout, nil}, // idle_in_transaction_session_timeout
 		{"25P04", always, ErrUnreachable, remedyTimeout, nil}, // transaction_timeout
 		{"57P05", always, ErrUnreachable, remedyTimeout, nil}, // idle_session_timeout
@@ -174,6 +175,12 @@ func isFileAccess(err *pgconn.PgError) bool {
 	return strings.HasPrefix(err.Message, "could not ") && strings.Contains(err.Message, `"`)
 }
 
+// IsReadOnly reports whether the server rejects a statement because it writes: it is a standby, or read-only.
+func IsReadOnly(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == readOnly
+}
+
 // HidesRows reports whether err is Postgres' error in place of hiding rows of a table. [Ordinary] asks for it.
 func HidesRows(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -204,6 +211,7 @@ const (
 	remedyFiles = "the server has no permission for one of its own files: check the owner and mode of the file, and whether its file system is read-only"
 
 	remedyPolicies = "the role would not see every row: ALTER ROLE … BYPASSRLS, which needs a superuser; for the table's owner, ALTER TABLE … NO FORCE ROW LEVEL SECURITY is enough"
+	remedyReadOnly = "the server is a standby, or its provider has made it read-only, for example because its disk is full"
 	remedyTimeout  = "each session turns this timeout off when it starts; if it ends sessions before that, raise it for the role, the database or the server"
 
 	remedyPublication = "the publication did not exist when these rows were committed, and creating it now does not bring them back: send the rows from the table, then start over with outbox-cdc setup --drop and outbox-cdc setup"

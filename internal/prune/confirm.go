@@ -93,7 +93,7 @@ func (p *pruner) confirmMark(ctx context.Context, wait time.Duration) (mark stri
 		return "", err
 	}
 	if mark, err = p.mark(ctx); err != nil {
-		return "", fmt.Errorf("write a mark to the WAL: %w", err)
+		return "", replication.QueryError(ctx, "write a mark to the WAL", err)
 	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()

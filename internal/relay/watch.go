@@ -183,9 +183,11 @@ func (w *watcher) emitSnapshot(ctx context.Context) (changed bool) {
 		return false
 	}
 	w.emitFailed = true
-	if text := err.Error(); ctx.Err() == nil && !errors.Is(err, replication.ErrUnreachable) && text != w.loggedFailure {
+	lost := errors.Is(err, replication.ErrUnreachable) && !replication.IsReadOnly(err)
+	if text := err.Error(); ctx.Err() == nil && !lost && text != w.loggedFailure {
 		w.loggedFailure = text
-		w.log.WarnContext(ctx, "could not write a snapshot to the WAL", slog.Any("err", err))
+		w.log.WarnContext(ctx, "could not write a snapshot to the WAL", slog.Any("err", err),
+			slog.String("hint", "rows are relayed all the same; if the slot is lost now, the relay cannot tell which rows since the last snapshot were delivered"))
 	}
 	return false
 }

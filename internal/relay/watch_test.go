@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -345,7 +346,8 @@ func TestWatcherWritesSnapshotsBetweenFrequentLooks(t *testing.T) {
 // If the watcher cannot write a snapshot, it retries after the next look. It logs the problem once. It does not log
 // a lost connection.
 func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
-	for err, lines := range map[error]int{replication.ErrAccess: 1, replication.ErrUnreachable: 0} {
+	readOnly := replication.QueryError(t.Context(), "write a snapshot to the WAL", &pgconn.PgError{Severity: "ERROR", Code: "25006"})
+	for err, lines := range map[error]int{replication.ErrAccess: 1, replication.ErrUnreachable: 0, readOnly: 1} {
 		t.Run(err.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWatch(t, step{catalog: outboxCatalog()})
@@ -362,7 +364,7 @@ func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 						emits++
 					}
 				}
-				if emits < 4 || emits > 5 || w.logged("could not write a snapshot") != lines {
+				if emits < 4 || emits > 5 || w.logged("could not write a snapshot") != lines || w.logged("rows are relayed all the same") != lines {
 					t.Errorf("asked %v, logged\n%s", w.observer.asked, &w.log)
 				}
 			})
