@@ -23,7 +23,7 @@ func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	}
 	if err != nil {
 		err = wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
-		return nil, explainPooler(cfg, err)
+		return nil, explainPooler(cfg, explainHBA(cfg, err))
 	}
 	return conn, nil
 }

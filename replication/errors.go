@@ -95,6 +95,7 @@ const (
 // https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const (
 	insufficientPrivilege  = "42501"
+	invalidAuthorization   = "28000" // invalid_authorization_specification
 	syntaxError            = "42601"
 	undefinedObject        = "42704"
 	notInPrerequisiteState = "55000"

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -112,6 +115,72 @@ func refusals() map[string]refusal {
 		},
 		"text that is none in UTF8": {attempt: untranslatable, is: replication.ErrRow, says: []string{"WIN1252", "associated LSN"}},
 	}
+}
+
+// Each line of pg_hba.conf that does not fit is named with the one that would: for TLS or for none, for the keyword replication, which
+// stands for physical replication, and for one database. The line that the error names lets the role in.
+func TestLinesOfHBA(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
+		t.Parallel()
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		admin := &pgtest.DB{DSN: srv.DSN("postgres")}
+		certificate := certtest.New().Issue(time.Now().Add(time.Hour), "127.0.0.1")
+		for name, content := range map[string][]byte{"server.crt": certificate.Cert, "server.key": certificate.Key} {
+			if err := srv.WriteFile(name, content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load := func(lines string) {
+			t.Helper()
+			if err := srv.WriteFile("pg_hba.conf", []byte("host all postgres 127.0.0.1/32 trust\n"+lines)); err != nil {
+				t.Fatal(err)
+			}
+			before := pgtest.QueryRow[string](t, admin, "SELECT pg_conf_load_time()::text")
+			admin.Exec(t, "SELECT pg_reload_conf()")
+			wait.For(t, "the server to read its files", func() bool {
+				return pgtest.QueryRow[string](t, admin, "SELECT pg_conf_load_time()::text") != before
+			})
+		}
+		admin.Exec(t, "ALTER SYSTEM SET ssl = on")
+		admin.Exec(t, "CREATE ROLE cdc LOGIN REPLICATION")
+		s := newSource(t, srv)
+		for name, tc := range map[string]struct{ line, sslmode, needs string }{
+			"TLS only, disable":        {"hostssl all cdc 127.0.0.1/32 trust", "disable", "host $DB cdc 127.0.0.1/32"},
+			"TLS only, prefer":         {"hostssl all cdc 127.0.0.1/32 trust", "prefer", ""},
+			"no TLS, require":          {"hostnossl all cdc 127.0.0.1/32 trust", "require", "hostssl $DB cdc 127.0.0.1/32"},
+			"no TLS, prefer":           {"hostnossl all cdc 127.0.0.1/32 trust", "prefer", ""},
+			"replication only":         {"host replication cdc 127.0.0.1/32 trust", "disable", "host $DB cdc 127.0.0.1/32"},
+			"replication only, TLS":    {"host replication cdc 127.0.0.1/32 trust", "require", "hostssl $DB cdc 127.0.0.1/32"},
+			"the database only":        {"host $DB cdc 127.0.0.1/32 trust", "disable", ""},
+			"another database, by TLS": {"host postgres cdc 127.0.0.1/32 trust", "prefer", "host $DB cdc 127.0.0.1/32"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				named := func(text string) string { return strings.ReplaceAll(text, "$DB", s.Name) }
+				load(named(tc.line) + "\n")
+				cfg, err := pgconn.ParseConfig(strings.NewReplacer("postgres@", "cdc@", "sslmode=disable", "sslmode="+tc.sslmode).Replace(s.DSN))
+				if err != nil {
+					t.Fatal(err)
+				}
+				attempt := &source{s.DB, s.cfg}
+				attempt.cfg.Conn = cfg
+				err = attempt.openAndStart(t)
+				if tc.needs == "" {
+					if err != nil {
+						t.Fatal(err)
+					}
+					return
+				}
+				if !errors.Is(err, replication.ErrAccess) || !strings.Contains(err.Error(), named(tc.needs)+" ") {
+					t.Fatalf("%v, want a line %s", err, named(tc.needs))
+				}
+				load(named(tc.needs) + " trust\n")
+				if err := attempt.openAndStart(t); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
 }
 
 // roleLimit uses an ordinary connection, since the limit does not count WAL senders.
