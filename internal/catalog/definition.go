@@ -19,8 +19,7 @@ const definitionSQL = `
 	SELECT
 		COALESCE((SELECT pg_catalog.concat_ws(' ', p.oid, p.xmin, (
 				SELECT pg_catalog.string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_catalog.pg_publication_rel r
-				JOIN pg_catalog.pg_class c ON c.oid = r.prrelid WHERE r.prpubid = p.oid
-					AND pg_catalog.to_jsonb(r) ->> 'prexcept' IS DISTINCT FROM 'true'))
+				JOIN pg_catalog.pg_class c ON c.oid = r.prrelid WHERE r.prpubid = p.oid))
 			FROM pg_catalog.pg_publication p WHERE p.pubname = $3), '') AS publication,
 		COALESCE((SELECT pg_catalog.string_agg(c.oid || ' ' || c.relname, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class c
 			WHERE c.oid = ANY ($6::oid[]) OR c.oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($6::oid[]))), '') AS parts`
@@ -30,7 +29,7 @@ func (c *State) definition() definition {
 	var d definition
 	if p := c.Publication; p != nil {
 		words := []string{fmt.Sprint(p.oid, " ", p.version)}
-		members := slices.SortedFunc(slices.Values(p.members), func(a, b member) int { return int(int64(a.oid) - int64(b.oid)) })
+		members := slices.SortedFunc(slices.Values(slices.Concat(p.members, p.excepted)), func(a, b member) int { return int(int64(a.oid) - int64(b.oid)) })
 		for _, m := range members {
 			words = append(words, oid(m.oid))
 		}

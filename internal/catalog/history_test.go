@@ -92,7 +92,7 @@ func TestHistory(t *testing.T) {
 		"one of two removed":     {before: second, after: configured, err: replication.ErrPublication, says: []string{`"app"."events"`, "0/1100000"}},
 		"removed and added":      {after: func(p *Publication, _ *State) { p.members[0].oid = 201 }, err: replication.ErrPublication, says: []string{"public.outbox", "added again"}},
 		"recreated and added": {after: func(p *Publication, c *State) {
-			p.members[0] = member{201, 301, "public", "outbox"}
+			p.members[0] = member{oid: 201, table: 301, schema: "public", name: "outbox"}
 			p.Tables[0].OID, c.Outboxes[0].Parts[0].OID = 301, 301
 		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, re-created"}},
 		"detached while we read": {before: func(p *Publication, _ *State) {

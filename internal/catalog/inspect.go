@@ -51,14 +51,16 @@ type Publication struct {
 	AllTables                        bool     // FOR ALL TABLES
 	schemas                          bool     // FOR TABLES IN SCHEMA, perhaps with FOR TABLE
 	members                          []member // tables of FOR TABLE
+	excepted                         []member // tables of FOR ALL TABLES EXCEPT, from 19 on
 	Tables                           []Table  // published tables as the stream names them: roots or partitions
 }
 
-// A member is a table that was added to a publication by name.
+// A member is a table that was added to a publication by name, or excepted from it.
 type member struct {
 	oid          uint32 // of the membership; changes when the table is added again
 	table        uint32 // OID of the table
 	schema, name string // of the table
+	excepted     bool
 }
 
 // A Table is a table of a publication.

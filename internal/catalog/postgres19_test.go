@@ -85,6 +85,11 @@ func postgres19(t *testing.T, walLevel, effective string, recovery bool) (*State
 			[]uint32{oidOID, oidInt8, oidText, oidBool, oidBool, oidBool, oidBool, oidBool, oidBool, oidBool},
 			[]string{"100", "700", "pub", "t", "f", "f", "f", "t", "t", "f"},
 		},
+		{
+			"JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid\n		JOIN",
+			[]uint32{oidOID, oidOID, oidText, oidText, oidBool},
+			[]string{"101", "16400", "public", "outbox", "t"},
+		},
 	}
 	cfg, err := pgconn.ParseConfig("host=db user=cdc sslmode=disable")
 	if err != nil {
@@ -129,8 +134,20 @@ func TestPostgres19(t *testing.T) {
 		if rejected == tt.decodes {
 			t.Errorf("%+v: %v", tt, state.verifyServer())
 		}
-		if all := strings.Join(statements, "\n"); !strings.Contains(all, "NOT r.prexcept") {
+		if all := strings.Join(statements, "\n"); !strings.Contains(all, "r.prexcept") || len(state.Publication.members) > 0 {
 			t.Error("tables that the publication excludes count as members")
+		}
+		state.SlotName, state.Outboxes = "slot", []Outbox{{Configured: "outbox", Parts: []Part{{OID: 16400, Schema: "public", Name: "outbox", Kind: "p", Persistence: "p"}}}}
+		err := state.VerifyOutboxes()
+		if !errors.Is(err, replication.ErrPublication) || !strings.Contains(err.Error(), `ALTER PUBLICATION "pub" SET ALL TABLES`) {
+			t.Errorf("an outbox that the publication excludes: %v", err)
+		}
+		state.Outboxes[0].Parts[0].OID++
+		if err := state.VerifyOutboxes(); err != nil {
+			t.Errorf("an outbox without partitions that it does not exclude: %v", err)
+		}
+		if d := state.definition(); d.publication != "100 700 101" {
+			t.Errorf("a change of what the publication excludes is not noticed: %q", d.publication)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func readPublication(ctx context.Context, conn executor, version int, name strin
 		switch {
 		case err != nil:
 			return nil, err
-		case now != nil && now.oid == p.oid && now.version == p.version && slices.Equal(now.members, p.members):
+		case now != nil && now.oid == p.oid && now.version == p.version && slices.Equal(now.members, p.members) && slices.Equal(now.excepted, p.excepted):
 			p.Tables = tables
 			return p, tablesErr
 		}
@@ -102,25 +102,33 @@ func readDefinition(ctx context.Context, conn executor, version int, name string
 		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
 		FROM pg_catalog.pg_publication p WHERE pubname = $1`, name)
 	if err == nil && p != nil {
-		p.members, err = readMembers(ctx, conn, version, name)
+		var all []member
+		all, err = readMembers(ctx, conn, version, name)
+		for _, m := range all {
+			if m.excepted {
+				p.excepted = append(p.excepted, m)
+			} else {
+				p.members = append(p.members, m)
+			}
+		}
 	}
 	return p, err
 }
 
 func readMembers(ctx context.Context, conn executor, version int, publication string) ([]member, error) {
-	added := "true"
+	excepted := "false"
 	if version >= 190000 {
-		added = "NOT r.prexcept" // FOR ALL TABLES EXCEPT
+		excepted = "r.prexcept"
 	}
 	return query(ctx, conn, func(row pgx.CollectableRow) (m member, err error) {
-		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name)
+		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name, &m.excepted)
 	}, "read the publication's members", `
-		SELECT r.oid, c.oid, n.nspname, c.relname
+		SELECT r.oid, c.oid, n.nspname, c.relname, `+excepted+`
 		FROM pg_catalog.pg_publication p
 		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
 		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE p.pubname = $1 AND `+added+` ORDER BY n.nspname, c.relname`, publication)
+		WHERE p.pubname = $1 ORDER BY n.nspname, c.relname`, publication)
 }
 
 // readTables returns the published tables with the columns of their Relation messages, and the columns that

@@ -193,7 +193,11 @@ func (p *Publication) missing(o *Outbox) *Part {
 
 // names reports whether p publishes a table, and its future partitions, although pg_publication_tables may not have it.
 func (p *Publication) names(t Part) bool {
-	return p.AllTables || p.schemas || slices.ContainsFunc(p.members, func(m member) bool { return m.table == t.OID || slices.Contains(t.ancestors, m.table) })
+	about := func(m member) bool { return m.table == t.OID || slices.Contains(t.ancestors, m.table) }
+	if slices.ContainsFunc(p.excepted, about) {
+		return false
+	}
+	return p.AllTables || p.schemas || slices.ContainsFunc(p.members, about)
 }
 
 // isEmpty reports whether p has no table. A partitioned table without partitions is one, although pg_publication_tables may not have it.

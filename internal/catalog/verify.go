@@ -137,8 +137,12 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	if c.Slot != nil {
 		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: send them from the table with outbox-cdc replay --undelivered, then start the relay again", c.Slot.ConfirmedFlushLSN)
 	}
-	return fmt.Errorf("%w: %s is not in publication %q%s; run: ALTER PUBLICATION %s ADD TABLE %s%s",
-		replication.ErrPublication, what, c.Publication.Name, others, replication.QuoteIdent(c.Publication.Name), part.SQLName(), lost)
+	fix := "ADD TABLE " + part.SQLName()
+	if c.Publication.AllTables { // to which no table can be added
+		fix = "SET ALL TABLES; it has that table after EXCEPT now, and the statement ends every exception that it does not repeat"
+	}
+	return fmt.Errorf("%w: %s is not in publication %q%s; run: ALTER PUBLICATION %s %s%s",
+		replication.ErrPublication, what, c.Publication.Name, others, replication.QuoteIdent(c.Publication.Name), fix, lost)
 }
 
 func (c *State) verifySlot() error {
