@@ -300,6 +300,32 @@ func TestProducersOfAnOwner(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "positions"))
 }
 
+// TestIdleOwner: brokers do not forget an owner that writes nothing for days. One that was shut out meanwhile cannot write.
+func TestIdleOwner(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := sinktest.NewJournal()
+		s := l.positions(l.net.DialContext, j)
+		opened, o := j.String(), own(l, s)
+		var ended atomic.Int64
+		l.fake.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+			l.fake.KeepControl()
+			ended.Add(1)
+			return nil, nil, false
+		})
+		bubble.Sleep(7*24*time.Hour + time.Hour)
+		if n := ended.Load(); n != 21 || j.String() != opened {
+			l.Errorf("%d markers in a week, log:\n%s", n, j)
+		}
+		write(l, o, "1")
+		wantValues(l, s, "1")
+		own(l, l.positions(l.net.DialContext, sinktest.NewJournal()))
+		bubble.Sleep(keepInterval)
+		if err := o.Write(l.Context(), sink.PositionKey, []byte("late")); !errors.Is(err, sink.ErrSuperseded) {
+			l.Errorf("Write of the earlier owner: %v", err)
+		}
+	}, kfake.SeedTopics(1, "positions"))
+}
+
 // TestUnownedPositions: a user who may not use the transactional id, and a broker without transactions, make the relay work without
 // an identity. It says once what that costs. An owner then finds out at its next position that another one has written.
 func TestUnownedPositions(t *testing.T) {

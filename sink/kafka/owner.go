@@ -140,6 +140,34 @@ func (s *positionStore) writeMarker(ctx context.Context, o *ownership) error {
 	}
 }
 
+// keepInterval is how often an idle owner writes a marker. Brokers forget a transactional id after transactional.id.expiration.ms
+// (a week), and the epoch of a producer in a partition after producer.id.expiration.ms (a day).
+// https://kafka.apache.org/documentation/#brokerconfigs_transactional.id.expiration.ms
+const keepInterval = 8 * time.Hour
+
+// keep keeps the transactional id and the epoch in the position topic until ctx ends.
+func (o *owner) keep(ctx context.Context) {
+	ticker := time.NewTicker(keepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if _, err := o.ownership.lock(ctx); err != nil {
+			return
+		}
+		o.ownership.coordinator.disconnect() // the broker has closed an idle connection
+		err := o.store.client.retryTransient(ctx, func() error { return ownershipError(o.store.writeMarker(ctx, o.ownership)) })
+		o.ownership.unlock()
+		if errors.Is(err, sink.ErrSuperseded) {
+			o.setFailure(err)
+			return
+		}
+	}
+}
+
 // cannotOwn returns the answer of a broker that will never give the relay an identity.
 func cannotOwn(err error) (reason *codeError, ok bool) {
 	if !errors.As(err, &reason) {

@@ -37,8 +37,8 @@ type owner struct {
 	store     *positionStore
 	ownership *ownership // nil: the broker does not know owners
 
-	cancel       context.CancelCauseFunc
-	producerDone chan struct{} // closed when the producer has ended
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup // the producer, and keep; stop waits for them
 
 	writing  chan struct{} // cap 1: held by Write
 	producer *producer
@@ -99,7 +99,7 @@ func (s *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 	}
 	defer s.unlock()
 	o := &owner{
-		store: s, writing: make(chan struct{}, 1), producerDone: make(chan struct{}), changed: make(chan struct{}, 1),
+		store: s, writing: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	var err error
 	if o.ownership, err = s.succeed(ctx); err != nil {
@@ -115,12 +115,14 @@ func (s *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 	o.producer = s.client.newProducer(sink.WriterConfig{Owner: o})
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	o.cancel = cancel
-	go func() { // stop waits for producerDone
-		defer close(o.producerDone)
+	o.running.Go(func() {
 		if err := o.producer.Run(run, o.recordOutcome); err != nil {
 			o.setFailure(err)
 		}
-	}()
+	})
+	if o.ownership != nil {
+		o.running.Go(func() { o.keep(run) })
+	}
 	s.setOwner(o)
 	return o, nil
 }
@@ -139,7 +141,7 @@ func (s *positionStore) setOwner(o *owner) {
 // stop stops the producer. Unacknowledged values may be lost.
 func (o *owner) stop(cause error) {
 	o.cancel(cause)
-	<-o.producerDone
+	o.running.Wait()
 	if o.ownership != nil {
 		o.ownership.disconnect()
 	}
