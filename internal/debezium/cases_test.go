@@ -205,7 +205,6 @@ func valueCases() []verdictCase {
 		{changes: "errors.tolerance=all", want: partial, text: "dead-letter"},
 		{changes: "errors.tolerance=some", want: rejected},
 		{changes: "exactly.once.support=requested", want: noted},
-		{changes: "exactly.once.support=required", want: rejected},
 		{changes: "topic.creation.default.partitions=6", want: same},
 		{changes: "topic.creation.default.partitions=0", want: rejected},
 		{changes: "-topic.creation.default.partitions", want: partial, text: "-1"},

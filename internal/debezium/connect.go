@@ -25,17 +25,9 @@ func connectRules() []rule {
 		note("errors.log.*", "The relay always reports bad rows."),
 		note("errors.retry.*", "The relay retries temporary errors without limit."),
 		note("errors.deadletterqueue.*", "Source connectors have none."),
-		{
-			key: "exactly.once.support", verdicts: []verdict{noted, rejected}, doc: "`requested`. The relay delivers at least once: no duplicates after a clean stop, few after a crash.",
-			apply: func(_ *mapping, e entry) (verdict, string) {
-				if strings.EqualFold(e.value, "requested") {
-					return noted, "delivery is at least once: no duplicates after a clean stop, few after a crash"
-				}
-				return rejected, "delivery is at least once; remove it if consumers know an event by its id, or keep Debezium"
-			},
-		},
-		note("transaction.boundary", "Delivery is at least once."),
-		note("transaction.boundary.interval.ms", "Delivery is at least once."),
+		note("exactly.once.support", "With Kafka, each row is stored once, also after a crash, and records are in no transaction."),
+		note("transaction.boundary", "Records are in no transaction."),
+		note("transaction.boundary.interval.ms", "Records are in no transaction."),
 		note("config.action.reload", "The relay reads secrets in files again for each connection."),
 		note("connector.plugin.version", "There are no plugins."),
 		note("offsets.storage.topic", "The relay stores its own position."),
