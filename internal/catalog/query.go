@@ -132,7 +132,8 @@ func readMembers(ctx context.Context, conn executor, version int, publication st
 }
 
 // readTables returns the published tables with the columns of their Relation messages, and the columns that
-// these messages lack. If only is not nil, it returns those of these OIDs.
+// these messages lack. If only is not nil, it returns those of these OIDs. Postgres expects 1000 tables of a publication:
+// MATERIALIZED and OFFSET 0 keep it from reading, and sorting, the columns of the whole database.
 func readTables(ctx context.Context, conn executor, version int, publication string, only []string) ([]Table, error) {
 	filter, listed := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
 	if version < 150000 { // pg_publication_tables has no attnames and no rowfilter
@@ -150,12 +151,13 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 		t := &v.table
 		return v, r.Scan(append([]any{&t.OID, &t.Schema, &t.Name, &t.partition, &t.Partitioned, &t.RowFilter}, v.fields()...)...)
 	}, "read the publication's tables", `
+		WITH pt AS MATERIALIZED (SELECT * FROM pg_catalog.pg_publication_tables WHERE pubname = $1)
 		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`, `+columnFields+`, `+listed+`
-		FROM pg_catalog.pg_publication_tables pt
+		FROM pt
 		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
-		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE pt.pubname = $1 AND ($2 = '' OR c.oid = ANY (NULLIF($2, '')::oid[]))
+		CROSS JOIN LATERAL (SELECT * FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped OFFSET 0) a
+		WHERE $2 = '' OR c.oid = ANY (NULLIF($2, '')::oid[])
 		ORDER BY n.nspname, c.relname, a.attnum`, publication, wanted)
 	if err != nil {
 		return nil, err
