@@ -8,7 +8,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/brokertest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -40,7 +39,7 @@ func TestCrashOver(t *testing.T) {
 				p := faultproxy.Start(t, b.Addr)
 				o.process, addr = &link{proxy: p}, p.Addr()
 			}
-			o.Rig = rig.NewOver(t, pgtest.Database(t), b.Rig(addr))
+			o.Rig = rig.NewOver(t, rig.Database(t), b.Rig(addr))
 			t.Run("relay stopped", o.relayStopped)
 			t.Run("relay killed", o.relayKilled)
 			t.Run("broker down", o.brokerDown)

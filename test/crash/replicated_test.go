@@ -19,7 +19,7 @@ func TestReplicatedCluster(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.StartReplicated(t)
 	srv := pgtest.Start(t, pgserver.Config{})
-	m := &moved{T: t, Rig: rig.NewOn(t, pgtest.DatabaseOn(t, srv), cluster.Cluster)}
+	m := &moved{T: t, Rig: rig.NewOn(t, rig.DatabaseOn(t, srv), cluster.Cluster)}
 	withoutLeader := func(stop func(*kafkatest.Server, context.Context) error, meanwhile func()) {
 		broker := cluster.Leader(t, m.Topic, 0)
 		rig.Must(t, stop(broker, t.Context()))

@@ -43,7 +43,7 @@ func TestTakeover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+			r := rig.NewOn(t, rig.Database(t), kafkatest.Broker(t))
 			direct := r.Config
 			link := r.Through(t, "")
 			first := r.Run(t)
@@ -87,7 +87,7 @@ func TestPausedRelay(t *testing.T) {
 	need.FullRun(t, "it waits for the lease")
 	broker := kafkatest.Start(t, kafkatest.Config{})
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), broker.Cluster)
+	r := rig.NewOn(t, rig.DatabaseOn(t, srv), broker.Cluster)
 	const window = 1000
 	first := r.Run(t, "--set", fmt.Sprint("sink.kafka.window.records=", window))
 	second := standBy(t, r)

@@ -97,7 +97,7 @@ func firstSeen(numbers []int) (first []int) {
 // nullable returns a rig whose outbox accepts NULL in every column that can be NULL in Kafka.
 func nullable(t *testing.T, cluster *kafkatest.Cluster) *rig.Rig {
 	t.Helper()
-	r := rig.NewOn(t, pgtest.Database(t), cluster)
+	r := rig.NewOn(t, rig.Database(t), cluster)
 	r.DB.Exec(t, `ALTER TABLE outbox ALTER aggregateid DROP NOT NULL, ALTER aggregatetype DROP NOT NULL, ALTER type DROP NOT NULL`)
 	return r
 }

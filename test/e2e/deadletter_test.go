@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -20,7 +19,7 @@ import (
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
-	r := rig.NewOn(t, pgtest.Database(t), cluster)
+	r := rig.NewOn(t, rig.Database(t), cluster)
 	dead := cluster.Topic(t, 1, map[string]string{"max.message.bytes": "10000000"})
 	process := r.Run(t, "--set", "outbox.topic=${route}", "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)
 	conn := r.Connect(t)
@@ -93,7 +92,7 @@ func TestDeadLetters(t *testing.T) {
 // continues.
 func TestDeadLetterTruncated(t *testing.T) {
 	t.Parallel()
-	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.Database(t), kafkatest.Broker(t))
 	m := &deadLetterRig{Rig: r, dead: r.Kafka.Topic(t, 1, nil)}
 	m.route(t, "${route}")
 	process := m.Run(t)
@@ -133,7 +132,7 @@ func TestDeadLetterTruncated(t *testing.T) {
 func TestDeadLetterRefused(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
-	r := rig.NewOn(t, pgtest.Database(t), cluster)
+	r := rig.NewOn(t, rig.Database(t), cluster)
 	dead := cluster.Topic(t, 1, map[string]string{"max.message.bytes": "300"})
 	process := r.Run(t, "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -150,7 +149,7 @@ func TestDeadLetterRefused(t *testing.T) {
 // the relay. After a topic is created, its dead letters can be resent to it.
 func TestDeadLetterMissingTopics(t *testing.T) {
 	t.Parallel()
-	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.Database(t), kafkatest.Broker(t))
 	m := &deadLetterRig{Rig: r, dead: r.Kafka.Topic(t, 1, nil)}
 	m.route(t, "${route}")
 	process := m.Run(t, "--set", "drain_timeout=1h") // a relay that waits for the topics would not stop

@@ -86,7 +86,7 @@ func TestDiskFull(t *testing.T) {
 		disk := onSmallDisk(t, srv, 90)
 		sink := faultproxy.Start(t, "")
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(sink.Listen))
-		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
+		r := rig.NewOn(t, rig.DatabaseOn(t, srv), fake.Cluster)
 		process := r.Run(t)
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)

@@ -177,7 +177,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it waits until a lost session is detected")
 	proxy := faultproxy.Start(t, "")
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster)
+	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster)
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)

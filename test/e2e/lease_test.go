@@ -11,7 +11,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -22,7 +21,7 @@ func TestSlowStopKeepsTheSlot(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it waits for a slow stop")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
-	r := rig.NewOn(t, pgtest.Database(t), fake.Cluster)
+	r := rig.NewOn(t, rig.Database(t), fake.Cluster)
 	process := r.Run(t, "--set", "source.lease=3s")
 	r.Deliver(t, 100)
 	conn := r.Connect(t)

@@ -12,7 +12,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -26,7 +25,7 @@ func TestOneLinePerStateChange(t *testing.T) {
 	need.FullRun(t, "it makes faults for most of a minute")
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
-	r := rig.NewOn(t, pgtest.Database(t), fake.Cluster)
+	r := rig.NewOn(t, rig.Database(t), fake.Cluster)
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")
 	process.Logged(t, "streaming")
 	r.Load.Run(t.Context(), t, 100)

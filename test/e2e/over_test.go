@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -12,7 +11,7 @@ import (
 // duplicate. Each broker has a test that calls it. TestCrashOver kills the relay and the broker.
 func relaysOver(t *testing.T, b rig.Broker) {
 	t.Helper()
-	r := rig.NewOver(t, pgtest.Database(t), b)
+	r := rig.NewOver(t, rig.Database(t), b)
 	if out, code := rig.Command(t, "check", "-c", r.Config); code != 0 || !strings.Contains(out, "\nsink\n") {
 		t.Errorf("check: exit code %d\n%s", code, out)
 	}

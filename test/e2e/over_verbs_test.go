@@ -43,7 +43,7 @@ type storedEvent struct {
 func verbsOver(t *testing.T, b *readable) {
 	t.Helper()
 	const dead = "outbox.dead-letter"
-	r := rig.NewOver(t, pgtest.Database(t), rig.Broker{Topic: "orders", Collect: func(*testing.T, func(rig.Received)) rig.CatchUp { return nil }})
+	r := rig.NewOver(t, rig.Database(t), rig.Broker{Topic: "orders", Collect: func(*testing.T, func(rig.Received)) rig.CatchUp { return nil }})
 	configure := func(topic, sink string) {
 		r.Config = rig.WriteConfigOver(t, r.DB.DSN, r.Slot, topic, sink+"\non_bad_record: dead-letter\ndead_letter_topic: "+dead)
 	}

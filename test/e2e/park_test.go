@@ -15,7 +15,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -29,7 +28,7 @@ type parkRig struct {
 
 func newParkRig(t *testing.T, cluster *kafkatest.Cluster, more string) *parkRig {
 	t.Helper()
-	r := &parkRig{deadLetterRig: &deadLetterRig{Rig: rig.NewOn(t, pgtest.Database(t), cluster)}, rows: make(map[string]int)}
+	r := &parkRig{deadLetterRig: &deadLetterRig{Rig: rig.NewOn(t, rig.Database(t), cluster)}, rows: make(map[string]int)}
 	r.dead = cluster.Topic(t, 3, map[string]string{"max.message.bytes": "10000000"})
 	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic, "on_bad_record: park\ndead_letter_topic: "+r.dead+"\n"+more)
 	r.conn = r.Connect(t)

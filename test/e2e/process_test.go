@@ -218,7 +218,7 @@ func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it delivers thousands of rows through a proxy")
 	srv := pgtest.Server(t)
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 	proxy := walproxy.Start(t, walproxy.Config{Target: srv.Addr(), Tamper: clockTamper(t)})
 	r.Config = rig.WriteConfig(t, strings.Replace(r.DB.DSN, srv.Addr(), proxy.Addr(), 1), r.Kafka.Addrs[0], r.Slot, r.Topic, "")
 	process := r.Run(t)

@@ -28,7 +28,7 @@ func TestPruneUnderLoad(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it prunes under load")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+		r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 		r.Load.Pace, r.Load.MaxRows = 2*time.Millisecond, 10
 		written := make(chan struct{})
 		process := r.Run(t)

@@ -52,7 +52,7 @@ func onNewest(t *testing.T, f func(t *testing.T, r *rig.Rig)) {
 	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
-		f(t, rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)))
+		f(t, rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t)))
 	})
 }
 
@@ -227,7 +227,7 @@ func TestRecoverInvalidatedSlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachServer(t, map[string]string{tc.setting: tc.value}, func(t *testing.T, srv *pgserver.Server) {
-				r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+				r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 				deliverAndStop(t, r, 500)
 				lost := now(t, r)
 				r.Load.Run(t.Context(), t, 500)
@@ -253,7 +253,7 @@ func TestRecoverRowsInFlight(t *testing.T) {
 		t.Parallel()
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
-		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
+		r := rig.NewOn(t, rig.DatabaseOn(t, srv), fake.Cluster)
 		process := r.Run(t)
 		r.Deliver(t, 500)
 		r.AwaitSnapshot(t)
@@ -282,7 +282,7 @@ func TestRecoverSenderTerminated(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it waits until a lost session is detected")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
+	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
 	process := r.Run(t)
 	r.Deliver(t, 500)
 	r.AwaitSnapshotOfAll(t)

@@ -18,7 +18,7 @@ func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
 	for name, restart := range map[string]bool{"while it runs": false, "at the start": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
+			r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 			r.Collector.Stop()
 			w := watchRig(t, r)
 			w.cfg.PositionTopic, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = relay.PositionTopic, true, 2*time.Second

@@ -23,7 +23,7 @@ import (
 func TestStatusOfARefill(t *testing.T) {
 	t.Parallel()
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
+	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
 	deliverAndStop(t, r, 500, refillOnLoss...)
 	dropSlot(t, r)
 	const rows, window = 5000, 500

@@ -274,7 +274,7 @@ func TestReplayInOutage(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
-	r := rig.NewOn(t, pgtest.Database(t), fake.Cluster)
+	r := rig.NewOn(t, rig.Database(t), fake.Cluster)
 	r.Collector.Stop()
 	insertNumbers(t, r, 3000)
 	p := rig.Start(t, "replay", "-c", r.Config, "--where", "true", "--rate", "300", "--set", "drain_timeout=1s")

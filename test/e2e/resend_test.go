@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -76,7 +75,7 @@ func (m *deadLetterRig) route(t *testing.T, topic string) {
 func deadLetters(t *testing.T) (m *deadLetterRig, row, large string) {
 	t.Helper()
 	cluster := kafkatest.Broker(t)
-	m = &deadLetterRig{Rig: rig.NewOn(t, pgtest.Database(t), cluster)}
+	m = &deadLetterRig{Rig: rig.NewOn(t, rig.Database(t), cluster)}
 	m.dead = cluster.Topic(t, 2, map[string]string{"max.message.bytes": "10000000"})
 	m.route(t, "${route}")
 	process := m.Run(t)

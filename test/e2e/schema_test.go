@@ -22,7 +22,7 @@ import (
 func TestTableChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+		r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 		process := r.Run(t)
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)
@@ -67,7 +67,7 @@ func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "a variant of TestColumnRenamedWhileStopped")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+		r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 		process := r.Run(t)
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)
@@ -163,7 +163,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 		t.Run(fmt.Sprintf("root=%t", viaRoot), func(t *testing.T) {
 			pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 				t.Parallel()
-				p := newPartitionedOutbox(t, rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)), viaRoot)
+				p := newPartitionedOutbox(t, rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t)), viaRoot)
 				w := watchRig(t, p.Rig).run(t)
 				p.Load.Pace, p.Load.MaxRows = 2*time.Millisecond, 10
 				written := make(chan struct{})

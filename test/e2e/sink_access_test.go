@@ -10,7 +10,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -31,7 +30,7 @@ func guarded(t *testing.T) (r *rig.Rig, positions string, args []string) {
 			"super.users":           "User:ANONYMOUS",
 		},
 	})
-	r = rig.NewOn(t, pgtest.Database(t), broker.Cluster)
+	r = rig.NewOn(t, rig.Database(t), broker.Cluster)
 	positions = broker.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	grant(t, r, r.Topic, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs)
 	grant(t, r, positions, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs)

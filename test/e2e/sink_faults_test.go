@@ -103,7 +103,7 @@ func TestNotEnoughReplicas(t *testing.T) {
 		"default.replication.factor": "2", "min.insync.replicas": "2",
 	}})
 	follower := kafkatest.Start(t, kafkatest.Config{Joins: leader})
-	r := rig.NewOn(t, pgtest.Database(t), leader.Cluster)
+	r := rig.NewOn(t, rig.Database(t), leader.Cluster)
 	process := r.Run(t)
 	var took []time.Duration
 	rig.UnderLoad(t, r, func() {

@@ -77,7 +77,7 @@ type guest struct {
 // newGuest makes one, with more settings of its relay.
 func newGuest(t *testing.T, g *gate, more string) *guest {
 	t.Helper()
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, g.Server), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.DatabaseOn(t, g.Server), kafkatest.Broker(t))
 	guest := &guest{r, "cdc_" + r.DB.Name}
 	owner := "owner_" + r.DB.Name
 	r.DB.Exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '%[2]s'; CREATE ROLE %[3]s LOGIN REPLICATION PASSWORD '%[2]s'`,

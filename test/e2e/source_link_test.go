@@ -126,7 +126,7 @@ func TestSilentSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+			r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 			link := r.Through(t, fmt.Sprint("startup_timeout: ", attempt))
 			process := r.Run(t)
 			var took time.Duration
@@ -248,7 +248,7 @@ func TestSlowLink(t *testing.T) {
 	need.FullRun(t, "a slow link")
 	const timeout = 4 * time.Second // half of it without data, on a busy machine, would end the session
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": fmt.Sprint(timeout.Milliseconds())}})
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 	r.Through(t, "",
 		`{"type": "bandwidth", "stream": "upstream", "attributes": {"rate": 1000}}`, // kB/s
 		`{"type": "bandwidth", "stream": "downstream", "attributes": {"rate": 1000}}`,
@@ -302,7 +302,7 @@ func TestWalsenderKilled(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "the whole server crashes and recovers; the server of package twin crashes in any run")
 	srv := pgtest.Start(t, pgserver.Config{})
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
 		for range rig.Cycles(t) {

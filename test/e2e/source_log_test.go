@@ -91,7 +91,7 @@ func TestBusyNeighbour(t *testing.T) {
 		between = time.Second
 	}
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_wal_size": "256MB", "autovacuum": "off"}})
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+	r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 100)
 	r.Arrived(t)

@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -34,7 +33,7 @@ func TestTopicNotCreated(t *testing.T) {
 		topicCollides(t, r)
 	})
 	t.Run("broker", func(t *testing.T) {
-		r := rig.NewOn(t, pgtest.Database(t), kafkatest.Real(t))
+		r := rig.NewOn(t, rig.Database(t), kafkatest.Real(t))
 		r.Kafka.CreateTopic(t, r.Topic+"_order", 1, nil)
 		topicCollides(t, r)
 	})

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -55,7 +54,7 @@ func TestWebhookAnswersAreNotLogged(t *testing.T) {
 		conn.Close()
 	}))
 	t.Cleanup(server.Close)
-	r := rig.NewOver(t, pgtest.Database(t), w.broker(server.Listener.Addr().String()))
+	r := rig.NewOver(t, rig.Database(t), w.broker(server.Listener.Addr().String()))
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 5)
 	r.Arrived(t)

@@ -243,7 +243,7 @@ func serverWith(t *testing.T, plugin string) *pgserver.Server {
 func TestTakeOverFromAnotherPlugin(t *testing.T) {
 	t.Parallel()
 	const plugin = "decoderbufs"
-	r := rig.NewOn(t, pgtest.DatabaseOn(t, serverWith(t, plugin)), kafkatest.Start(t, kafkatest.Config{}).Cluster)
+	r := rig.NewOn(t, rig.DatabaseOn(t, serverWith(t, plugin)), kafkatest.Start(t, kafkatest.Config{}).Cluster)
 	d := newDebezium(t, r, plugin)
 	d.start(t)
 	config := filepath.Join(d.dir, "outbox-cdc.yaml")

@@ -2,7 +2,7 @@
 //
 //	for name, start := range brokertest.All() {
 //		b := start(t)
-//		r := rig.NewOver(t, pgtest.Database(t), b.Rig(b.Addr))
+//		r := rig.NewOver(t, rig.Database(t), b.Rig(b.Addr))
 //	}
 //
 // JetStream, RabbitMQ and Redis are real servers in processes of their own, which only a full run starts. SQS and SNS are a

@@ -119,6 +119,13 @@ func adminOf(srv *pgserver.Server) *DB {
 	return &DB{Name: "postgres", DSN: srv.DSN("postgres"), Server: srv}
 }
 
+// isShared reports whether srv is a shared server.
+func isShared(srv *pgserver.Server) bool {
+	shared.Lock()
+	defer shared.Unlock()
+	return shared.admins[srv] != nil
+}
+
 // Start starts a server for this test alone and stops it when the test ends. If cfg
 // sets neither BinDir nor Major, the server has the default version. Servers of one
 // installation have the same system identifier: see [StartOther].

@@ -43,7 +43,7 @@ func NewOver(t *testing.T, db *pgtest.DB, b Broker) *Rig {
 		DB: db, Topic: b.Topic, Slot: SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
 		Ledger: NewLedger(b.Topic, delivery.Config{}), Load: newWorkload(db.DSN),
 	}
-	Migrate(t, db.DSN)
+	prepare(t, db)
 	r.Config = WriteConfigOver(t, db.DSN, r.Slot, b.Topic, b.Config)
 	over := &collected{}
 	over.catchUp = b.Collect(t, func(rec Received) {

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -137,11 +138,26 @@ type Rig struct {
 // New returns a rig on the shared Postgres and on the Kafka that [kafkatest.Broker] returns.
 func New(t *testing.T) *Rig {
 	t.Helper()
-	return NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+	return NewOn(t, Database(t), kafkatest.Broker(t))
 }
 
-// NewOn returns a rig on db, in which it runs the binary's migrate command, and on cluster, in which it
-// creates a topic.
+// Database is like [DatabaseOn], on the shared Postgres.
+func Database(t *testing.T) *pgtest.DB {
+	t.Helper()
+	return DatabaseOn(t, pgtest.Server(t))
+}
+
+// migrated is the name of databases in which the migrate command has run.
+const migrated = "migrated"
+
+// DatabaseOn is like [pgtest.DatabaseOn], for a rig: the database has what the binary's migrate command creates.
+func DatabaseOn(t *testing.T, srv *pgserver.Server) *pgtest.DB {
+	t.Helper()
+	return pgtest.FilledDatabase(t, srv, migrated, func(db *pgtest.DB) { Migrate(t, db.DSN) })
+}
+
+// NewOn returns a rig on db, in which it runs the binary's migrate command unless db is of [DatabaseOn], and on cluster, in
+// which it creates a topic.
 func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 	t.Helper()
 	topic := cluster.Topic(t, 6, nil)
@@ -149,10 +165,17 @@ func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 		DB: db, Kafka: cluster, Topic: topic, Slot: SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
 		Ledger: NewLedger(topic, delivery.Config{}), Load: newWorkload(db.DSN),
 	}
-	Migrate(t, db.DSN)
+	prepare(t, db)
 	r.Config = WriteConfig(t, db.DSN, cluster.Addrs[0], r.Slot, topic, "")
 	r.Collector = cluster.Collect(t, r.Ledger.take, topic)
 	return r
+}
+
+func prepare(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	if db.Filled != migrated {
+		Migrate(t, db.DSN)
+	}
 }
 
 // Migrate creates the outbox with the binary's migrate command.
