@@ -18,6 +18,10 @@ type Past struct {
 	// the confirmed position, so the table has been all the time what it is now. It is the same text until the next change.
 	Change string
 
+	// Alone says that the table exists and has been what it is now, under its own name: there is no Change, and it was not
+	// renamed after the confirmed position.
+	Alone bool
+
 	// Until is a position after every change that the catalog shows.
 	Until pglogrepl.LSN
 }
@@ -35,7 +39,7 @@ func ReadPast(ctx context.Context, conn *pgconn.Config, slot string, table uint3
 	}
 	defer func() { _ = c.Close(ctx) }()
 	past, err := queryOne(ctx, c, func(row pgx.CollectableRow) (p Past, err error) {
-		return p, row.Scan(&p.Change, &p.Until)
+		return p, row.Scan(&p.Change, &p.Alone, &p.Until)
 	}, fmt.Sprintf("read when table %d was attached or detached", table), `
 		WITH RECURSIVE whole (oid) AS (
 			SELECT $1::oid UNION SELECT i.inhparent FROM whole JOIN pg_catalog.pg_inherits i ON i.inhrelid = whole.oid),
@@ -46,13 +50,14 @@ func ReadPast(ctx context.Context, conn *pgconn.Config, slot string, table uint3
 			FROM mark, born JOIN pg_catalog.pg_attribute a ON a.attrelid = born.oid
 			WHERE born.oid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped),
 		named AS (
-			SELECT t.xmin, t.xmin = born.xmin OR pg_catalog.age(t.xmin) > pg_catalog.age(mark.xmin) AS before
-			FROM mark, born JOIN pg_catalog.pg_type t ON t.typrelid = born.oid WHERE born.oid <> $1::oid)
-		SELECT COALESCE(pg_catalog.concat_ws(' ',
+			SELECT t.xmin, born.oid, t.xmin = born.xmin OR pg_catalog.age(t.xmin) > pg_catalog.age(mark.xmin) AS before
+			FROM mark, born JOIN pg_catalog.pg_type t ON t.typrelid = born.oid),
+		past AS (SELECT COALESCE(pg_catalog.concat_ws(' ',
 				(SELECT 'attached ' || pg_catalog.max(xmin::text) FROM written HAVING pg_catalog.bool_and(before IS NOT TRUE)),
-				(SELECT 'renamed ' || pg_catalog.string_agg(xmin::text, ' ' ORDER BY xmin::text) FROM named WHERE before IS NOT TRUE)), ''),
+				(SELECT 'renamed ' || pg_catalog.string_agg(xmin::text, ' ' ORDER BY xmin::text) FROM named WHERE before IS NOT TRUE AND named.oid <> $1::oid)), '') AS change)
+		SELECT change, change = '' AND EXISTS (SELECT FROM named WHERE before AND named.oid = $1::oid),
 			CASE WHEN pg_catalog.pg_is_in_recovery() THEN COALESCE(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
-				ELSE pg_catalog.pg_current_wal_insert_lsn() END`, oid(table), slot)
+				ELSE pg_catalog.pg_current_wal_insert_lsn() END FROM past`, oid(table), slot)
 	if err != nil {
 		return Past{}, err
 	}

@@ -49,11 +49,24 @@ func TestPast(t *testing.T) {
 				if kind, _, _ := strings.Cut(got.Change, " "); kind != tc.want || got.Until == 0 {
 					t.Errorf("%+v, want %q", got, tc.want)
 				}
+				if alone := tc.want == "" && !strings.Contains(tc.after, "RENAME"); got.Alone != alone {
+					t.Errorf("%+v, want Alone %t", got, alone)
+				}
 				if again, err := ReadPast(t.Context(), db.Config(t), db.Name, table); err != nil || again.Change != got.Change {
 					t.Errorf("again: %+v, %v", again, err)
 				}
 			})
 		})
+	}
+}
+
+// A table that does not exist any more may have been anything.
+func TestPastOfADroppedTable(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", db.Name)
+	if got, err := ReadPast(t.Context(), db.Config(t), db.Name, 4_000_000_000); err != nil || got.Alone || got.Change != "" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

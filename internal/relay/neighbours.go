@@ -155,7 +155,8 @@ func (n *neighbours) relayUntil(ctx context.Context, rel *decoder.Relation, past
 }
 
 // decide remembers whether rows of a relation are relayed that the catalog does not publish any more.
-func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed bool) {
+// hint says why they are skipped.
+func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed bool, hint string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	name := tableName{rel.Namespace, rel.Name}
@@ -166,7 +167,7 @@ func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed 
 		return
 	}
 	n.skipped[rel.OID] = true
-	n.tell(ctx, name, "skipped", "it is not published any more, and has not the columns of an outbox")
+	n.tell(ctx, name, "skipped", hint)
 }
 
 // relays reports whether a row of rel, in the open transaction, becomes a record. It reads the catalog if it does not know the
@@ -196,15 +197,23 @@ func (p *pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, 
 	}
 	// Unsuitable types do not make it a neighbour: its rows stop the relay, as those of the table would that it was a part of.
 	hasColumns := p.router.HasColumns(rel)
-	if !known {
-		p.neighbours.decide(ctx, rel, hasColumns)
+	if !hasColumns {
+		if !known {
+			p.neighbours.decide(ctx, rel, false, "it is not published any more, and has not the columns of an outbox")
+		}
+		return false, 0, nil
 	}
-	if !known || !hasColumns {
-		return !known && hasColumns, 0, nil
+	if p.readPast == nil {
+		p.neighbours.decide(ctx, rel, true, "")
+		return true, 0, nil
 	}
 	past, err := p.readPast(ctx, rel.OID)
 	if err != nil {
 		return false, 0, err
+	}
+	if !known {
+		p.neighbours.decide(ctx, rel, !past.Alone, "it is not published any more, and was no part of an outbox when these rows were written")
+		return !past.Alone, 0, nil
 	}
 	return false, p.neighbours.relayUntil(ctx, rel, past), nil
 }

@@ -149,6 +149,29 @@ func TestPumpRelaysFormerParts(t *testing.T) {
 	})
 }
 
+// A table that is not published any more, but was no part of an outbox since the confirmed position, is a neighbour.
+func TestPumpSkipsAnArchiveThatWasRemoved(t *testing.T) {
+	for alone, want := range map[bool]string{true: "a/2", false: "k/1 a/2"} {
+		synctest.Test(t, func(t *testing.T) {
+			const archive = 1
+			src := &scriptedSource{err: errLost, script: script{
+				beginMessage(100), walData(named(archive, "archive", outboxColumns()...)), walData(ofTable(insertOf("id-1", "order", "k", "T", "1"), archive)),
+				outboxRelation(), insertMessage("a", 2), commitMessage(100, 110),
+			}}
+			prod := newScriptedProducer()
+			s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
+			s.pump.neighbours.update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
+			s.pump.readPast = func(context.Context, uint32) (catalog.Past, error) { return catalog.Past{Alone: alone}, nil }
+			if err := s.run(t.Context()); !errors.Is(err, errLost) {
+				t.Errorf("session ended with %v", err)
+			}
+			if got := prod.records(); got != want || strings.Count(log.String(), "table=public.archive") != 1 {
+				t.Errorf("alone %t: sent %s, want %s\n%s", alone, got, want, log)
+			}
+		})
+	}
+}
+
 // The names that an outbox had while the relay ran are names of that table only: rows of another table that takes one are skipped.
 func TestNamesOfARenamedOutbox(t *testing.T) {
 	t.Parallel()

@@ -193,6 +193,23 @@ func TestPartitionIsGone(t *testing.T) {
 	}
 }
 
+// An archive with the columns of an outbox that was removed from the publication, while its own rows waited and the relay was stopped,
+// is still no outbox.
+func TestArchiveIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	r.DB.Exec(t, `CREATE TABLE archive (LIKE outbox INCLUDING ALL)`)
+	setUpWith(t, r, "FOR TABLE outbox, archive")
+	r.DB.Exec(t, `INSERT INTO archive (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'archived', 'T', '{}')`)
+	r.Load.Run(t.Context(), t, 20)
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` DROP TABLE archive`)
+	process := r.Run(t)
+	r.Arrived(t)
+	process.Logged(t, "table=public.archive rows=skipped")
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
 // The bytes of a payload are those of the row, also if its type and its table were dropped before the row was read.
 func TestTypeIsGone(t *testing.T) {
 	t.Parallel()
