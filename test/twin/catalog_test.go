@@ -52,8 +52,8 @@ var statements = []statement{
 	{"FROM pg_catalog.pg_publication p WHERE", "o8tbbbbbbb", func(*client, [][]byte) [][]string {
 		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f", "f"}}
 	}},
-	{"pg_catalog.pg_publication_rel", "oott", func(*client, [][]byte) [][]string {
-		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox"}}
+	{"pg_catalog.pg_publication_rel", "oottb", func(*client, [][]byte) [][]string {
+		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox", "f"}}
 	}},
 	{"pg_publication_tables", "ottbbtto4tbtb", func(*client, [][]byte) [][]string {
 		var rows [][]string
