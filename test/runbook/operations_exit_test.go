@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -539,7 +540,7 @@ func unreadableRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 	r.Terminate(t)
 	client := o.kafka.Client(t)
 	rig.Must(t, client.ProduceSync(t.Context(), &kgo.Record{
-		Topic: relay.PositionTopic, Key: []byte(o.slot), Value: []byte(`{"version": 99}`),
+		Topic: relay.PositionTopic, Key: []byte(o.slot + "/" + sink.PositionKey), Value: []byte(`{"version": 99}`),
 	}).FirstErr())
 	o.fails(t, 15, "the position record cannot be read", "position_topic")
 	o.streams(t)

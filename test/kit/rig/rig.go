@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -63,7 +63,7 @@ func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint
 	t.Helper()
 	var newest *checkpoint.Position
 	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
-		if key, _, _ := strings.Cut(string(rec.Key), "/"); key == name && rec.Value != nil {
+		if string(rec.Key) == name+"/"+sink.PositionKey && rec.Value != nil {
 			newest = new(checkpoint.Position)
 			Must(t, json.Unmarshal(rec.Value, newest))
 		}
