@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-
-	"github.com/google/uuid"
+	"regexp"
 )
 
 // A Broker is the configuration of a broker. It does not contact the broker by itself.
@@ -112,7 +111,8 @@ const (
 	ParkedKey   = "parked"
 )
 
+// storeKey matches the keys of a PositionStore. Requests have UUIDs.
+var storeKey = regexp.MustCompile(`^(position|parked|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+
 // IsStoreKey reports whether key may be a key of a PositionStore.
-func IsStoreKey(key string) bool {
-	return key == PositionKey || key == ParkedKey || uuid.Validate(key) == nil && len(key) == len(uuid.Nil.String())
-}
+func IsStoreKey(key string) bool { return storeKey.MatchString(key) }

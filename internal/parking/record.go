@@ -51,9 +51,6 @@ const (
 	Discard Action = "discard" // drop the first record, then release
 )
 
-// recordMark is in every value of this package and in no position record.
-const recordMark = `"parked_key`
-
 type valueJSON struct {
 	Version int          `json:"version"`
 	Set     *setJSON     `json:"parked_keys,omitempty"`

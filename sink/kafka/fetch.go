@@ -13,16 +13,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// leaderOf connects to the leader of a partition.
-func (c *client) leaderOf(ctx context.Context, topic string, partition int32) (*link, error) {
+// leaderOf connects to the leader of partition 0 of a topic.
+func (c *client) leaderOf(ctx context.Context, topic string) (*link, error) {
 	if err := c.cluster.refresh(ctx, []string{topic}); err != nil {
 		return nil, err
 	}
 	info := c.cluster.topic(topic)
-	if err := info.leaderError(partition); err != nil {
+	if err := info.leaderError(0); err != nil {
 		return nil, err
 	}
-	l, err := c.connector.connect(ctx, c.cluster.address(info.leaders[partition].node), controlTimeout)
+	l, err := c.connector.connect(ctx, c.cluster.address(info.leaders[0].node), controlTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (s *positionStore) CheckOrder(ctx context.Context) error {
 // first. found is the result if the broker does not reject the first one, or rejects the next one. err says that the check
 // failed.
 func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, err error) {
-	l, err := s.client.leaderOf(ctx, s.topic, 0)
+	l, err := s.client.leaderOf(ctx, s.topic)
 	if err != nil {
 		return nil, err
 	}

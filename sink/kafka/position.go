@@ -260,7 +260,7 @@ func (s *positionStore) Post(ctx context.Context, key string, value []byte) erro
 			}
 			id = &requested
 		}
-		l, err := s.client.leaderOf(ctx, s.topic, 0)
+		l, err := s.client.leaderOf(ctx, s.topic)
 		if err != nil {
 			return err
 		}

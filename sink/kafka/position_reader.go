@@ -53,7 +53,7 @@ func (r *positionReader) readNew(ctx context.Context, c *client) error {
 		}
 		// The leader may have moved, or the broker may have restarted.
 	}
-	l, err := c.leaderOf(ctx, r.topic, 0)
+	l, err := c.leaderOf(ctx, r.topic)
 	if err != nil {
 		return err
 	}

@@ -308,7 +308,7 @@ func TestLateMarker(t *testing.T) {
 		first.drain()
 		c := s.client(Config{}, s.journal.Logger())
 		o, names := own(l, s.store).ownership, namer{maphash.MakeSeed(), []string{"id"}}
-		leader, err := c.leaderOf(l.Context(), "t", 0)
+		leader, err := c.leaderOf(l.Context(), "t")
 		if err != nil {
 			l.Fatal(err)
 		}
