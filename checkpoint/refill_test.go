@@ -144,7 +144,7 @@ func TestUndelivered(t *testing.T) {
 	}
 }
 
-// A refill continues only with its own slot, before and after the first claim.
+// A refill continues only with its own slot, before and after the first tenure.
 func TestContinueRefill(t *testing.T) {
 	const start = 0x1_0000_0500
 	for name, tc := range map[string]struct {
@@ -152,8 +152,8 @@ func TestContinueRefill(t *testing.T) {
 		want   uint64
 		reason string
 	}{
-		"not claimed":    {func(*Position, *Server) {}, 0, ""},
-		"claimed":        {func(p *Position, _ *Server) { p.EndLSN = start }, start, ""},
+		"before":         {func(*Position, *Server) {}, 0, ""},
+		"after":          {func(p *Position, _ *Server) { p.EndLSN = start }, start, ""},
 		"slot advanced":  {func(_ *Position, s *Server) { s.Confirmed++ }, 0, "the slot of the refill"},
 		"slot recreated": {func(p *Position, s *Server) { p.EndLSN, s.Confirmed = start, start+1 }, 0, "the slot of the refill"},
 		"promoted":       {func(_ *Position, s *Server) { s.Timeline, s.History[2] = 3, start+0x100 }, 0, "advanced or re-created"},

@@ -15,12 +15,12 @@ type Parked struct {
 	Place   Place
 }
 
-// A Place is the place of a dead letter in the order of its key. Places of one claim have the order of the
-// rows. A relay with a later claim may send rows again that an earlier one has sent, and then sends every row after
+// A Place is the place of a dead letter in the order of its key. Places of one tenure have the order of the
+// rows. A relay of a later tenure may send rows again that an earlier one has sent, and then sends every row after
 // them too. So in the order of places the first dead letters of the rows are in order.
 type Place struct {
 	Tenure int64  // of the relay that has sent it: see checkpoint.Position
-	Seq    uint64 // of the record, under that claim
+	Seq    uint64 // of the record, in that tenure
 }
 
 // Compare returns -1, 0 or 1 if p is before q, equal to q or after q.

@@ -261,7 +261,7 @@ func (s *Set) Total() uint64 {
 	return s.total
 }
 
-// Tenure returns the tenure of the tenure.
+// Tenure returns the number of the tenure.
 func (s *Set) Tenure() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

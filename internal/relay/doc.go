@@ -7,9 +7,9 @@
 //	        └── positionWriter ◀── Confirmed() ◀── checkpoint.Tracker ◀────┘
 //
 // A session is one replication connection that holds the slot. A tenure is the time during which this
-// process has the highest claim of the slot. Its pump, Tracker and writer outlive sessions. When a
+// process owns the position store. Its pump, Tracker and writer outlive sessions. When a
 // session ends, the fence closes, and the relay sends nothing until another session holds the slot. If no
-// other relay can have sent records in between, that session reads the rows in flight again, and the
+// other relay was the owner in between, that session reads the rows in flight again, and the
 // Tracker recognises and skips them. Otherwise a new tenure starts at the position record. takeover.go
 // decides which.
 //

@@ -19,8 +19,8 @@ import (
 
 // A refill resends the rows that a lost slot had not delivered. It is a copy with a selection: the new
 // slot is created with an exported snapshot; the relay sends the rows that this snapshot sees and that the
-// last confirmed snapshot of the position record does not see, in the order of their insertion, under a
-// new claim, before it handles anything of the stream. Until all rows are acknowledged, the position record
+// last confirmed snapshot of the position record does not see, in the order of their insertion, as a
+// new owner, before it handles anything of the stream. Until all rows are acknowledged, the position record
 // selects them, and counts those that are acknowledged. So a refill continues where it was interrupted.
 //
 // The relay writes that record after it has created the slot. If the process ends in between, the new slot is
