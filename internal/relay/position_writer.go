@@ -265,13 +265,15 @@ func (w *positionWriter) waitingSince() time.Time {
 // writePosition writes the confirmed position if the record is behind, and returns when the store has
 // acknowledged it. wrote is false if there was nothing to write.
 func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err error) {
-	p := w.next
+	w.mu.Lock()
+	p, state := w.next, w.state
+	w.mu.Unlock()
 	snapshot := w.snapshot.Load() // before Confirmed, so that the position covers the snapshot
 	confirmed := w.tracker.Confirmed()
 	open := w.tracker.Prefix()
 	copied := (p.Copying || p.Refill != nil) && w.copied.Load()
 	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
-	if confirmed <= p.EndLSN && !further && !copied && w.state != recordObsolete {
+	if confirmed <= p.EndLSN && !further && !copied && state != recordObsolete {
 		return false, nil
 	}
 	if err := w.timeline.check(ctx); err != nil {

@@ -293,28 +293,37 @@ func TestPositionWriterIsShutOut(t *testing.T) {
 
 // A process proves that it is the owner while it writes a position: the record does not go back.
 func TestPositionWriterProvesWhileItWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &scriptedStore{}
-		w, tracker := startedWriter(t, store, server(100))
-		write(t, w)
-		store.allow = make(chan error)
-		deliver(tracker, 200)
-		var both sync.WaitGroup
-		both.Go(func() { write(t, w) })
-		synctest.Wait()
-		both.Go(func() {
-			if err := w.proveOwner(t.Context()); err != nil {
-				t.Error(err)
+	for _, provesFirst := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &scriptedStore{}
+			w, tracker := startedWriter(t, store, server(100))
+			write(t, w)
+			store.allow = make(chan error)
+			deliver(tracker, 200)
+			both := []func(){
+				func() { write(t, w) },
+				func() {
+					if err := w.proveOwner(t.Context()); err != nil {
+						t.Error(err)
+					}
+				},
+			}
+			if provesFirst {
+				slices.Reverse(both)
+			}
+			var running sync.WaitGroup
+			for _, run := range both {
+				running.Go(run)
+				synctest.Wait()
+			}
+			store.allow <- nil
+			store.allow <- nil
+			running.Wait()
+			if got := store.position(t).EndLSN; got != 200 || w.confirmedPosition() != 200 {
+				t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.confirmedPosition())
 			}
 		})
-		synctest.Wait()
-		store.allow <- nil
-		store.allow <- nil
-		both.Wait()
-		if got := store.position(t).EndLSN; got != 200 || w.confirmedPosition() != 200 {
-			t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.confirmedPosition())
-		}
-	})
+	}
 }
 
 // If a relay is connected to the wrong server, it reports a gap before it shuts out another relay.

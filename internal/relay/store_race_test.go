@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 )
 
@@ -30,5 +32,28 @@ func TestParkedKeysAreStoredByTwo(t *testing.T) {
 		if left := w.parked.obsolete; len(left) > 0 {
 			t.Fatalf("to remove: %q", left)
 		}
+	}
+}
+
+// A session may prove that this process is the owner while the last position of the session before is written. With -race,
+// this test shows that the two share nothing unprotected.
+func TestRecordIsStoredByTwo(t *testing.T) {
+	w, tracker := startedWriter(t, &scriptedStore{}, server(100))
+	for n := range pglogrepl.LSN(200) {
+		deliver(tracker, 200+100*n)
+		begin := make(chan struct{})
+		var both sync.WaitGroup
+		both.Go(func() {
+			<-begin
+			write(t, w)
+		})
+		both.Go(func() {
+			<-begin
+			if err := w.proveOwner(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		close(begin)
+		both.Wait()
 	}
 }
