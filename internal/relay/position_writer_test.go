@@ -26,6 +26,7 @@ type scriptedStore struct {
 	values []sink.StoredValue
 	writes int
 	owner  *scriptedOwner
+	onOwn  func()     // called before there is a new owner; nil: nothing
 	allow  chan error // a write waits for a value and returns it; nil: no waiting
 	silent bool       // Read blocks until its context ends
 	refuse error      // the error that Read returns, unless nil
@@ -45,6 +46,9 @@ func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 }
 
 func (s *scriptedStore) Own(context.Context) (sink.Owner, error) {
+	if s.onOwn != nil {
+		s.onOwn()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owner = &scriptedOwner{s}
@@ -288,6 +292,22 @@ func TestPositionWriterIsShutOut(t *testing.T) {
 	third, _ := startedWriter(t, store, server(100))
 	if p := third.stored; p.Tenure != 3 || p.EndLSN != 300 {
 		t.Errorf("the third tenure begins with %+v", p)
+	}
+}
+
+// The previous owner may write until there is a new one. A tenure begins with the last record that it has written.
+func TestPositionWriterReadsWhatIsWrittenLast(t *testing.T) {
+	store := &scriptedStore{}
+	first, tracker := startedWriter(t, store, server(100))
+	write(t, first)
+	second := newTestWriter(store, false)
+	store.onOwn = func() {
+		deliver(tracker, 200)
+		write(t, first)
+	}
+	begun(t, second, server(100))
+	if p := second.stored; p.EndLSN != 200 || p.Tenure != 2 {
+		t.Errorf("the tenure begins with %+v", p)
 	}
 }
 

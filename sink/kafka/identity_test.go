@@ -300,6 +300,42 @@ func TestProducersOfAnOwner(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "positions"))
 }
 
+// TestOwnReadsUpToItsMarker: the coordinator answers before the marker is written. What an earlier owner stores until then is
+// read, too.
+func TestOwnReadsUpToItsMarker(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := l.positions(l.net.DialContext, sinktest.NewJournal())
+		write(l, own(l, s), "1")
+		answered := make(chan *kmsg.EndTxnRequest, 1)
+		l.fake.ControlKey(int16(kmsg.EndTxn), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			answered <- req.(*kmsg.EndTxnRequest)
+			return req.ResponseKind(), nil, true
+		})
+		owned := make(chan error, 1)
+		go func() {
+			_, err := s.Own(l.Context())
+			owned <- err
+		}()
+		end := <-answered
+		produceKeyed(l, l.reader(), "key/position", "late")
+		bubble.Sleep(time.Second)
+		select {
+		case err := <-owned:
+			l.Errorf("Own returns %v without its marker", err)
+		default:
+		}
+		c := &coordinator{client: s.client, id: end.TransactionalID}
+		defer c.disconnect()
+		if err := c.abortTransaction(l.Context(), identity{end.ProducerID, end.ProducerEpoch}); err != nil {
+			l.Error(err)
+		}
+		if err := <-owned; err != nil {
+			l.Errorf("Own: %v", err)
+		}
+		wantValues(l, s, "late")
+	}, kfake.SeedTopics(1, "positions"))
+}
+
 // TestIdleOwner: brokers do not forget an owner that writes nothing for days. One that was shut out meanwhile cannot write.
 func TestIdleOwner(t *testing.T) {
 	inLab(t, 1, func(l *lab) {

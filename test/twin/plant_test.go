@@ -47,16 +47,9 @@ var plants = []mistake{
 	{"a relay looks before it owns only", []plant.Edit{
 		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	r.positions.timeline", "	r.positions.timeline"),
 	}, "has not looked"},
-	{"a relay reads the record before it owns", []plant.Edit{
-		plant.In(storeFile, "	owner, err := w.store.Own(ctx)\n", "	found, err := w.readStore(ctx)\n	if err != nil {\n		return nil, err\n	}\n	owner, err := w.store.Own(ctx)\n"),
-		plant.In(storeFile, "	w.owner = owner\n	return w.readStore(ctx)\n", "	w.owner = owner\n	return found, nil\n"),
-	}, "record of tenure|after 0/"},
 	{"a relay that reconnects does not prove that it owns", []plant.Edit{
 		plant.In(takeoverFile, "	err := r.useStore(ctx, s, stream, r.positions.proveOwner)\n", "	err := error(nil)\n"),
 	}, "streams in tenure"},
-	{"the position topic is read up to its end, not to the marker", []plant.Edit{
-		plant.In(ownerFile, "		case found == o.newest.epoch:\n", "		case found <= o.newest.epoch:\n"),
-	}, "record of tenure|after 0/"},
 	{"each owner takes another transactional id", []plant.Edit{
 		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
 	}, "behind tenure|stored again|record of tenure"},
