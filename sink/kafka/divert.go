@@ -37,7 +37,7 @@ func (p *producer) divertWaiting(t *topic) {
 }
 
 // divertFrom removes the records of fs that Divert replaces, and buffers the replacements. It reports whether there
-// were any. A partition other than AnyPartition is that of fs. p.mu is held.
+// were any. A partition that is not negative is that of fs. p.mu is held.
 func (p *producer) divertFrom(t *topic, fs *frames, partition int32) bool {
 	var kept frames
 	diverted, asked := 0, 0
@@ -57,7 +57,7 @@ func (p *producer) divertFrom(t *topic, fs *frames, partition int32) bool {
 	if diverted == 0 {
 		return false
 	}
-	if partition != sink.AnyPartition {
+	if partition >= 0 {
 		t.unacked -= diverted
 	}
 	p.memory += kept.capacity - fs.capacity
@@ -67,14 +67,14 @@ func (p *producer) divertFrom(t *topic, fs *frames, partition int32) bool {
 }
 
 // divertFrame buffers the record that Divert returns for f, and reports true if there is one. The caller removes f.
-// A partition other than AnyPartition is that of f. p.mu is held.
+// A partition that is not negative is that of f. p.mu is held.
 func (p *producer) divertFrame(t *topic, f *frame, partition int32) bool {
 	if p.cfg.Divert == nil {
 		return false
 	}
 	r := f.record()
 	r.Topic = t.name
-	if partition != sink.AnyPartition {
+	if partition >= 0 {
 		r.Partition = partition
 	}
 	instead := p.cfg.Divert(&r)

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ import (
 type frame struct {
 	seq         uint64
 	ms          int64 // milliseconds since 1970
-	partition   int32 // the argument of Send; may be sink.AnyPartition
+	partition   int32 // see partitionOf
 	key, value  []byte
 	headers     int
 	headerBytes []byte // the headers, see nextHeader
@@ -103,13 +104,27 @@ func millis(t time.Time) int64 {
 	return max(t.UnixMilli(), 0)
 }
 
+// stretch is how much WAL the rows without a key of one partition have, before those of the next partition follow: enough for a
+// batch.
+const stretch = 1 << 20
+
+// partitionOf returns the partition of r, or a negative number. That is sink.AnyPartition, or one below it that chooses a partition:
+// that of a streamed row without a key depends on its position, so that the next owner finds the row where this one
+// has stored it.
+func partitionOf(r *sink.Record) int32 {
+	if r.Partition != sink.AnyPartition || r.Key != nil || r.Position.IsZero() {
+		return r.Partition
+	}
+	return sink.AnyPartition - 1 - int32(r.Position.CommitLSN/stretch%math.MaxInt16)
+}
+
 // putFrame writes r to dst, which has the size of its frame.
 func putFrame(dst []byte, r *sink.Record, ms int64) {
 	le := binary.LittleEndian
 	le.PutUint32(dst, uint32(len(dst)))
 	le.PutUint64(dst[4:], r.Seq)
 	le.PutUint64(dst[12:], uint64(ms))
-	le.PutUint32(dst[20:], uint32(r.Partition))
+	le.PutUint32(dst[20:], uint32(partitionOf(r)))
 	le.PutUint32(dst[24:], uint32(length(r.Key)))
 	le.PutUint32(dst[28:], uint32(length(r.Value)))
 	le.PutUint32(dst[32:], uint32(len(r.Headers)))
@@ -146,7 +161,7 @@ func readFrame(b []byte) (frame, []byte) {
 
 // record returns the record of f, without the topic. It aliases f.
 func (f *frame) record() sink.Record {
-	r := sink.Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
+	r := sink.Record{Seq: f.seq, Partition: max(f.partition, sink.AnyPartition), Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
 	for rest := f.headerBytes; len(rest) > 0; {
 		var key, value []byte
 		key, value, rest = nextHeader(rest)

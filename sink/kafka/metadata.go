@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // lookUp finds the leaders of parts and the partitions of topics, and resumes those that it has found. It
@@ -290,7 +292,7 @@ func (p *producer) assignRecords(t *topic) {
 			case p.rejectInTurn(t, &f):
 			default:
 				p.releaseWindow(1, s.payloadSize())
-				p.rejectRecord(t, f.partition, nil, &f, t.rejectReason(&s))
+				p.rejectRecord(t, max(f.partition, sink.AnyPartition), nil, &f, t.rejectReason(&s))
 				rejected = true
 			}
 		}

@@ -175,7 +175,8 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 	}
 	p.inFlightRecords++
 	p.inFlightBytes += s.payloadSize()
-	if !t.resolving && !t.acceptsRecord(s, r.Partition, p.compresses()) {
+	partition := partitionOf(r)
+	if !t.resolving && !t.acceptsRecord(s, partition, p.compresses()) {
 		p.resolveTopic(t)
 		t.metadataStale = true
 	}
@@ -185,7 +186,7 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 		p.memory += t.unassigned.capacity - before
 		return
 	}
-	part := p.choosePartition(t, r.Key, r.Partition, s, ms)
+	part := p.choosePartition(t, r.Key, partition, s, ms)
 	putFrame(p.reserveRecord(part, r.Seq, s, ms), r, ms)
 }
 
@@ -213,22 +214,26 @@ func (t *topic) acceptsRecord(s *shape, partition int32, compressed bool) bool {
 	return compressed || t.limitGuessed || batchOverhead+s.wireSize(0, 0) <= t.limit
 }
 
-// hasPartition reports whether t has the partition, or any if it is AnyPartition.
+// hasPartition reports whether t has the partition, or any if it is negative.
 func (t *topic) hasPartition(partition int32) bool {
-	return len(t.parts) > 0 && (partition == sink.AnyPartition || partition >= 0 && int(partition) < len(t.parts))
+	return len(t.parts) > 0 && int(partition) < len(t.parts)
 }
 
 func (p *producer) compresses() bool { return p.client.codec != 0 }
 
-// choosePartition returns the partition of a record. A record without key goes to the partition with an open batch,
-// otherwise to the next partition without failed attempts. p.mu is held.
+// choosePartition returns the partition of a record. A record without key goes to the partition that partitionOf prefers. If it
+// prefers none, the record goes to the partition with an open batch, otherwise to the next one without failed attempts. p.mu is
+// held.
 func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
-	if partition != sink.AnyPartition {
+	if partition >= 0 {
 		return t.parts[partition]
 	}
 	n := int32(len(t.parts))
 	if key != nil {
 		return t.parts[p.client.partitioner(key, n)]
+	}
+	if partition < sink.AnyPartition {
+		return t.parts[(sink.AnyPartition-1-partition)%n]
 	}
 	if part := t.parts[t.stickyPartition]; part.attempts == 0 && part.openBatch(s, ms) != nil {
 		return part

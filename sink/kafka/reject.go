@@ -88,7 +88,7 @@ func (p *producer) rejectUnassigned(t *topic, reason error) {
 	p.releaseWindow(unassigned.records, unassigned.payload)
 	p.memory -= unassigned.capacity
 	for f := range unassigned.all {
-		if !p.rejectRecord(t, f.partition, nil, &f, reason) {
+		if !p.rejectRecord(t, max(f.partition, sink.AnyPartition), nil, &f, reason) {
 			break
 		}
 	}
@@ -220,7 +220,7 @@ func (p *producer) rejectFirst(part *partition, reason error) {
 // there are any. The broker may reject one of them, and the substitute for f must not overtake the one for that. Such
 // a record is in a batch of its own, which refuseExcess rejects when it is the first. p.mu is held.
 func (p *producer) rejectInTurn(t *topic, f *frame) bool {
-	if f.key == nil && f.partition == sink.AnyPartition || !t.hasPartition(f.partition) {
+	if f.key == nil && f.partition < 0 || !t.hasPartition(f.partition) {
 		return false
 	}
 	s := f.shape()

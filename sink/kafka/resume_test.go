@@ -93,6 +93,37 @@ func TestStoredRowsAreNotSentAgain(t *testing.T) {
 	}, kfake.SeedTopics(4, "t"), kfake.SeedTopics(1, "positions"))
 }
 
+// TestRowsWithoutKey: they are in the partitions in which the next owner looks for them, and in several.
+func TestRowsWithoutKey(t *testing.T) {
+	inLab(t, 2, func(l *lab) {
+		s := newSuccession(l)
+		send := func(r *rig, first, end int, contested bool) {
+			for n := first; n < end; n++ {
+				rec := row(sink.AnyPartition, n, contested)
+				rec.Position = sink.Position{CommitLSN: uint64(n) << 18}
+				r.send(rec)
+			}
+		}
+		first := s.next()
+		send(first, 0, 50, false)
+		first.AwaitAcked(50)
+		send(first, 50, 60, false)
+		first.drain()
+		second := s.next()
+		send(second, 20, 80, true)
+		send(second, 80, 90, false)
+		second.drain()
+		seen, partitions := map[string]int{}, map[int32]int{}
+		for _, rec := range l.readRecords("t", 90) {
+			seen[string(rec.Value)]++
+			partitions[rec.Partition]++
+		}
+		if len(seen) != 90 || len(partitions) != 4 || partitions[0] > 30 {
+			l.Errorf("%d rows in partitions %v\n%s", len(seen), partitions, s.journal)
+		}
+	}, kfake.SeedTopics(4, "t"), kfake.SeedTopics(1, "positions"))
+}
+
 // TestRowsBehindForeignBatches: other producers write to the same partition.
 func TestRowsBehindForeignBatches(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
