@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -19,7 +20,7 @@ const unsuitable = `
 	ALTER ROLE $ROLE SET datestyle = 'German'; ALTER ROLE $ROLE SET bytea_output = 'escape'; ALTER ROLE $ROLE SET standard_conforming_strings = off;
 	ALTER ROLE $ROLE SET quote_all_identifiers = on; ALTER ROLE $ROLE SET client_encoding = LATIN1; ALTER ROLE $ROLE SET lc_monetary = 'pt_BR.UTF-8'`
 
-// The settings of a role change neither what the relay sends nor for how long it may read, nor what prune deletes.
+// The settings of a role change neither what the relay sends nor for how long it may read, nor what the other commands do.
 func TestSettingsOfARole(t *testing.T) {
 	t.Parallel()
 	const rows = 30_000
@@ -55,6 +56,18 @@ func TestSettingsOfARole(t *testing.T) {
 		if left := pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM outbox"); left != 0 {
 			t.Errorf("%d rows are left", left)
 		}
+		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'last', 'T', '1')`)
+		r.Kafka.ReadN(t, rows+1, r.Topic)
+		r.AwaitSnapshot(t)
+		for _, verb := range [][]string{{"replay", "--where", "true", "--dry-run"}, {"audit", "--since", "1h"}} {
+			if out, code := rig.Command(t, append([]string{verb[0], "-c", r.Config}, verb[1:]...)...); code != 0 {
+				t.Errorf("%v: exit code %d\n%s", verb, code, out)
+			}
+		}
 		process.Terminate(t)
+		dropSlot(t, r)
+		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'missing', 'T', '1')`)
+		runRecover(t, r, relay.ExitOK, nil, "Refilled: ")
+		r.Kafka.ReadN(t, rows+2, r.Topic)
 	})
 }
