@@ -459,8 +459,9 @@ func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.streams(t).Terminate(t)
 	letters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
 	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
-		t.Errorf("dead letters: %v", letters)
+		t.Fatalf("dead letters: %v", letters)
 	}
+	o.names[" 0:0 "] = fmt.Sprintf(" %d:%d ", letters[0].Partition, letters[0].Offset)
 	if out, _ := o.sh(t); !strings.Contains(out, "1 resent, 0 rejected") {
 		t.Errorf("resend says:\n%s", out)
 	}
