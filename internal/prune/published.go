@@ -85,7 +85,9 @@ func (p *pruner) publishedLeaves(ctx context.Context, tx pgx.Tx, r *relation) ([
 	// Before Postgres 15 the function has one column, so t is a number, and there are no row filters.
 	rows, _ := tx.Query(ctx, `WITH RECURSIVE `+partsOf+`
 		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, CASE WHEN c.relispartition THEN $3 ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, c.relpersistence = 'p', count(t.relid) > 0, count(pg_catalog.to_jsonb(t) ->> 'qual') > 0
-		FROM (SELECT oid FROM part UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf -- which waits for an ALTER TABLE
+		FROM (
+			SELECT part.oid FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid AND NOT c.relispartition
+			UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf -- it waits for whoever drops a partition
 		JOIN pg_catalog.pg_class c ON c.oid = leaf.oid AND c.relkind = 'r'
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		CROSS JOIN LATERAL (SELECT c.oid AS relid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid) AS relid) named

@@ -104,6 +104,35 @@ func (r *rig) refused(t *testing.T, report Report, err error, wants string) {
 	}
 }
 
+// A partition that another session drops during the check is not one that the publication lacks.
+func TestPartitionIsDroppedDuringTheCheck(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		r := newRig(t, srv, "", true)
+		dropped := r.partition(t, 10, 1)
+		p := &pruner{cfg: r.cfg.withDefaults()}
+		if err := p.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer p.close(t.Context())
+		described, err := p.describe(t.Context(), "outbox")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := r.open(t, `DROP TABLE `+dropped)
+		checked := make(chan error, 1)
+		go func() { checked <- p.verifyPublished(t.Context(), described, r.cfg.Wait) }()
+		r.eventually(t, "the check waits for the lock", `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%pg_get_publication_tables%')`)
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-checked; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An error about one table is detected before any row of the others is deleted.
 func TestNotPublishedOneOfSeveral(t *testing.T) {
 	t.Parallel()
