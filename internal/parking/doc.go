@@ -4,6 +4,6 @@
 // topic, in order, until an operator releases the key. A key belongs to its topic; the same key in two topics is
 // two keys.
 //
-// The set is stored in the position topic, in a record that only the owner of the position store writes. A request of an operator is another record there. None of these records has headers, so
-// a row can never forge one: see docs/security.md#threat-model.
+// The set is stored in the position topic, in a record that only the owner of the position store writes. A request of an
+// operator is another record there. None of these records has headers, so a row can never forge one: see docs/security.md#threat-model.
 package parking

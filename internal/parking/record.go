@@ -14,9 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// version is the version of the records that this program writes. It is higher than that of every position record
-// of a program that does not know parked keys: such a program must not start, because it would send later records
-// of a parked key.
+// version is the version of the records that this program writes and reads.
 const version = 1
 
 // A Record is the stored form of a Set.

@@ -50,16 +50,14 @@ func newParkedStore() *parkedStore {
 	return &parkedStore{storing: make(chan struct{}, 1), parsed: make(map[valueID]parsedValue)}
 }
 
-// take moves what is about parked keys from values to found, and returns the other values. An error is about a
-// value of a later version.
-func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sink.StoredValue, error) {
+// take adds what values have about parked keys to found. It calls foreign for those that no relay or operator has written. An error
+// is about a value of a later version.
+func (s *parkedStore) take(values []sink.StoredValue, found *parkedState, foreign func(sink.StoredValue, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parsed := make(map[valueID]parsedValue, len(s.parsed))
-	var others []sink.StoredValue
 	for _, v := range values {
 		if v.Key == sink.PositionKey {
-			others = append(others, v)
 			continue
 		}
 		id := valueID{v.Place, v.Key, sha256.Sum256(v.Value)}
@@ -70,9 +68,9 @@ func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sin
 		parsed[id] = p
 		switch {
 		case errors.Is(p.err, checkpoint.ErrLaterVersion):
-			return nil, fmt.Errorf("%s: %w", v.Place, p.err)
+			return fmt.Errorf("%s: %w", v.Place, p.err)
 		case p.err != nil:
-			others = append(others, v) // logged as a foreign record
+			foreign(v, p.err)
 		case p.value.Request != nil:
 			found.requests = append(found.requests, *p.value.Request)
 		default:
@@ -80,7 +78,7 @@ func (s *parkedStore) take(values []sink.StoredValue, found *parkedState) ([]sin
 		}
 	}
 	s.parsed = parsed
-	return others, nil
+	return nil
 }
 
 // beginTenure takes over the set in found, which no earlier owner can change any more.
@@ -126,16 +124,6 @@ func (r *Relay) checkParked(found *storeState) error {
 	return nil
 }
 
-// lockParked locks the stored set until the result is called.
-func (w *positionWriter) lockParked(ctx context.Context) (unlock func(), err error) {
-	select {
-	case w.parked.storing <- struct{}{}:
-		return func() { <-w.parked.storing }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // storeParked stores the set of parked keys if it has changed, and returns when the store has acknowledged it. A
 // change of the counts only is stored if counts is set.
 func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
@@ -143,7 +131,7 @@ func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 	if w.store == nil || !s.set.Pending(counts) && len(s.toRemove()) == 0 {
 		return nil
 	}
-	unlock, err := w.lockParked(ctx)
+	unlock, err := lockWith(ctx, w.parked.storing)
 	if err != nil {
 		return err
 	}
@@ -164,7 +152,7 @@ func (w *positionWriter) storeParked(ctx context.Context, counts bool) error {
 
 // restoreParked stores the set, which the position topic has lost or not had yet.
 func (w *positionWriter) restoreParked(ctx context.Context) error {
-	unlock, err := w.lockParked(ctx)
+	unlock, err := lockWith(ctx, w.parked.storing)
 	if err != nil {
 		return err
 	}
@@ -190,7 +178,7 @@ func (w *positionWriter) writeParked(ctx context.Context, without string) error 
 // unparkKey stores the set without a parking, and then removes it from the set. No record of the key may be in
 // flight or be sent meanwhile.
 func (w *positionWriter) unparkKey(ctx context.Context, id string) error {
-	unlock, err := w.lockParked(ctx)
+	unlock, err := lockWith(ctx, w.parked.storing)
 	if err != nil {
 		return err
 	}

@@ -302,11 +302,11 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	return true, nil
 }
 
-// lockRecord waits until nobody else writes the record.
-func (w *positionWriter) lockRecord(ctx context.Context) (unlock func(), err error) {
+// lockWith locks a mutex, a channel with capacity 1, until the result is called.
+func lockWith(ctx context.Context, mutex chan struct{}) (unlock func(), err error) {
 	select {
-	case w.recording <- struct{}{}:
-		return func() { <-w.recording }, nil
+	case mutex <- struct{}{}:
+		return func() { <-mutex }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -314,7 +314,7 @@ func (w *positionWriter) lockRecord(ctx context.Context) (unlock func(), err err
 
 // storeRecord writes p and makes it the current record.
 func (w *positionWriter) storeRecord(ctx context.Context, p checkpoint.Position) error {
-	unlock, err := w.lockRecord(ctx)
+	unlock, err := lockWith(ctx, w.recording)
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (w *positionWriter) storeRecord(ctx context.Context, p checkpoint.Position)
 	return w.storeLocked(ctx, p)
 }
 
-// storeLocked is storeRecord after lockRecord.
+// storeLocked is storeRecord. w.recording is locked.
 func (w *positionWriter) storeLocked(ctx context.Context, p checkpoint.Position) error {
 	if err := w.persist(ctx, &p); err != nil {
 		return err

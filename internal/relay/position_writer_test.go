@@ -521,7 +521,7 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 				t.Errorf("%s: found %+v, %v", name, found, err)
 			}
 		}
-		if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "topic p, offset 7") {
+		if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "topic p, offset 7") || strings.Contains(log.String(), "nil") {
 			t.Errorf("%s: logged %q", name, log.String())
 		}
 	}
@@ -759,7 +759,8 @@ func TestParkedStoreParsesAnotherValueAtAPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		var found parkedState
-		if _, err := s.take([]sink.StoredValue{{Place: "positions/0:7", Key: sink.ParkedKey, Value: value}}, &found); err != nil {
+		foreign := func(v sink.StoredValue, err error) { t.Errorf("%s: %v", v.Place, err) }
+		if err := s.take([]sink.StoredValue{{Place: "positions/0:7", Key: sink.ParkedKey, Value: value}}, &found, foreign); err != nil {
 			t.Fatal(err)
 		}
 		if found.record == nil || found.record.Tenure != rec.Tenure {

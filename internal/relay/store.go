@@ -37,19 +37,22 @@ func (w *positionWriter) parseStore(ctx context.Context, values []sink.StoredVal
 		found.position = &stored
 	}
 	w.mu.Unlock()
-	rest, err := w.parked.take(values, &found.parked)
-	if err != nil {
+	foreign := func(v sink.StoredValue, err error) { w.warnForeign(ctx, v, err) }
+	if err := w.parked.take(values, &found.parked, foreign); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPositionRecord, err)
 	}
-	for _, v := range rest {
+	for _, v := range values {
+		if v.Key != sink.PositionKey {
+			continue
+		}
 		var p checkpoint.Position
 		switch err := json.Unmarshal(v.Value, &p); {
-		case err == nil && v.Key == sink.PositionKey:
+		case err == nil:
 			found.position = &p
 		case errors.Is(err, checkpoint.ErrLaterVersion):
 			return nil, fmt.Errorf("%w: %s: %w", errPositionRecord, v.Place, err)
 		default:
-			w.warnForeign(ctx, v, err)
+			foreign(v, err)
 		}
 	}
 	return found, nil
@@ -97,7 +100,7 @@ func (w *positionWriter) beginTenure(ctx context.Context, s checkpoint.Server) e
 				slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
 		}
 	}
-	p.KeysParked = found.parked.record.HasKeys() || w.parked.record.HasKeys() // the tenure may remove an empty set
+	p.KeysParked = found.parked.record.HasKeys() || w.parked.record.HasKeys() // not an empty set, which may be lost
 	p.Tenure++
 	if err := w.persist(ctx, &p); err != nil {
 		return err
@@ -132,7 +135,7 @@ func (w *positionWriter) canContinue(s checkpoint.Server) error {
 
 // proveOwner writes the newest record again. The error wraps [sink.ErrSuperseded] if another process has become the owner.
 func (w *positionWriter) proveOwner(ctx context.Context) error {
-	unlock, err := w.lockRecord(ctx)
+	unlock, err := lockWith(ctx, w.recording)
 	if err != nil {
 		return err
 	}
