@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,8 +105,8 @@ func (c *coordinator) initProducer(ctx context.Context, last identity) (identity
 	req := &sarama.InitProducerIDRequest{
 		Version: 4, TransactionalID: &c.id, TransactionTimeout: transactionTimeout, ProducerID: last.id, ProducerEpoch: last.epoch,
 	}
-	for attempts := 0; ; attempts++ {
-		err := c.do(ctx, func(l *link) error {
+	err := c.whileConcurrent(ctx, func() error {
+		return c.do(ctx, func(l *link) error {
 			res, err := l.InitProducerID(req)
 			if err != nil {
 				return err
@@ -113,11 +114,18 @@ func (c *coordinator) initProducer(ctx context.Context, last identity) (identity
 			next = identity{id: res.ProducerID, epoch: res.ProducerEpoch}
 			return c.errorOf(res.Err)
 		})
-		if !isConcurrent(err) {
-			return next, err
+	})
+	return next, err
+}
+
+// whileConcurrent calls request again while the coordinator is still completing the last transaction.
+func (c *coordinator) whileConcurrent(ctx context.Context, request func() error) error {
+	for attempts := 0; ; attempts++ {
+		if err := request(); !isConcurrent(err) {
+			return err
 		}
 		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
-			return next, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -179,6 +187,18 @@ func (c *coordinator) refusals(codes map[string][]*sarama.PartitionError) (refus
 		}
 	}
 	return refused, nil
+}
+
+// markPartition ends an empty transaction of a producer in a partition. The marker may follow the answer of the coordinator.
+func (c *coordinator) markPartition(ctx context.Context, id identity, at topicPartition) error {
+	err := c.whileConcurrent(ctx, func() error {
+		refused, err := c.addPartitions(ctx, id, []topicPartition{at})
+		return cmp.Or(err, refused[at])
+	})
+	if err != nil {
+		return err
+	}
+	return c.abortTransaction(ctx, id)
 }
 
 // abortTransaction aborts the transaction of a producer.

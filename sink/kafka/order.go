@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -53,13 +51,7 @@ func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, er
 	if err != nil {
 		return nil, err
 	}
-	refused, err := c.addPartitions(ctx, newer, []topicPartition{{s.topic, 0}})
-	if err == nil {
-		err = cmp.Or(slices.Collect(maps.Values(refused))...)
-	}
-	if err == nil {
-		err = c.abortTransaction(ctx, newer)
-	}
+	err = c.markPartition(ctx, newer, topicPartition{s.topic, 0})
 	if err == nil {
 		newer, err = c.initProducer(ctx, newer) // returns after the marker is written
 	}

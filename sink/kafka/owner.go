@@ -100,7 +100,7 @@ func (s *positionStore) succeed(ctx context.Context) (*ownership, error) {
 
 // shutOut has the coordinator write a marker to the position topic, and reads up to it. s.reading is held.
 func (s *positionStore) shutOut(ctx context.Context, o *ownership) error {
-	err := s.client.retryTransient(ctx, func() error { return ownershipError(s.writeMarker(ctx, o)) })
+	err := s.client.retryTransient(ctx, func() error { return s.writeMarker(ctx, o) })
 	if err != nil {
 		return err
 	}
@@ -121,23 +121,9 @@ func (s *positionStore) shutOut(ctx context.Context, o *ownership) error {
 	}
 }
 
-// writeMarker ends an empty transaction in the position topic. The marker follows the answer of the coordinator.
+// writeMarker ends an empty transaction of o in the position topic.
 func (s *positionStore) writeMarker(ctx context.Context, o *ownership) error {
-	for attempts := 0; ; attempts++ {
-		refused, err := o.coordinator.addPartitions(ctx, o.newest, []topicPartition{{s.topic, 0}})
-		for _, reason := range refused {
-			return reason
-		}
-		if err == nil {
-			return o.coordinator.abortTransaction(ctx, o.newest)
-		}
-		if !isConcurrent(err) {
-			return err
-		}
-		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
-			return context.Cause(ctx)
-		}
-	}
+	return ownershipError(o.coordinator.markPartition(ctx, o.newest, topicPartition{s.topic, 0}))
 }
 
 // keepInterval is how often an idle owner writes a marker. Brokers forget a transactional id after transactional.id.expiration.ms
@@ -159,7 +145,7 @@ func (o *owner) keep(ctx context.Context) {
 			return
 		}
 		o.ownership.coordinator.disconnect() // the broker has closed an idle connection
-		err := o.store.client.retryTransient(ctx, func() error { return ownershipError(o.store.writeMarker(ctx, o.ownership)) })
+		err := o.store.client.retryTransient(ctx, func() error { return o.store.writeMarker(ctx, o.ownership) })
 		o.ownership.unlock()
 		if errors.Is(err, sink.ErrSuperseded) {
 			o.setFailure(err)
