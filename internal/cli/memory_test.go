@@ -15,8 +15,8 @@ func TestMemoryLimitFollowsTheWindow(t *testing.T) {
 		name, setting string
 		beside        int64 // MiB
 	}{
-		{"Kafka", "OUTBOX_CDC_SINK_KAFKA_BROKERS=localhost:9092", 14},
-		{"another broker", "OUTBOX_CDC_SINK_REDIS_STREAMS_ADDRESSES=localhost:6379", 30},
+		{"Kafka", "OUTBOX_CDC_SINK_KAFKA_BROKERS=localhost:9092", 16},
+		{"another broker", "OUTBOX_CDC_SINK_REDIS_STREAMS_ADDRESSES=localhost:6379", 32},
 	} {
 		cfg, err := config.Load(config.Sources{Environ: []string{test.setting}})
 		if err != nil {
