@@ -97,7 +97,6 @@ func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables
 		t := &table{rows: rows}
 		tables = append(tables, t)
 		cfg := a.cfg.Relay
-		cfg.Route.PositionHeaders = false // the table does not know them
 		if len(cfg.Route.Columns.Timestamp) == 0 && rows.Time != "" {
 			cfg.Route.Columns.Timestamp = encode.ColumnNames{rows.Time}
 		}

@@ -156,7 +156,7 @@ func TestAuditOfATopic(t *testing.T) {
 				swap(s.topic[0], 1, 2)
 				s.rules.CommitTimes = false
 				for i, rec := range s.topic[0] {
-					s.topic[0][i] = header(rec, "outbox_lsn", fmt.Sprintf("1/%X", i+1))
+					s.topic[0][i] = header(rec, "lsn", fmt.Sprintf("1/%X:0", i+1))
 				}
 			},
 			want: Topic{Concurrent: 1},
@@ -200,7 +200,7 @@ func TestAuditOfATopic(t *testing.T) {
 		},
 		"headers of the delivery": {
 			change: func(s *scene) {
-				for _, name := range []string{"outbox_lsn", "outbox_index", "outbox_committed_at", "traceparent", "__debezium.context.runId"} {
+				for _, name := range []string{"lsn", "traceparent", "__debezium.context.runId"} {
 					s.topic[0][1] = header(s.topic[0][1], name, "1/1")
 				}
 			},

@@ -121,7 +121,6 @@ func (h *hasher) number(n uint64) {
 
 // Headers that are not made from the row.
 const (
-	positionLSN       = "outbox_lsn"
 	debeziumHeaders   = "__debezium." // who sent the record, and from where
 	traceParentHeader = "traceparent" // a span of the delivery, if the relay or Kafka Connect traces
 	traceStateHeader  = "tracestate"
@@ -130,7 +129,7 @@ const (
 // ownHeader reports whether a header is about the delivery, and not made from the row.
 func ownHeader(name string) bool {
 	switch name {
-	case positionLSN, "outbox_index", "outbox_committed_at", sink.TimestampHeader, traceParentHeader, traceStateHeader:
+	case encode.LSNHeader, sink.TimestampHeader, traceParentHeader, traceStateHeader:
 		return true
 	}
 	return resentHeader(name) || strings.HasPrefix(name, debeziumHeaders)
@@ -158,7 +157,7 @@ func deliveryOf(rec *sink.Record) delivered {
 		switch h := &rec.Headers[i]; {
 		case resentHeader(h.Key):
 			d.resent = true
-		case h.Key == positionLSN:
+		case h.Key == encode.LSNHeader:
 			d.lsn = parseLSN(strings.Trim(string(h.Value), `"`)) // an encoding of headers as JSON has quotes
 		case h.Key == sink.TimestampHeader:
 			if at, err := time.Parse(time.RFC3339Nano, string(h.Value)); err == nil {
@@ -169,8 +168,9 @@ func deliveryOf(rec *sink.Record) delivered {
 	return d
 }
 
-// parseLSN returns 0 if text is not an LSN.
+// parseLSN returns the LSN of a header lsn, or 0 if text is none.
 func parseLSN(text string) uint64 {
+	text, _, _ = strings.Cut(text, ":") // the index in the transaction follows
 	high, low, _ := strings.Cut(text, "/")
 	h, err := strconv.ParseUint(high, 16, 32)
 	l, lowErr := strconv.ParseUint(low, 16, 32)

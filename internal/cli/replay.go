@@ -63,7 +63,7 @@ source.dsn. Do not pass text from somebody else. The role needs SELECT on the ta
 role does not need: pass the owner's --dsn.
 
 The timestamp of a record is the value of outbox.columns.timestamp, or of created_at if the table has that
-column. The commit time, and the headers of headers.position, exist only in the WAL.`,
+column. The commit time, and the header lsn, exist only in the WAL.`,
 		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --undelivered
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 2h --dry-run
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --where "aggregateid = 'order-7'"

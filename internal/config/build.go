@@ -141,8 +141,8 @@ func (c *Config) route() encode.Config {
 			Value:   connect.Encoding(c.Outbox.Encoding.Value),
 			Headers: connect.Encoding(c.Outbox.Encoding.Headers),
 		},
-		PositionHeaders: c.Headers.Position,
-		Debezium:        c.debezium(),
+		LSNHeader: c.Headers.LSN,
+		Debezium:  c.debezium(),
 	}
 	for _, h := range c.Headers.Static {
 		name, value, _ := strings.Cut(h, "=")

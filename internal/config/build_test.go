@@ -34,7 +34,7 @@ func settings(pairs ...string) []Setting {
 func TestConnector(t *testing.T) {
 	cfg, err := Load(Sources{Flags: settings(
 		"sink.kafka.create_topics.partitions", "6", "sink.kafka.sasl.mechanism", "SCRAM-SHA-512",
-		"sink.kafka.sasl.user", "u", "sink.kafka.sasl.password", "pw", "source.wait_for_slot", "false", "headers.position", "true",
+		"sink.kafka.sasl.user", "u", "sink.kafka.sasl.password", "pw", "source.wait_for_slot", "false", "headers.lsn", "true",
 	)})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestConnector(t *testing.T) {
 	if diff := cmp.Diff(wantSink, gotSink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)
 	}
-	if got.Name != "s" || !got.Create || !got.FailIfSlotInUse || !got.Route.PositionHeaders || got.Source.Conn.Database != "app" ||
+	if got.Name != "s" || !got.Create || !got.FailIfSlotInUse || !got.Route.LSNHeader || got.Source.Conn.Database != "app" ||
 		got.DrainTimeout != 25*time.Second || !slices.Equal(got.Tables, []string{"outbox"}) {
 		t.Errorf("Relay() = %+v", got)
 	}
@@ -87,8 +87,9 @@ func TestRecords(t *testing.T) {
 		Columns: columns, Names: kafka.Names{}, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
 		Reserved:        []string{"outbox-cdc.positions", "outbox.dead-letter"},
 		OnMissingColumn: encode.MissingIgnore, OnUpdate: encode.UpdateWarn,
-		Encoding: encode.Encodings{Key: connect.Bytes, Value: connect.JSON, Headers: connect.Simple},
-		Static:   []encode.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
+		Encoding:  encode.Encodings{Key: connect.Bytes, Value: connect.JSON, Headers: connect.Simple},
+		LSNHeader: true,
+		Static:    []encode.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
 		Debezium: encode.Debezium{
 			Name: "shop", ContextHeaders: true,
 			Modes:       connect.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},

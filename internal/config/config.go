@@ -80,8 +80,8 @@ type Encoding struct {
 
 // Headers are the optional headers of records.
 type Headers struct {
-	Position bool
-	Static   []string // name=value
+	LSN    bool
+	Static []string // name=value
 }
 
 // Position says where position records are, if the broker does not store them.

@@ -72,7 +72,7 @@ func TestEveryKind(t *testing.T) {
 			TopicRules:      []encode.TopicRule{{Match: `a\.(.*)`, Replace: "$1"}, {Match: "b"}},
 			OnMissingColumn: "ignore", OnUpdate: "stop", Encoding: Encoding{Key: "string", Value: "raw", Headers: "raw"},
 		},
-		Headers: Headers{Static: []string{"source=shop", "x="}},
+		Headers: Headers{LSN: true, Static: []string{"source=shop", "x="}},
 		Debezium: Debezium{
 			Decimals: "precise", Times: "adaptive", Intervals: "numeric", HStore: "json", Binary: "bytes", MoneyDigits: 3, FieldNames: "none",
 		},
@@ -171,7 +171,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "unknown key that is near nothing",
 			file: "headers: {temperature: 1}",
-			want: []string{"c.yaml:1: headers.temperature: unknown key; the nearest key here is position; known keys: position, static"},
+			want: []string{"c.yaml:1: headers.temperature: unknown key; the nearest key here is static; known keys: lsn, static"},
 		},
 		{
 			name: "unknown key at the root that is near nothing",

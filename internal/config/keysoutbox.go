@@ -88,8 +88,8 @@ var outboxKeys = []key{
 
 	{path: "headers", kind: section, doc: "Optional headers."},
 	{
-		path: "headers.position", kind: boolean, def: false,
-		doc: "Add the headers `outbox_lsn`, `outbox_index` and `outbox_committed_at`: commit LSN, index of the row in its transaction, and commit time.",
+		path: "headers.lsn", kind: boolean, def: true,
+		doc: "Add the header `lsn`: the commit LSN of the row and its index in the transaction, such as `0/1A2B3C8:7`.",
 	},
 	{
 		path: "headers.static", kind: list, pattern: `^[^=]+=`, rule: "name=value", example: "[source=shop-db]",

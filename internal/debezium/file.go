@@ -12,7 +12,7 @@ type file struct {
 	Name            string        `yaml:"name"`
 	Source          sourceFile    `yaml:"source"`
 	Outbox          outboxFile    `yaml:"outbox"`
-	Headers         *headersFile  `yaml:"headers,omitempty"`
+	Headers         headersFile   `yaml:"headers"`
 	Sink            sinkFile      `yaml:"sink"`
 	OnBadRecord     string        `yaml:"on_bad_record,omitempty"`
 	DeadLetterTopic string        `yaml:"dead_letter_topic,omitempty"`
@@ -72,7 +72,8 @@ type encodingFile struct {
 }
 
 type headersFile struct {
-	Static []string `yaml:"static,flow"`
+	LSN    bool     `yaml:"lsn"` // Debezium has no such header
+	Static []string `yaml:"static,flow,omitempty"`
 }
 
 type sinkFile struct {

@@ -242,9 +242,6 @@ func applyStaticHeader(m *mapping, e entry) (verdict, string) {
 	if e.value == "" || strings.Contains(e.value, "=") {
 		return rejected, "not a supported header name; it must not be empty or contain ="
 	}
-	if m.out.Headers == nil {
-		m.out.Headers = &headersFile{}
-	}
 	m.out.Headers.Static = append(m.out.Headers.Static, e.value+"="+m.value(at+".value.literal"))
 	return same, "headers.static"
 }

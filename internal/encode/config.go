@@ -49,10 +49,9 @@ type Config struct {
 	// Static are headers of every record, with text values, after all other headers.
 	Static []StaticHeader
 
-	// PositionHeaders adds headers to every record: outbox_lsn (the commit LSN), outbox_index
-	// (the index of the row in its transaction, from 0) and outbox_committed_at (RFC 3339,
-	// UTC).
-	PositionHeaders bool
+	// LSNHeader adds the header lsn: the commit LSN and the index of the row in its transaction, from 0, such as
+	// 0/1A2B3C8:7. Rows that are read from a table have no position, and no such header.
+	LSNHeader bool
 
 	// Debezium has the options for records that must equal those of Debezium.
 	Debezium Debezium
@@ -61,10 +60,11 @@ type Config struct {
 // DefaultTopic is the default of Config.Topic.
 const DefaultTopic = "outbox.event.${route}"
 
-// The headers of every record, in this order.
+// The headers of every record, in this order. Config can leave out the last two.
 const (
 	IDHeader   = "id"
 	TypeHeader = "eventType"
+	LSNHeader  = "lsn"
 )
 
 // ColumnNames are the names of a column. The first one that a table has is used, so that a column may have another

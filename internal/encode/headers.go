@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unsafe"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/tidwall/gjson"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
@@ -26,7 +26,7 @@ func (r *Router) fixHeaders() error {
 		}
 	}
 	fixed := func(headers *[]sink.Header, name, value string) error {
-		encoded, err := r.plainHeader([]byte{}, value)
+		encoded, err := r.plainHeader([]byte{}, bytesOf(value))
 		*headers = append(*headers, sink.Header{Key: name, Value: encoded})
 		return err
 	}
@@ -49,11 +49,11 @@ func (r *Router) fixHeaders() error {
 }
 
 // plainHeader appends text in the encoding of headers.
-func (r *Router) plainHeader(dst []byte, text string) ([]byte, error) {
+func (r *Router) plainHeader(dst, text []byte) ([]byte, error) {
 	if r.plain == nil {
 		return append(dst, text...), nil
 	}
-	out, _, err := r.plain.Append(dst, r.cfg.Encoding.Headers, []byte(text))
+	out, _, err := r.plain.Append(dst, r.cfg.Encoding.Headers, text)
 	return out, err
 }
 
@@ -81,8 +81,8 @@ func (b *builder) rowHeaders() {
 			b.fail(b.plan.headers.name, fmt.Sprintf("has more than %d members", maxMembers))
 			return false
 		}
-		if isOwnHeader(name.Str) {
-			b.fail(b.plan.headers.name, "has a member with the name of a header that only the relay gives (id, eventType, outbox_…, dead_letter_…)")
+		if b.r.isOwnHeader(name.Str) {
+			b.fail(b.plan.headers.name, "has a member with the name of a header that only the relay gives (id, eventType, lsn, outbox_timestamp, dead_letter_…)")
 			return false
 		}
 		text := member.Raw
@@ -97,10 +97,12 @@ func (b *builder) rowHeaders() {
 // isOwnHeader reports whether only the relay may set a header of this name. A row must not be able to set
 // the identity of an event, or to look like a dead letter. The set of names is small, so that it rejects
 // few existing rows.
-func isOwnHeader(name string) bool {
+func (r *Router) isOwnHeader(name string) bool {
 	switch name {
-	case IDHeader, TypeHeader, positionLSN, positionIndex, positionTime, sink.TimestampHeader:
+	case IDHeader, TypeHeader, sink.TimestampHeader:
 		return true
+	case LSNHeader:
+		return r.cfg.LSNHeader
 	}
 	return strings.HasPrefix(name, deadLetterPrefix)
 }
@@ -109,7 +111,7 @@ func isOwnHeader(name string) bool {
 // whenever it sends the row, except that of a parked key: each tenure has its own numbers for the records that follow a bad
 // one, and a release needs those of the parking that is stored. So the dead letters of a parked key are sent again.
 func RowHeaders() []string {
-	return []string{IDHeader, positionLSN, positionIndex, DeadLetterLSN, DeadLetterIndex, DeadLetterParked}
+	return []string{IDHeader, LSNHeader, DeadLetterLSN, DeadLetterIndex, DeadLetterParked}
 }
 
 // bytesOf returns the bytes of s without copying. They must not be written to. The result is never nil,
@@ -121,19 +123,25 @@ func bytesOf(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s)) //nolint:gosec // saves a copy; see above
 }
 
-// The headers of Config.PositionHeaders.
-const (
-	positionLSN   = "outbox_lsn"
-	positionIndex = "outbox_index"
-	positionTime  = "outbox_committed_at"
-)
-
-func (b *builder) positionHeaders(tx Tx, index int) {
-	b.textHeader(positionLSN, tx.CommitLSN.String())
-	b.textHeader(positionIndex, strconv.Itoa(index))
-	b.textHeader(positionTime, tx.CommitTime.UTC().Format(time.RFC3339Nano))
+// lsnHeader adds the position of the row. LSNs of one timeline are comparable, as are indexes within a transaction.
+func (b *builder) lsnHeader(commit pglogrepl.LSN, index int) {
+	text := strconv.AppendInt(append(appendLSN(b.r.lsn[:0], commit), ':'), int64(index), 10)
+	b.r.lsn = text
+	if b.r.plain != nil {
+		text = b.scratch(LSNHeader, func(dst []byte) ([]byte, error) { return b.r.plainHeader(dst, text) })
+	}
+	b.header(LSNHeader, text)
 }
 
-func (b *builder) textHeader(key, text string) {
-	b.header(key, b.scratch(key, func(dst []byte) ([]byte, error) { return b.r.plainHeader(dst, text) }))
+// appendLSN appends lsn as its method String writes it, which would allocate.
+func appendLSN(dst []byte, lsn pglogrepl.LSN) []byte {
+	begin := len(dst)
+	dst = strconv.AppendUint(dst, uint64(lsn>>32), 16)
+	dst = strconv.AppendUint(append(dst, '/'), uint64(uint32(lsn)), 16)
+	for i, c := range dst[begin:] {
+		if c >= 'a' {
+			dst[begin+i] = c - 'a' + 'A'
+		}
+	}
+	return dst
 }

@@ -13,8 +13,8 @@ import (
 // A row cannot set a header that only the relay may set. The headers column with such a name, in any spelling, is
 // an error of the row. In a trace context the router ignores it.
 func TestOwnHeaders(t *testing.T) {
-	own := []string{"id", "eventType", "outbox_lsn", "outbox_timestamp", "dead_letter_reason", "dead_letter_of_later_versions", `\u0069d`}
-	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = ColumnNames{"tenant"} }))
+	own := []string{"id", "eventType", "lsn", "outbox_timestamp", "dead_letter_reason", "dead_letter_of_later_versions", `\u0069d`}
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext, c.LSNHeader = ColumnNames{"tenant"}, true }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,12 +32,44 @@ func TestOwnHeaders(t *testing.T) {
 		for _, h := range rec.Headers {
 			names = append(names, h.Key)
 		}
-		if diff := cmp.Diff([]string{"id", "eventType", "a"}, names); diff != "" {
+		if diff := cmp.Diff([]string{"id", "eventType", "lsn", "a"}, names); diff != "" {
 			t.Errorf("%s in a trace context (-want +got):\n%s", name, diff)
 		}
 	}
 	if err := r.Route(tx, 0, row(outboxTable(), map[string]string{"headers": `{"ID": "1", "dead": "x", "outbox": "x"}`}), &rec); err != nil {
 		t.Error(err)
+	}
+}
+
+// Without the relay's header lsn, a row may have one, as with Debezium. A row that is read from a table has no position, and the
+// relay adds no such header.
+func TestRowWithoutAPosition(t *testing.T) {
+	for _, tc := range []struct {
+		ours bool
+		tx   Tx
+		want string
+	}{{false, tx, "mine"}, {true, Tx{Timestamp: tx.Timestamp}, ""}} {
+		r, err := New(defaultConfig(func(c *Config) { c.LSNHeader = tc.ours }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]string{"headers": null}
+		if tc.want != "" {
+			values["headers"] = `{"lsn": "mine"}`
+		}
+		var rec sink.Record
+		if err := r.Route(tc.tx, 0, row(outboxTable(), values), &rec); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for _, h := range rec.Headers {
+			if h.Key == "lsn" {
+				got += string(h.Value)
+			}
+		}
+		if got != tc.want {
+			t.Errorf("headers.lsn %t: header lsn %q, want %q", tc.ours, got, tc.want)
+		}
 	}
 }
 

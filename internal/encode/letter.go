@@ -188,7 +188,7 @@ func payloadText(value []byte, typ uint32) []byte {
 
 // TextHeader returns a header with a text, in the Router's encoding of headers.
 func (r *Router) TextHeader(name, text string) (sink.Header, error) {
-	value, err := r.plainHeader([]byte{}, text)
+	value, err := r.plainHeader([]byte{}, bytesOf(text))
 	return sink.Header{Key: name, Value: value}, err
 }
 

@@ -13,7 +13,7 @@ import (
 
 // A Tx has the parts of a record that come from its transaction.
 type Tx struct {
-	CommitLSN  pglogrepl.LSN
+	CommitLSN  pglogrepl.LSN // 0 for rows that are read from a table
 	CommitTime time.Time
 	Timestamp  time.Time // timestamp of the records: CommitTime, or now if the server's clock is ahead of ours
 }
@@ -27,6 +27,7 @@ type Router struct {
 	topics   topicCache
 	topic    []byte // buffer for the topic name
 	scratch  []byte // buffer for the current record: decoded bytea, encoded values, …
+	lsn      []byte // buffer for the header lsn
 
 	context     []sink.Header     // context headers of table rows
 	static      []sink.Header     // static headers, last in the record
@@ -118,6 +119,9 @@ func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec
 		rec.Headers = append(rec.Headers, p.context...)
 	}
 	b.identity()
+	if r.cfg.LSNHeader && tx.CommitLSN != 0 {
+		b.lsnHeader(tx.CommitLSN, index)
+	}
 	b.topicName()
 	rec.Partition = sink.AnyPartition
 	if p.partition != nil {
@@ -138,9 +142,6 @@ func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec
 	}
 	if p.trace != nil {
 		b.traceContext(p.trace)
-	}
-	if r.cfg.PositionHeaders {
-		b.positionHeaders(tx, index)
 	}
 	if r.static != nil {
 		rec.Headers = append(rec.Headers, r.static...)

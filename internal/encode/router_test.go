@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -141,11 +142,14 @@ func TestRecord(t *testing.T) {
 			},
 		},
 		"null partition is by key": {config: func(c *Config) { c.Place = []Placement{{Column: "shard", To: ToPartition}} }},
-		"position headers": {
-			config: func(c *Config) { c.PositionHeaders = true },
+		"position": {
+			config: func(c *Config) { c.LSNHeader = true },
+			want:   func(r *sink.Record) { r.Headers = append(r.Headers, header("lsn", "16/B374D848:3")) },
+		},
+		"position, with headers as JSON": {
+			config: func(c *Config) { c.LSNHeader, c.Encoding.Headers, c.Columns.Type = true, connect.JSON, nil },
 			want: func(r *sink.Record) {
-				r.Headers = append(r.Headers, header("outbox_lsn", "16/B374D848"), header("outbox_index", "3"),
-					header("outbox_committed_at", "2026-03-01T12:30:00.123456Z"))
+				r.Headers = []sink.Header{header("id", `"`+string(r.Headers[0].Value)+`"`), header("lsn", `"16/B374D848:3"`)}
 			},
 		},
 		"topic template": {
@@ -343,7 +347,7 @@ func TestTemplate(t *testing.T) {
 
 // Routing a row allocates nothing, even with headers and bytea.
 func TestAllocations(t *testing.T) {
-	r, err := New(defaultConfig(func(c *Config) { c.Place = []Placement{{Column: "blob", To: ToHeader}} }))
+	r, err := New(defaultConfig(func(c *Config) { c.Place, c.LSNHeader = []Placement{{Column: "blob", To: ToHeader}}, true }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +361,7 @@ func TestAllocations(t *testing.T) {
 func BenchmarkRoute(b *testing.B) {
 	for name, headers := range map[string]string{"plain": null, "headers": `{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`} {
 		b.Run(name, func(b *testing.B) {
-			r, err := New(defaultConfig(nil))
+			r, err := New(defaultConfig(func(c *Config) { c.LSNHeader = true }))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -50,7 +50,7 @@ func (b *builder) traceHeader(name string, value []byte) {
 	if value == nil {
 		value = []byte{} // an empty header is not null
 	}
-	if isOwnHeader(name) || slices.ContainsFunc(b.rec.Headers, func(h sink.Header) bool { return h.Key == name }) {
+	if b.r.isOwnHeader(name) || slices.ContainsFunc(b.rec.Headers, func(h sink.Header) bool { return h.Key == name }) {
 		return
 	}
 	b.header(name, value)

@@ -83,6 +83,14 @@ type openTx struct {
 	copied  bool // its rows are read from tables
 }
 
+// forRecord returns what a record gets of the transaction. A copied row has no position.
+func (tx *openTx) forRecord() encode.Tx {
+	if tx.copied {
+		return encode.Tx{CommitTime: tx.CommitTime, Timestamp: tx.Timestamp}
+	}
+	return tx.Tx
+}
+
 // position returns the position of a row in the stream, which a copied row does not have.
 func (tx *openTx) position(index int) sink.Position {
 	if tx.copied {

@@ -21,7 +21,7 @@ func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	p.tx.rows++
 	return p.sendRow(ctx, &p.tx.Tx, p.tx.position(index), func() (*sink.Record, error) {
 		p.forgetRecord()
-		if err := p.router.Route(p.tx.Tx, index, row, &p.record); err != nil {
+		if err := p.router.Route(p.tx.forRecord(), index, row, &p.record); err != nil {
 			return p.deadLetterRow(index, row, err)
 		}
 		return &p.record, nil

@@ -61,7 +61,6 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 	if len(cfg.Route.Columns.Timestamp) == 0 && rows.Time != "" {
 		cfg.Route.Columns.Timestamp = encode.ColumnNames{rows.Time}
 	}
-	cfg.Route.PositionHeaders = false
 	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: header, Value: "true"})
 	r := &Replay{Rows: rows, cfg: cfg, log: log}
 	router, err := relay.NewRouter(ctx, cfg)

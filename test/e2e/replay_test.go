@@ -121,7 +121,7 @@ func TestReplay(t *testing.T) {
 	}
 	ascending(t, again)
 	content := func(rec *kgo.Record) string {
-		headers := slices.DeleteFunc(slices.Clone(rec.Headers), func(h kgo.RecordHeader) bool { return h.Key == "replayed" })
+		headers := slices.DeleteFunc(slices.Clone(rec.Headers), func(h kgo.RecordHeader) bool { return h.Key == "replayed" || h.Key == "lsn" })
 		return fmt.Sprintf("%d %q %q %q", rec.Partition, rec.Key, rec.Value, headers)
 	}
 	first := map[string]*kgo.Record{}

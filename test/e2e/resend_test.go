@@ -195,7 +195,7 @@ func TestDeadLetterResend(t *testing.T) {
 		for _, h := range rec.Headers {
 			headers = append(headers, h.Key+"="+string(h.Value))
 		}
-		if diff := cmp.Diff([]string{"id=" + want.id, "eventType=T", "tenant=t", "resent=true", "resent_from=" + from}, headers); diff != "" {
+		if diff := cmp.Diff([]string{"id=" + want.id, "eventType=T", "lsn=" + letters[i].CommitLSN + ":0", "tenant=t", "resent=true", "resent_from=" + from}, headers); diff != "" {
 			t.Errorf("headers (-want +got):\n%s", diff)
 		}
 		if string(rec.Key) != "k" || string(rec.Value) != want.payload || !rec.Timestamp.Equal(letters[i].Timestamp) {

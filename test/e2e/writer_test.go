@@ -110,7 +110,7 @@ func TestWriterOrder(t *testing.T) {
 }
 
 // The largest event that is written is delivered: to a topic as a real broker makes it, by a relay
-// that adds headers, as jsonb prints it.
+// that adds headers (an initial copy adds no lsn by itself), as jsonb prints it.
 func TestWriterLimit(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -124,7 +124,7 @@ func TestWriterLimit(t *testing.T) {
 		}
 	}))
 	rig.Must(t, os.WriteFile(r.Config, fmt.Appendf(nil, "source: {dsn: %q, publication: %s, slot: %s, create: true, initial_copy: true}\n"+
-		"outbox: {topic: %s}\nsink: {kafka: {brokers: [%q]}}\nheaders: {position: true, static: [source=shop]}\n",
+		"outbox: {topic: %s}\nsink: {kafka: {brokers: [%q]}}\nheaders: {static: [source=shop, lsn=FFFFFFFF/FFFFFFFF:1000000]}\n",
 		r.DB.DSN, rig.Publication, r.Slot, r.Topic, r.Kafka.Addrs[0]), 0o600))
 	process := r.Run(t)
 	records := r.Kafka.ReadN(t, 1, r.Topic)

@@ -105,7 +105,7 @@ func besiege(t *testing.T, messages bool) *siege {
 		DROP CONSTRAINT outbox_headers_check, ALTER payload TYPE json, ALTER headers TYPE json;
 		CREATE ROLE `+s.writer+` LOGIN; GRANT INSERT ON outbox TO `+s.writer+`; CREATE ROLE `+s.nobody+` LOGIN;
 		CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
-	s.Config = rig.WriteConfig(t, s.DB.DSN, s.Kafka.Addrs[0], s.Slot, "${route}", "on_bad_record: dead-letter\nmissing_topic_timeout: 5s\nheaders: {position: true}\ndead_letter_topic: "+s.dead)
+	s.Config = rig.WriteConfig(t, s.DB.DSN, s.Kafka.Addrs[0], s.Slot, "${route}", "on_bad_record: dead-letter\nmissing_topic_timeout: 5s\ndead_letter_topic: "+s.dead)
 	if messages { // the rows tell the workload what is committed
 		s.Load.Beside = `SELECT pg_logical_emit_message(true, '` + Rows + `', json_build_object('id', e.id, 'aggregatetype', $1::text, 'aggregateid', e.key, 'type', $2::text,
 			'payload', e.payload::json, 'headers', '{}'::json, 'trace', NULL::text, 'topic', '` + s.Topic + `')::text)
