@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -17,7 +18,7 @@ import (
 )
 
 // Version is the version of the real broker.
-const Version = "4.3.1"
+var Version = cmp.Or(os.Getenv("OUTBOX_TEST_KAFKA_VERSION"), "4.3.1")
 
 const oldestJava = 17
 
@@ -95,7 +96,7 @@ func fetch(ctx context.Context, dir, name string, pom []byte) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--strict-checksums", "--file", project, //nolint:gosec // Maven of PATH
-		"org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies", "-DoutputDirectory="+dir)
+		"org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies", "-DoutputDirectory="+dir, "-Dkafka.version="+Version)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("fetch %s with Maven: %w\n%s", name, err, out)
 	}
