@@ -2,8 +2,8 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,17 +24,66 @@ func tableHolders(outboxes []Outbox) string {
 		" AND l.relation IN (" + strings.Join(oids, ", ") + ")"
 }
 
-// A holder is a transaction that holds a lock. Fields that the role may not see are empty.
+// publicationHolders selects the locks on the tables of publication $1 that the reader of its tables waits for: from Postgres
+// 16 on, pg_publication_tables locks every table to read its columns. A session that waits for its lock blocks those
+// behind it, too.
+const publicationHolders = `l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+	AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+	AND l.relation IN (
+		WITH RECURSIVE publication AS (SELECT * FROM pg_catalog.pg_publication WHERE pubname = $1),
+		part(oid) AS ((
+			SELECT r.prrelid FROM publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+			UNION
+			SELECT c.oid FROM publication p JOIN pg_catalog.pg_class c ON p.puballtables
+				OR c.relnamespace IN (SELECT pnnspid FROM pg_catalog.pg_publication_namespace WHERE pnpubid = p.oid))
+			UNION
+			SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)
+		SELECT oid FROM part)`
+
+// A LockError is a statement that gave up waiting for a lock. It wraps [replication.ErrBusy].
+type LockError struct {
+	err     error
+	waited  string   // lock_timeout of the session
+	what    string   // what it waited for
+	holders []holder // empty: unknown
+}
+
+// Error names the lock, and the transactions that hold it.
+func (e *LockError) Error() string {
+	text := fmt.Sprintf("%v: it waited %s for %s", e.err, e.waited, e.what)
+	if len(e.holders) == 0 {
+		return text + "; wait for the end of the transaction that holds it, such as an ALTER TABLE, LOCK TABLE or VACUUM FULL, or find and end it: pg_locks has its process"
+	}
+	text += "; commit these transactions, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:"
+	for _, h := range e.holders {
+		text += "\n  " + h.String()
+	}
+	return text
+}
+
+// Unwrap returns the error of the statement.
+func (e *LockError) Unwrap() error { return e.err }
+
+// A holder is a transaction that holds a lock, or waits for it before ours. Fields that the role may not see are empty.
 type holder struct {
 	pid                                int32
+	gid                                string // of a prepared transaction, which has no process
+	table                              string // in SQL, with its schema; empty: the lock is not that of a table
+	waits                              bool   // for the lock itself
 	user, database, application, state string
+	command                            string   // the first two words of its last statement, such as ALTER TABLE
 	age, statement                     *float64 // seconds since the start of the transaction, and of its last statement
 }
 
 func (h holder) String() string {
 	text := fmt.Sprintf("process %d: user %q, database %q, application %q", h.pid, h.user, h.database, h.application)
-	if h.state != "" {
-		text += ", " + h.state
+	if h.gid != "" {
+		text = fmt.Sprintf("prepared transaction %q: user %q, database %q", h.gid, h.user, h.database)
+	}
+	for _, part := range []string{h.state, h.command} {
+		if part != "" {
+			text += ", " + part
+		}
 	}
 	if h.age != nil {
 		text += ", started " + ago(*h.age)
@@ -42,51 +91,60 @@ func (h holder) String() string {
 	if h.statement != nil {
 		text += ", last statement " + ago(*h.statement)
 	}
+	if h.waits {
+		text += fmt.Sprintf(", itself waiting for the lock: see SELECT pg_blocking_pids(%d)", h.pid)
+	}
 	return text
-}
-
-// A preparedTransaction holds locks without a process.
-type preparedTransaction struct {
-	gid, owner, database string
-	age                  float64
-}
-
-func (p preparedTransaction) String() string {
-	return fmt.Sprintf("prepared transaction %q: user %q, database %q, prepared %s", p.gid, p.owner, p.database, ago(p.age))
 }
 
 func ago(seconds float64) string {
 	return time.Duration(seconds*float64(time.Second)).Round(time.Millisecond).String() + " ago"
 }
 
-// blocked adds to err, a lock timeout, the transactions that hold one of the locks. It leaves out those
-// that are younger than the attempt.
-func (s *setup) blocked(ctx context.Context, err error, holders string) error {
-	running, errRunning := query(ctx, s.conn, func(row pgx.CollectableRow) (h holder, err error) {
-		return h, row.Scan(&h.pid, &h.user, &h.database, &h.application, &h.state, &h.age, &h.statement)
+// ExplainLock returns err as a [*LockError] with the transactions that lock tables of the publication, if err says that a statement
+// waited for a lock until lock_timeout. It rolls back the transaction of conn that the error has ended.
+func ExplainLock(ctx context.Context, conn executor, err error, publication string) error {
+	return blocked(ctx, conn, err, fmt.Sprintf("a lock on a table of publication %q", publication), publicationHolders, publication)
+}
+
+// blocked returns err as a [*LockError] if it is a lock timeout. what is what the statement waited for, if nobody is
+// found who holds one of the locks. It leaves out transactions that are younger than the attempt.
+func blocked(ctx context.Context, conn executor, err error, what, locks string, args ...string) error {
+	if sqlState(err) != lockNotAvailable {
+		return err
+	}
+	if conn.TxStatus() == 'E' {
+		_, _ = conn.ExecParams(ctx, "ROLLBACK", nil, nil, nil, nil).Close()
+	}
+	e := &LockError{err: err, what: what, waited: "until lock_timeout"}
+	if waited, err := queryOne(ctx, conn, pgx.RowTo[string], "read lock_timeout", "SELECT pg_catalog.current_setting('lock_timeout')"); err == nil {
+		e.waited = *waited
+	}
+	e.holders, _ = query(ctx, conn, func(row pgx.CollectableRow) (h holder, err error) { // without them, the error is less precise
+		return h, row.Scan(&h.pid, &h.gid, &h.table, &h.waits, &h.user, &h.database, &h.application, &h.state, &h.command, &h.age, &h.statement)
 	}, "look for what holds the lock", `
-		SELECT l.pid, COALESCE(a.usename, ''), COALESCE(a.datname, ''), COALESCE(a.application_name, ''), COALESCE(a.state, ''),
-			extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start)::float8,
-			extract(epoch FROM pg_catalog.clock_timestamp() - a.query_start)::float8
+		SELECT DISTINCT COALESCE(l.pid, 0), COALESCE(p.gid, ''), CASE WHEN l.locktype = 'relation' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE '' END, NOT l.granted,
+			COALESCE(a.usename, p.owner, ''), COALESCE(a.datname, p.database, ''), COALESCE(a.application_name, ''), COALESCE(a.state, ''),
+			COALESCE(upper(pg_catalog.substring(a.query, '^\s*([[:alpha:]]+(\s+[[:alpha:]]+)?)')), ''),
+			extract(epoch FROM pg_catalog.statement_timestamp() - COALESCE(a.xact_start, p.prepared))::float8,
+			extract(epoch FROM pg_catalog.statement_timestamp() - a.query_start)::float8
 		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-		WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND `+holders+`
-			AND (a.xact_start IS NULL OR a.xact_start <= pg_catalog.clock_timestamp() - $1::interval)
-		ORDER BY a.xact_start`, millis(s.cfg.lockTimeout)+" ms")
-	prepared, errPrepared := query(ctx, s.conn, func(row pgx.CollectableRow) (p preparedTransaction, err error) {
-		return p, row.Scan(&p.gid, &p.owner, &p.database, &p.age)
-	}, "look for prepared transactions", `
-		SELECT gid, owner, database, extract(epoch FROM pg_catalog.clock_timestamp() - prepared)::float8
-		FROM pg_catalog.pg_prepared_xacts ORDER BY prepared`)
-	if err2 := errors.Join(errRunning, errPrepared); err2 != nil {
-		return fmt.Errorf("%w; the holders of the lock could not be read: %w", err, err2)
+		LEFT JOIN (
+			SELECT p.*, id.virtualtransaction FROM pg_catalog.pg_prepared_xacts p
+			JOIN pg_catalog.pg_locks id ON id.pid IS NULL AND id.locktype = 'transactionid' AND id.transactionid = p.transaction) p
+			ON l.pid IS NULL AND p.virtualtransaction = l.virtualtransaction
+		LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND `+locks+`
+			AND COALESCE(l.waitstart, a.xact_start, '-infinity') <= pg_catalog.statement_timestamp() - pg_catalog.current_setting('lock_timeout')::interval
+		ORDER BY 4, 10 DESC NULLS LAST`, args...) // first those that hold it, the oldest first
+	var tables []string
+	for _, h := range e.holders {
+		if h.table != "" && !slices.Contains(tables, h.table) {
+			tables = append(tables, h.table)
+		}
 	}
-	var list strings.Builder
-	for _, h := range running {
-		list.WriteString("\n  " + h.String())
+	if len(tables) > 0 {
+		e.what = "a lock on table " + strings.Join(tables, ", ")
 	}
-	for _, p := range prepared {
-		list.WriteString("\n  " + p.String())
-	}
-	return fmt.Errorf("%w; it waited %s for these transactions; commit them, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:%s",
-		err, s.cfg.lockTimeout, list.String())
+	return e
 }

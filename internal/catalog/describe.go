@@ -48,7 +48,7 @@ func Describe(ctx context.Context, conn *pgconn.Config, table uint32, columns []
 	settings := replication.ReadOnly(replication.Reading(conn))
 	settings.RuntimeParams["search_path"] = replication.OutputPath // also makes the text of pg_get_expr unambiguous
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
-	c, err := replication.Connect(ctx, settings)
+	c, err := connect(ctx, settings)
 	if err != nil {
 		return nil, err
 	}

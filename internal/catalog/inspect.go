@@ -134,12 +134,13 @@ func (s *Slot) retained(end pglogrepl.LSN) int64 {
 }
 
 // Inspect reads a State over a new ordinary connection. A missing publication or slot is no error.
-// The role needs neither REPLICATION nor SELECT on the tables. tables may be nil.
+// The role needs neither REPLICATION nor SELECT on the tables. tables may be nil. Inspect waits for a transaction that locks a
+// published table for two thirds of the time until the deadline of ctx, 20 s at most; then it returns a [*LockError].
 func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string, tables *Tables) (*State, error) {
 	if err := replication.CheckNames(publication, slot); err != nil {
 		return nil, err
 	}
-	c, err := replication.Connect(ctx, replication.Ordinary(conn))
+	c, err := connect(ctx, replication.Ordinary(conn))
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ const lastPages = 16
 func LastRows(ctx context.Context, cfg replication.Config, table string, n int) (*Table, [][][]byte, error) {
 	settings := replication.ReadOnly(replication.Reading(cfg.Conn))
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
-	c, err := replication.Connect(ctx, settings)
+	c, err := connect(ctx, settings)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +97,7 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 func TableNamed(ctx context.Context, cfg replication.Config, name string) (*Table, error) {
 	settings := replication.ReadOnly(replication.Reading(cfg.Conn))
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
-	c, err := replication.Connect(ctx, settings)
+	c, err := connect(ctx, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,10 @@ type Observer struct {
 // ordinary connection has ended, does not notify them, and rejects new ones.
 const maxObserverAge = time.Minute
 
+// observerPatience, in ms, is how long an Observer waits for a transaction that locks a published table. It leaves time to
+// find that transaction.
+const observerPatience = "5000"
+
 // statementTimeout, in ms, ends a statement on the server if the relay no longer waits for it.
 const statementTimeout = "30000"
 
@@ -42,6 +46,7 @@ func Observe(cfg replication.Config, tables *Tables) *Observer {
 	settings := replication.Ordinary(cfg.Conn)
 	settings.RuntimeParams["application_name"] += " watch"
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	settings.RuntimeParams[lockTimeout] = observerPatience
 	settings.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot, which may be lost and need not wait for a standby
 	return &Observer{settings: settings, publication: cfg.Publication, slot: cfg.Slot, messages: len(cfg.Messages) > 0, tables: tables}

@@ -15,6 +15,7 @@ import (
 
 // An executor runs one statement: a connection, or a preparer.
 type executor interface {
+	TxStatus() byte
 	ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader
 }
 
@@ -43,6 +44,13 @@ func queryOne[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], do
 func execute(ctx context.Context, conn *pgconn.PgConn, doing, sql string) error {
 	_, err := conn.Exec(ctx, sql).ReadAll()
 	return replication.QueryError(ctx, doing, err)
+}
+
+// connect opens a connection that waits for locks of other transactions for [patience], for a reader of the catalog.
+func connect(ctx context.Context, settings *pgconn.Config) (*pgconn.PgConn, error) {
+	settings = settings.Copy()
+	settings.RuntimeParams[lockTimeout] = millis(patience(ctx))
+	return replication.Connect(ctx, settings)
 }
 
 // printNames makes the rest of a session print names in values as the stream does.
@@ -160,7 +168,7 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 		WHERE $2 = '' OR c.oid = ANY (NULLIF($2, '')::oid[])
 		ORDER BY n.nspname, c.relname, a.attnum`, publication, wanted)
 	if err != nil {
-		return nil, err
+		return nil, ExplainLock(ctx, conn, err, publication)
 	}
 	var tables []Table
 	for _, r := range rows {

@@ -81,7 +81,7 @@ type Rows struct {
 // privilege.
 func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, error) {
 	cfg = cfg.WithDefaults()
-	conn, err := replication.Connect(ctx, lasting(cfg.Conn, cmp.Or(sel.Purpose, "replay")))
+	conn, err := connect(ctx, lasting(cfg.Conn, cmp.Or(sel.Purpose, "replay")))
 	if err != nil {
 		return nil, err
 	}

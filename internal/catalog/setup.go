@@ -270,10 +270,7 @@ func (s *setup) createPublication(ctx context.Context, outboxes []Outbox) error 
 	}
 	err := s.exec(ctx, doing, fmt.Sprintf("CREATE PUBLICATION %s%s WITH (publish = '%s', publish_via_partition_root = true)",
 		replication.QuoteIdent(s.cfg.Publication), of, publish))
-	if sqlState(err) == lockNotAvailable {
-		return s.blocked(ctx, err, tableHolders(outboxes))
-	}
-	return err
+	return blocked(ctx, s.conn, err, "a lock on a table", tableHolders(outboxes))
 }
 
 // A newSlot is a slot that was just created, with its replication connection.
@@ -295,9 +292,7 @@ func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, c
 		return nil, err
 	}
 	result, err := pglogrepl.ParseCreateReplicationSlot(conn.Exec(ctx, command))
-	if err = replication.QueryError(ctx, fmt.Sprintf("create slot %q", name), err); sqlState(err) == lockNotAvailable {
-		err = s.blocked(ctx, err, transactionHolders)
-	}
+	err = blocked(ctx, s.conn, replication.QueryError(ctx, fmt.Sprintf("create slot %q", name), err), "the end of older transactions", transactionHolders)
 	var point pglogrepl.LSN
 	if err == nil {
 		point, err = pglogrepl.ParseLSN(result.ConsistentPoint)

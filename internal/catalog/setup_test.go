@@ -232,7 +232,7 @@ func TestSetupBlocked(t *testing.T) {
 		}
 
 		begin("BEGIN; INSERT INTO other VALUES (1); SET application_name = 'billing'")
-		process := fmt.Sprintf("process %d: user \"postgres\", database %q, application \"billing\", idle in transaction, started ", writer.PgConn().PID(), db.Name)
+		process := fmt.Sprintf("process %d: user \"postgres\", database %q, application \"billing\", idle in transaction, BEGIN, started ", writer.PgConn().PID(), db.Name)
 		refused("create slot", process)
 
 		t.Run("canceled", func(t *testing.T) {
@@ -276,8 +276,12 @@ func TestSetupBlocked(t *testing.T) {
 		begin("ROLLBACK PREPARED 'forgotten'")
 
 		begin("BEGIN; LOCK TABLE outbox IN SHARE MODE")
-		refused("create publication", process)
+		refused("create publication", "for a lock on table public.outbox;", process)
 		begin("ROLLBACK")
+
+		begin("BEGIN; LOCK TABLE outbox IN SHARE MODE; SAVEPOINT one; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'forgotten'")
+		refused("create publication", `prepared transaction "forgotten": user "postgres"`)
+		begin("ROLLBACK PREPARED 'forgotten'")
 
 		if _, err := Setup(t.Context(), cfg); err != nil {
 			t.Errorf("Setup: %v", err)

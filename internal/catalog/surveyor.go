@@ -38,7 +38,7 @@ func (s *Surveyor) Connect(ctx context.Context) error {
 	if s.conn != nil {
 		return nil
 	}
-	conn, err := replication.Connect(ctx, s.settings)
+	conn, err := connect(ctx, s.settings)
 	s.conn = conn
 	return err
 }

@@ -86,6 +86,7 @@ func readOutbox(ctx context.Context, conn executor, name, publication string, kn
 	parts, err := query(ctx, conn, scanPart, doing, fmt.Sprintf(selectParts, ""), name)
 	if err == nil && len(parts) == 0 {
 		parts, err = query(ctx, conn, scanPart, doing, fmt.Sprintf(selectParts, unlessInPath), name, publication, oid(known))
+		err = ExplainLock(ctx, conn, err, publication)
 	}
 	if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege || code == invalidParameterValue || code == featureNotSupported { // name is not valid
 		return o, fmt.Errorf("%w: %w", replication.ErrConfig, err)

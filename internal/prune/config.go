@@ -36,7 +36,7 @@ type Config struct {
 	// Days is the number of days after today to create partitions for, if the table has the
 	// function that migrations create for it.
 	Days int
-	// Wait is the time limit for the slots to confirm a mark. Zero means a minute.
+	// Wait is the time limit for the slots to confirm a mark, and for another transaction to unlock a table. Zero means a minute.
 	Wait time.Duration
 
 	// DryRun reports what would be removed, and removes and creates nothing. It still writes a mark

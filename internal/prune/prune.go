@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -28,6 +29,7 @@ type pruner struct {
 //   - A [*NotConfirmedError] means that the relay is not running or is behind.
 //   - An *[advisory.HeldError] means that another session holds the lock of a table, so that Run skipped rows of it.
 //   - An error that wraps [replication.ErrAccess], such as a [*catalog.HiddenError], names a right that is missing.
+//   - A [*catalog.LockError] names the transactions that locked a table for longer than Wait.
 //   - A *[pgconn.PgError] is an error of the server.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	p := &pruner{cfg: cfg.withDefaults()}
@@ -36,14 +38,20 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return report, err
 	}
 	defer p.close(ctx)
+	err := p.run(ctx, &report)
+	return report, catalog.ExplainLock(ctx, p.work.PgConn(), err, p.cfg.Publication)
+}
+
+// run is Run, once connected.
+func (p *pruner) run(ctx context.Context, report *Report) error {
 	if err := p.checkServer(ctx); err != nil {
-		return report, err
+		return err
 	}
-	relations := make([]*relation, len(cfg.Tables))
-	report.Tables = make([]Table, len(cfg.Tables))
-	for i, name := range cfg.Tables { // partitions first: they do not depend on the relay
+	relations := make([]*relation, len(p.cfg.Tables))
+	report.Tables = make([]Table, len(p.cfg.Tables))
+	for i, name := range p.cfg.Tables { // partitions first: they do not depend on the relay
 		r, err := p.describe(ctx, name)
-		if err == nil && cfg.DryRun {
+		if err == nil && p.cfg.DryRun {
 			err = p.checkRights(ctx, r)
 		}
 		if err == nil {
@@ -52,29 +60,30 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		}
 		if err != nil {
 			report.Tables = report.Tables[:i]
-			return report, fmt.Errorf("table %s: %w", name, err)
+			return fmt.Errorf("table %s: %w", name, err)
 		}
 		relations[i] = r
 	}
 	for _, r := range relations { // all tables before any row is deleted
 		if err := p.verifyPublished(ctx, r, p.cfg.Wait); err != nil {
-			return report, fmt.Errorf("table %s: %w", r.name, err)
+			return fmt.Errorf("table %s: %w", r.name, err)
 		}
 	}
 	if _, err := p.streams(ctx); err != nil {
-		return report, err
+		return err
 	}
 	for i, r := range relations {
 		if err := p.table(ctx, r, &report.Tables[i]); err != nil {
-			return report, errors.Join(append(p.locked, fmt.Errorf("table %s: %w", r.name, err))...)
+			return errors.Join(append(p.locked, fmt.Errorf("table %s: %w", r.name, err))...)
 		}
 	}
-	return report, errors.Join(p.locked...)
+	return errors.Join(p.locked...)
 }
 
 func (p *pruner) connect(ctx context.Context) (err error) {
 	source := p.cfg.Source.Copy()
 	source.Config = *replication.Ordinary(&source.Config)
+	source.RuntimeParams["lock_timeout"] = strconv.FormatInt(p.cfg.Wait.Milliseconds(), 10)
 	source.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Severity == "WARNING" {
 			p.warnings = append(p.warnings, n.Message)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -212,6 +213,25 @@ func TestAlterTableWhilePartitionsAreLocked(t *testing.T) {
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	run.givesWay(t, c, done)
 	r.expectRows(t, 10)
+}
+
+// Another transaction locks the table. Prune waits for it, and then names it.
+func TestTableIsLocked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), "", false)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 1)
+	locker := r.Conn(t)
+	for _, sql := range []string{`SET application_name = 'deploy'`, `BEGIN`, `LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE`} {
+		if _, err := locker.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.cfg.Wait = 100 * time.Millisecond
+	_, err := Run(t.Context(), r.cfg)
+	if _, ok := errors.AsType[*catalog.LockError](err); !ok || !strings.Contains(err.Error(), "it waited 100ms for a lock on table public.outbox; ") || !strings.Contains(err.Error(), `application "deploy", idle in transaction, LOCK TABLE`) {
+		t.Errorf("%v", err)
+	}
 }
 
 // Prune finds a table as the relay does, and its children by inheritance: by its name with or without a schema, in the publication if

@@ -123,6 +123,7 @@ var faults = []fault{
 	{is(replication.ErrAccess), ExitSource, briefly, ""},
 	{as[*replication.CredentialsError], ExitSource, later, ""},
 	{as[*advisory.HeldError], ExitUnexpected, outage, adviseHeld},
+	{as[*catalog.LockError], ExitSource, outage, adviseLock},
 	{is(replication.ErrBusy), ExitSource, outage, ""},
 	{is(replication.ErrServerStopping), ExitSource, outage, ""},
 	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
@@ -164,7 +165,9 @@ const (
 		"outbox-cdc dead-letter resend --all --again"
 	adviseRefill = "Continue it: outbox-cdc recover, with the same configuration. To continue without the rest of the rows, run once with --accept-gap."
 	adviseServer = "Check source.dsn, and that the server listens there."
-	adviseHeld   = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +
+	adviseLock   = "source.dsn is right: Postgres has answered. If the lock must be held for so long, let the relay wait longer for it at its\n" +
+		"start: --set startup_timeout=5m."
+	adviseHeld = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +
 		"the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
 

@@ -40,6 +40,7 @@ var exitRecipes = map[string]recipe{
 	"wal_level is not logical":                              wrongWALLevel,
 	"No free connection, WAL sender or slot (53300, 53400)": noFreeSender,
 	"setup waits for other transactions (55P03)":            setupWaits,
+	"A transaction locks a table (55P03)":                   tableLocked,
 	"The slot is of another kind":                           slotOfAnotherKind,
 	"The slot is missing":                                   slotMissing,
 	"The slot is invalidated":                               slotInvalidated,
@@ -260,6 +261,40 @@ func setupWaits(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.sql(t)
 	o.sh(t)
 	o.stream(t)
+	o.delivers(t)
+}
+
+func tableLocked(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.patience = 3 * time.Second
+	o.on(t, srv)
+	waits := srv.Install().Major >= 16
+	lock := func() {
+		conn := o.db.Conn(t)
+		for _, sql := range []string{`SET application_name = 'deploy'`, `BEGIN`, `LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE`} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const found = "s for a lock on table public.outbox; "
+	lock()
+	if waits {
+		if out := o.fails(t, 10, found, `application "deploy"`, "source.dsn is right", "--set startup_timeout=5m"); strings.Contains(out, "Check source.dsn") {
+			t.Errorf("the advice is about the DSN:\n%s", out)
+		}
+	}
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["pg_terminate_backend"] != "t" {
+		t.Errorf("ended: %v", rows)
+	}
+	r := o.stream(t)
+	o.delivers(t)
+	if waits {
+		lock()
+		r.Logged(t, `level=WARN msg="cannot read the catalog, retrying"`)
+		r.Logged(t, found)
+		o.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'deploy'`)
+		r.Logged(t, "catalog readable again")
+	}
 	o.delivers(t)
 }
 
