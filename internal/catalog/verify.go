@@ -137,12 +137,16 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	if c.Slot != nil {
 		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: send them from the table with outbox-cdc replay --undelivered, then start the relay again", c.Slot.ConfirmedFlushLSN)
 	}
-	fix := "ADD TABLE " + part.SQLName()
-	if c.Publication.AllTables { // to which no table can be added
-		fix = "SET ALL TABLES; it has that table after EXCEPT now, and the statement ends every exception that it does not repeat"
+	return fmt.Errorf("%w: %s is not in publication %q%s; run: %s%s",
+		replication.ErrPublication, what, c.Publication.Name, others, c.Publication.Add(part.SQLName()), lost)
+}
+
+// Add returns the statement that makes p publish a table, written in SQL, and what it does beside.
+func (p *Publication) Add(table string) string {
+	if p.AllTables { // to which no table can be added
+		return "ALTER PUBLICATION " + replication.QuoteIdent(p.Name) + " SET ALL TABLES; it has that table after EXCEPT now, and the statement ends every exception that it does not repeat"
 	}
-	return fmt.Errorf("%w: %s is not in publication %q%s; run: ALTER PUBLICATION %s %s%s",
-		replication.ErrPublication, what, c.Publication.Name, others, replication.QuoteIdent(c.Publication.Name), fix, lost)
+	return "ALTER PUBLICATION " + replication.QuoteIdent(p.Name) + " ADD TABLE " + table
 }
 
 func (c *State) verifySlot() error {

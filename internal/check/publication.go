@@ -133,7 +133,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 		if t.Missing.OID != t.OID {
 			found = fmt.Sprintf("%s, whose rows are rows of this table, %s", t.Missing.SQLName(), found)
 		}
-		s.fail("table", name, found, fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteIdent(p.Name), t.Missing.SQLName()))
+		s.fail("table", name, found, p.Add(t.Missing.SQLName()))
 		return
 	case s.catalog.VerifyOutbox(name) != nil: // the conditions of run
 		found, fix := remedy(s.catalog.VerifyOutbox(name))
