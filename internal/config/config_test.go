@@ -169,6 +169,11 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "unknown key of a section that is one of the root",
+			file: "source: {drain_timeout: 1m}",
+			want: []string{"c.yaml:1: source.drain_timeout: unknown key; did you mean drain_timeout?"},
+		},
+		{
 			name: "unknown key that is near nothing",
 			file: "headers: {temperature: 1}",
 			want: []string{"c.yaml:1: headers.temperature: unknown key; the nearest key here is static; known keys: lsn, static"},
@@ -188,8 +193,11 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name:  "unknown key of a flag",
-			flags: []Setting{{Key: "log.lvel", Value: "x", Flag: "--set log.lvel"}, {Key: "log", Value: "x", Flag: "--set log"}},
-			want:  []string{"--set log.lvel: unknown key; did you mean log.level?", "--set log: is a section; set one of its keys: level, format"},
+			flags: []Setting{{Key: "log.lvel", Value: "x", Flag: "--set log.lvel"}, {Key: "log", Value: "x", Flag: "--set log"}, {Key: "source.startup_timeout", Value: "5m", Flag: "--set source.startup_timeout"}},
+			want: []string{
+				"--set log.lvel: unknown key; did you mean log.level?", "--set log: is a section; set one of its keys: level, format",
+				"--set source.startup_timeout: unknown key; did you mean startup_timeout?",
+			},
 		},
 		{
 			name: "wrong types",

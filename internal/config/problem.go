@@ -84,7 +84,7 @@ func missing(path string) error {
 }
 
 // Nearest returns the candidate that is probably meant by got, or "" if none
-// is near. A path is also near if only its last part is: publication for source.publication.
+// is near. A path is also near if only its last part is: publication for source.publication, source.name for name.
 func Nearest(got string, candidates []string) string {
 	best := slices.MinFunc(append([]string{""}, candidates...), func(a, b string) int {
 		return cmp.Compare(distance(got, a), distance(got, b))
@@ -115,12 +115,8 @@ func Misspelled(got string, candidates []string) string {
 }
 
 func distance(got, candidate string) int {
-	d := editDistance(got, candidate)
-	if i := strings.LastIndexByte(candidate, '.'); i >= 0 {
-		last := got[strings.LastIndexByte(got, '.')+1:]
-		d = min(d, 1+editDistance(last, candidate[i+1:]))
-	}
-	return d
+	lastPart := func(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+	return min(editDistance(got, candidate), 1+editDistance(lastPart(got), lastPart(candidate)))
 }
 
 // editDistance returns the minimum number of insertions, deletions, substitutions and swaps of adjacent bytes that
