@@ -236,10 +236,18 @@ func (l *deadLetters) list(ctx context.Context, limit int, asJSON bool) error {
 		}
 		l.printLine(dead)
 	}
+	l.warnHidden(selection)
 	if !asJSON {
 		l.summarize(len(listed), found, selection.AlreadyResent)
 	}
 	return nil
+}
+
+// warnHidden prints the partitions that could not be read to their end.
+func (l *deadLetters) warnHidden(selection *deadletter.Selection) {
+	for _, err := range selection.Hidden {
+		fmt.Fprintf(l.stderr, "warning: %s\n", err)
+	}
 }
 
 // summarize prints how many dead letters there are, also those that are not listed.

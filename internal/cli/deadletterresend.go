@@ -74,6 +74,7 @@ func (r *resending) run(ctx context.Context) error {
 	if err != nil {
 		return r.failed(err)
 	}
+	r.warnHidden(selection)
 	if r.limit > 0 {
 		selection.KeepOldest(r.limit)
 	}

@@ -41,6 +41,9 @@ type Selection struct {
 	OtherSlots    int // how many because they are of other slots than that of the filter
 	Parked        int // how many because their key is parked
 
+	// Hidden has a *[sink.OpenTransactionError] for each partition whose newest records could not be read.
+	Hidden []error
+
 	filter   *Filter
 	spans    []sink.Span
 	resentAt map[PartitionOffset]time.Time
@@ -67,6 +70,9 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	}
 	s := &Selection{filter: &f, spans: spans, resentAt: make(map[PartitionOffset]time.Time)}
 	for _, span := range spans {
+		if err := span.Open(b.name); err != nil {
+			s.Hidden = append(s.Hidden, err)
+		}
 		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			if p, at, ok := parseResentRecord(stored); ok {
 				s.resentAt[p] = at
@@ -135,7 +141,7 @@ func (s *Selection) keepOffsets(topic string) error {
 	for _, p := range slices.Compact(places) {
 		l, ok := at[p]
 		if !ok {
-			return fmt.Errorf("%w at %s of topic %s: %s", ErrNotFound, p, topic, s.absenceReason(p))
+			return fmt.Errorf("%w at %s of topic %s: %s", ErrNotFound, p, topic, s.absenceReason(p, topic))
 		}
 		s.matches = append(s.matches, l)
 	}
@@ -143,7 +149,7 @@ func (s *Selection) keepOffsets(topic string) error {
 }
 
 // absenceReason returns why there is no dead letter at p.
-func (s *Selection) absenceReason(p PartitionOffset) string {
+func (s *Selection) absenceReason(p PartitionOffset, topic string) string {
 	if int(p.Partition) >= len(s.spans) {
 		return fmt.Sprintf("the topic has %d partitions, from 0", len(s.spans))
 	}
@@ -151,6 +157,8 @@ func (s *Selection) absenceReason(p PartitionOffset) string {
 	switch {
 	case p.Offset < span.Begin:
 		return fmt.Sprintf("it has expired; partition %d starts at offset %d", p.Partition, span.Begin)
+	case p.Offset >= span.End && p.Offset < span.Hidden:
+		return span.Open(topic).Error()
 	case span.End == 0:
 		return fmt.Sprintf("partition %d is empty", p.Partition)
 	case p.Offset >= span.End:

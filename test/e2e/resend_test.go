@@ -93,6 +93,35 @@ func deadLetters(t *testing.T) (m *deadLetterRig, row, large string) {
 
 var largePayload = `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
 
+// A transaction of another producer is open in the dead-letter topic. Each verb says which partition it cannot read.
+func TestDeadLettersBehindAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Broker(t)
+	m := &deadLetterRig{Rig: rig.NewOn(t, rig.Database(t), cluster), dead: cluster.Topic(t, 2, nil)}
+	m.route(t, "${route}")
+	other := hide(t, cluster, m.dead, 2)
+	process := m.Run(t)
+	m.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'no such topic!', 'k', 'T', '{}')`)
+	m.Confirmed(t)
+	process.Terminate(t)
+
+	hidden := []string{}
+	for partition := range 2 {
+		hidden = append(hidden, fmt.Sprintf("a transaction is open in partition %d of topic %s since offset 0, and records from there on cannot be read before it ends", partition, m.dead))
+	}
+	for _, verb := range [][]string{{"list"}, {"list", "--json"}, {"resend", "--all", "--dry-run"}, {"resend", "--all"}} {
+		out := m.demandOutput(t, 0, "warning: "+hidden[0], verb...)
+		if !strings.Contains(out, "warning: "+hidden[1]) {
+			t.Errorf("%v: the other partition is not named:\n%s", verb, out)
+		}
+	}
+	m.demandOutput(t, 2, hidden[0], "show", "0:0")
+	rig.Must(t, other.EndTransaction(t.Context(), kgo.TryAbort))
+	if out := m.demandOutput(t, 0, "1 dead letter", "list"); strings.Contains(out, "warning") {
+		t.Errorf("after the end of the transaction:\n%s", out)
+	}
+}
+
 // What was put aside is listed and shown with its bytes.
 func TestDeadLetterListAndShow(t *testing.T) {
 	t.Parallel()
