@@ -283,3 +283,18 @@ func TestPageLives(t *testing.T) {
 	b.eval(`window.fetch = () => Promise.reject(new Error('cut'))`)
 	b.until(`document.querySelector('#verdict').innerText === 'The relay does not respond'`)
 }
+
+// Just after a start, the rate of the WAL has only what the relay has read, not its position.
+func TestWALRateAfterAStart(t *testing.T) {
+	s, st := newServer(nil), healthy()
+	s.look(func() relay.Stat { return relay.Stat{State: relay.Starting} })
+	s.look(func() relay.Stat { return st })
+	if rate := s.status(time.Now()).Rates.Log; rate != 0 {
+		t.Errorf("nothing was read: %v bytes/s", rate)
+	}
+	st.WALBytes = 100
+	s.look(func() relay.Stat { return st })
+	if rate := s.status(time.Now()).Rates.Log; rate == 0 {
+		t.Error("100 bytes were read: no rate")
+	}
+}

@@ -178,7 +178,7 @@ func (s *Server) status(now time.Time) *Status {
 		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, full(&st.Sink)},
 		Rates: rates{
 			Records: number(perSecond(from, last, last.records-from.records)), Bytes: number(perSecond(from, last, last.bytes-from.bytes)),
-			Rows: number(perSecond(from, last, int64(st.Rows-from.stat.Rows))), Log: number(perSecond(from, last, int64(st.Received)-int64(from.stat.Received))),
+			Rows: number(perSecond(from, last, int64(st.Rows-from.stat.Rows))), Log: number(perSecond(from, last, int64(st.WALBytes-from.stat.WALBytes))),
 		},
 		Latency: waits{
 			orNone(delivery.quantile(0.5)), orNone(delivery.quantile(0.99)),

@@ -60,6 +60,7 @@ type Stat struct {
 	Behind time.Time
 
 	Received  pglogrepl.LSN // highest position read: end LSNs and keepalives
+	WALBytes  uint64        // bytes of WAL read, counted from the first position of each tenure
 	Confirmed pglogrepl.LSN // confirmed position of the slot: last confirmed to Postgres, or read from the catalog
 	LastError string        // why the last session ended, or what the relay waits for
 	Failures  []Failure     // the latest failures, oldest first
@@ -109,6 +110,7 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 type flowCounts struct {
 	transactions, rows uint64
 	received           pglogrepl.LSN
+	walBytes           uint64 // only in flow: see Stat.WALBytes
 }
 
 // flow is the part of Stat that changes with the data.
@@ -137,7 +139,12 @@ func (f *flow) addCounts(counts *flowCounts) {
 	defer f.mu.Unlock()
 	f.counts.transactions += counts.transactions
 	f.counts.rows += counts.rows
-	f.counts.received = max(f.counts.received, counts.received)
+	if from := f.counts.received; counts.received > from {
+		f.counts.received = counts.received
+		if from != 0 { // otherwise the relay has not read up to this position: the tenure starts there
+			f.counts.walBytes += uint64(counts.received - from)
+		}
+	}
 	*counts = flowCounts{}
 }
 
@@ -222,7 +229,7 @@ func (r *Relay) Stat() Stat {
 		}
 	}
 	counts := r.flow.load()
-	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received
+	st.Transactions, st.Rows, st.Received, st.WALBytes = counts.transactions, counts.rows, counts.received, counts.walBytes
 	st.Neighbours = r.neighbours.list()
 	st.Refill = r.flow.refill.Load().stat()
 	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.counts()

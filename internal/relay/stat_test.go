@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -131,4 +132,32 @@ func TestLostSessionIsShownAtOnce(t *testing.T) {
 			t.Errorf("after the last report confirmed is %s", st.Confirmed)
 		}
 	})
+}
+
+// WALBytes counts the WAL that was read, and not what lies before the first position or between two tenures.
+func TestWALBytes(t *testing.T) {
+	var f flow
+	for _, step := range []struct {
+		starts     bool // a tenure, at the position
+		read       pglogrepl.LSN
+		bytes, end uint64
+	}{
+		{starts: true, read: 0},
+		{read: 5000, end: 5000},
+		{read: 5100, bytes: 100, end: 5100},
+		{read: 0, bytes: 100, end: 5100}, // a batch without a position
+		{starts: true, read: 9000, bytes: 100, end: 9000},
+		{read: 9040, bytes: 140, end: 9040},
+		{starts: true, read: 4000, bytes: 140, end: 4000}, // on another timeline
+		{read: 4002, bytes: 142, end: 4002},
+	} {
+		if step.starts {
+			f.startTenure(checkpoint.New(step.read, nil))
+		} else {
+			f.addCounts(&flowCounts{received: step.read, rows: 1})
+		}
+		if got := f.load(); got.walBytes != step.bytes || uint64(got.received) != step.end {
+			t.Errorf("after %+v: %d bytes, received %d", step, got.walBytes, got.received)
+		}
+	}
 }
