@@ -63,7 +63,8 @@ type Config struct {
 	// this time. Zero means 30 s.
 	LeaseDuration time.Duration
 	// PollInterval is how often the processor looks for due events that other processors or
-	// `outbox-cdc inbox retry` left in inbox_events. Zero means 1 s.
+	// `outbox-cdc inbox retry` left in inbox_events, and for its own whose delay was longer than a
+	// minute. Zero means 1 s.
 	PollInterval time.Duration
 	// MaxWaiting limits the events of all instances that wait in inbox_events. At the limit Handle
 	// blocks, and further events stay in the broker. They are counted every 5 s, so there can be a few

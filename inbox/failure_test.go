@@ -94,3 +94,21 @@ func TestAttemptsAreLogged(t *testing.T) {
 		}
 	}
 }
+
+// A failed event is retried when its delay is over, and not at the next poll.
+func TestRetryWhenDue(t *testing.T) {
+	t.Parallel()
+	p := processor(t, pool(t, database(t, pgtest.Server(t), migrations.Config{})), func(c *inbox.Config) {
+		c.PollInterval = time.Hour
+		c.RetryDelays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond}
+		c.Handlers["A"] = func(_ context.Context, _ pgx.Tx, e inbox.Event) error {
+			if e.Attempt < 3 {
+				return inbox.RetryAfter(50*time.Millisecond, errBroken)
+			}
+			return nil
+		}
+	})
+	run(t, p)
+	handle(t, p, makeEvent(0, "k", "A"))
+	wait.For(t, "the third attempt", func() bool { return p.Stat().Types["A"].Handled == 1 })
+}

@@ -190,8 +190,19 @@ func (p *Processor) storeFailed(ctx context.Context, e Event, cause error) error
 		f.Parked, f.RetryIn = false, 0
 	}
 	p.report(ctx, f)
-	p.wake()
+	p.wakeIn(f.RetryIn)
 	return nil
+}
+
+// soon is the longest delay after which an event is retried when it is due. The retry after a longer one may be up to
+// Config.PollInterval late, so that few timers run however many events wait.
+const soon = time.Minute
+
+// wakeIn makes Run look for events to retry after delay.
+func (p *Processor) wakeIn(delay time.Duration) {
+	if delay <= soon {
+		time.AfterFunc(delay, p.wake)
+	}
 }
 
 // wake makes Run look for events to retry.

@@ -114,6 +114,7 @@ func (p *Processor) retry(ctx context.Context, e Event) {
 		f := p.failure(e, failed.err)
 		if err = p.storeFailure(ctx, f); err == nil {
 			p.report(ctx, f)
+			p.wakeIn(f.RetryIn)
 		}
 	case err != nil:
 	case result == handled:

@@ -2,6 +2,7 @@ package inboxfranz_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
@@ -93,6 +95,23 @@ func TestMemoryOfASlowPartition(t *testing.T) {
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A stop is not logged as a failed fetch, whatever ends the context.
+func TestStopIsNoFailedFetch(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Fake(t).Cluster
+	topic := cluster.Topic(t, 1, nil)
+	var log rig.Log
+	p := inboxtest.LoggingProcessor(t, &log, func(context.Context, pgx.Tx, inbox.Event) error { return nil })
+	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer stop()
+	if err := inboxfranz.Run(ctx, p, topic, []string{topic}, kgo.SeedBrokers(cluster.Addrs...)); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), "fetch failed") {
+		t.Errorf("the log has a failed fetch:\n%s", log.String())
 	}
 }
 

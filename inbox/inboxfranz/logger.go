@@ -55,7 +55,7 @@ func (l *logger) fetchErrors(ctx context.Context, fetches kgo.Fetches) (failure 
 		known, answered := errors.AsType[*kerr.Error](err)
 		_, isSession := errors.AsType[*kgo.ErrGroupSession](err)
 		switch {
-		case errors.Is(err, context.Canceled):
+		case ctx.Err() != nil, errors.Is(err, context.Canceled): // Run ends
 		case errors.Is(err, kgo.ErrClientClosed), answered && !known.Retriable:
 			failure = fmt.Errorf("inboxfranz: fetch %s[%d]: %w", topic, partition, err)
 		case isSession && l.starts(groupSession{}):

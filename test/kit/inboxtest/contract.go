@@ -129,7 +129,13 @@ func database(tb testing.TB) *pgtest.DB {
 // Processor returns a processor for events of type A. The processor has a database of its own.
 func Processor(tb testing.TB, handler inbox.Handler) *inbox.Processor {
 	tb.Helper()
-	return newProcessor(tb, database(tb).Pool(tb), 0, io.Discard, handler)
+	return LoggingProcessor(tb, io.Discard, handler)
+}
+
+// LoggingProcessor is Processor with a log that also goes to w.
+func LoggingProcessor(tb testing.TB, w io.Writer, handler inbox.Handler) *inbox.Processor {
+	tb.Helper()
+	return newProcessor(tb, database(tb).Pool(tb), 0, w, handler)
 }
 
 func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, log io.Writer, handler inbox.Handler) *inbox.Processor {
