@@ -105,6 +105,7 @@ type history struct {
 type start struct {
 	claims  int  // number of claims when its newest session began
 	streams bool // the run has streamed
+	session bool // its newest session streams
 }
 
 // A shelf identifies the rows of one writer in one partition.
@@ -247,7 +248,7 @@ func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 	h.noteLocked("run %d: session from %s, slot at %s", run, asked, slot)
 	h.safe(max(asked, slot), "run %d: a session from", run)
 	s := h.starts[run]
-	s.claims = len(h.claims)
+	s.claims, s.session = len(h.claims), false
 	h.starts[run] = s
 }
 
@@ -351,6 +352,13 @@ func (h *history) sentPosition(run int, lsn pglogrepl.LSN) {
 	h.sent[run][lsn] = true
 }
 
+// streams reports whether a run holds the slot and streams.
+func (h *history) streams(run int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.holder == run && h.starts[run].session
+}
+
 // wentBack records that a crash has reset the slot to lsn.
 func (h *history) wentBack(lsn pglogrepl.LSN) {
 	h.mu.Lock()
@@ -408,7 +416,7 @@ func (h *history) streaming(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.starts[run]
-	s.streams = true
+	s.streams, s.session = true, true
 	h.starts[run] = s
 	var own int64
 	for _, c := range h.claims {

@@ -40,7 +40,9 @@ func (c *client) startReplication(from pglogrepl.LSN) bool {
 		time.AfterFunc(50*time.Millisecond, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.terminate()
+			if c.ends {
+				c.terminate()
+			}
 		})
 	}
 	c.history.sentPosition(c.conn.run, from)
