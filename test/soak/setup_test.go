@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -264,16 +267,20 @@ func (s *soak) recordKafka(rec *kgo.Record) {
 		Record: delivery.Record{
 			Coordinates: delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
 			Key:         rec.Key, Value: rec.Value,
-			Headers: make([]delivery.Header, len(rec.Headers)),
 		},
 		Producer: Producer{ID: rec.ProducerID, Epoch: rec.ProducerEpoch},
 		Seen:     time.Now(),
 	}
-	for i, h := range rec.Headers {
-		r.Headers[i] = delivery.Header{Key: h.Key, Value: string(h.Value)}
+	for _, h := range rec.Headers {
+		if h.Key != encode.LSNHeader || !positionOfRow.Match(h.Value) { // which the writer of the event does not know
+			r.Headers = append(r.Headers, delivery.Header{Key: h.Key, Value: string(h.Value)})
+		}
 	}
 	s.record(r, rec.Timestamp)
 }
+
+// positionOfRow matches a commit LSN and the index of a row.
+var positionOfRow = regexp.MustCompile(`^[0-9A-F]+/[0-9A-F]+:[0-9]+$`)
 
 // record hands a record to the oracle, which the broker has stored at a time.
 func (s *soak) record(r *Record, stored time.Time) {
