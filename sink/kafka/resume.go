@@ -28,8 +28,9 @@ const (
 	gatherTime = 10 * time.Millisecond
 
 	// stuckAfter is how long a partition waits for its marker. The coordinator begins no other transaction before it has
-	// written all markers of the last one, and it cannot write one while the partition has no leader.
-	stuckAfter = 10 * time.Second
+	// written all markers of the last one, and it cannot write one while the partition has no leader. A busy broker may take
+	// many seconds for a thousand markers, and a cluster for a new leader.
+	stuckAfter = 30 * time.Second
 )
 
 // mustResume reports whether part is to be resumed before its first record, which has the given sequence, is sent. p.mu is
@@ -316,13 +317,14 @@ func ownershipError(err error) error {
 // readTails reads the ends of partitions with the same leader, and lets each go on as soon as its end is read.
 func (r *round) readTails(l *link, parts []topicPartition) error {
 	p := r.producer
+	deadline := time.Now().Add(stuckAfter)
 	for _, at := range parts {
 		end, ok := r.ends[at]
 		if !ok {
 			continue
 		}
 		t := &tailReader{link: l, part: at, owner: r.owner, ids: r.ids, since: r.since[at], names: &p.names}
-		err := t.readToMarker(end, r.began.Add(stuckAfter))
+		err := t.readToMarker(end, deadline)
 		if err == nil {
 			err = t.readBack(r.begins[at], end)
 		}

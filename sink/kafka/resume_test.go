@@ -288,6 +288,22 @@ func TestResumptionIsRetried(t *testing.T) {
 	}
 }
 
+// TestSlowMarkers: a busy broker takes long for the markers of an earlier transaction. The owner waits, and sends no row again.
+func TestSlowMarkers(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		first := s.next()
+		first.sendRows(1, 0, 30, false)
+		first.drain()
+		second := s.next()
+		busy := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1})
+		time.AfterFunc(20*time.Second, busy.Remove)
+		second.sendRows(1, 0, 40, true)
+		second.drain()
+		s.wantRows(1, 40)
+	}, kfake.SeedTopics(1, "t"), kfake.SeedTopics(1, "positions"))
+}
+
 // TestRightsThatAResumptionLacks: without Read on a topic, an owner cannot know what is stored there. It says so once, and
 // sends the rows.
 func TestRightsThatAResumptionLacks(t *testing.T) {
