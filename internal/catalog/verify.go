@@ -131,7 +131,10 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	}
 	others := ""
 	if neighbours := c.Neighbours(); len(neighbours) > 0 {
-		others = fmt.Sprintf(", which has %s, and %d other tables", neighbours[0].SQLName(), len(neighbours)-1)
+		others = ", which has " + neighbours[0].SQLName()
+		if n := len(neighbours) - 1; n > 0 {
+			others += fmt.Sprintf(" and %d more", n)
+		}
 	}
 	lost := ""
 	if c.Slot != nil {

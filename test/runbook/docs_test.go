@@ -1,6 +1,7 @@
 package runbook
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -130,6 +131,26 @@ func TestDocumentedSQL(t *testing.T) {
 	}
 	if statements < 4 {
 		t.Errorf("only %d blocks of SQL", statements)
+	}
+}
+
+// TestDocumentedChild creates the child by inheritance of docs/tables.md, and writes to it.
+func TestDocumentedChild(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	rig.Migrate(t, db.DSN)
+	db.Exec(t, `CREATE PUBLICATION outbox_cdc FOR TABLE outbox`)
+	for _, s := range readPage(t, "../../docs/tables.md") {
+		if s.title == "Inheritance" {
+			db.Exec(t, s.blocks[0].text)
+		}
+	}
+	const write = `INSERT INTO %s (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'order', '1', 'OrderPaid')`
+	for _, table := range []string{"outbox", "outbox_2027", "outbox"} {
+		db.Exec(t, fmt.Sprintf(write, table))
+	}
+	if got := pgtest.QueryRow[string](t, db, `SELECT string_agg(tableoid::regclass::text, ' ' ORDER BY position) FROM outbox`); got != "outbox outbox_2027 outbox" {
+		t.Errorf("by position: %s", got)
 	}
 }
 
