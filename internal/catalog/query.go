@@ -183,7 +183,7 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 func readSlot(ctx context.Context, conn executor, version int, name string) (*Slot, error) {
 	later := "'', 0, false, false" // columns that Postgres has from 17 on
 	if version >= 170000 {
-		later = "COALESCE(invalidation_reason, ''), COALESCE(extract(epoch FROM inactive_since), 0)::bigint, failover, synced"
+		later = "COALESCE(invalidation_reason, ''), COALESCE(extract(epoch FROM inactive_since), 0)::bigint, failover, synced AND pg_catalog.pg_is_in_recovery()" // it stays true after a promotion
 	}
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (s Slot, err error) {
 		var inactiveSince int64

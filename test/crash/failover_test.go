@@ -85,11 +85,11 @@ func (p *pair) synced(t *testing.T) {
 	})
 }
 
-// showsCopy checks that `status` of the standby server describes the copy of the slot.
-func (p *pair) showsCopy(t *testing.T) {
+// showsCopy checks whether `status` of the standby server, before or after its promotion, describes a copy of the primary's slot.
+func (p *pair) showsCopy(t *testing.T, want bool) {
 	t.Helper()
 	out, _ := rig.Command(t, "status", "-c", p.Config, "--dsn", p.onStandby(t).DSN, "--set", "admin.listen=")
-	if !strings.Contains(out, "of the primary's slot; last synchronization: successful") {
+	if strings.Contains(out, "of the primary's slot; last synchronization: successful") != want || !strings.Contains(out, "Slot "+p.Slot) {
 		t.Errorf("status of the standby:\n%s", out)
 	}
 }
@@ -161,7 +161,7 @@ func TestFailover(t *testing.T) {
 				p.Load.Run(t.Context(), t, 500)
 				p.Arrived(t)
 				p.synced(t)
-				p.showsCopy(t)
+				p.showsCopy(t, true)
 				if tc.primary != nil {
 					p.standbyAway(t, process)
 				}
@@ -197,6 +197,7 @@ func TestFailover(t *testing.T) {
 				p.Arrived(t)
 				t.Logf("%v from the end of the primary to the last row of its successor, %d phantoms", time.Since(began).Round(time.Millisecond), late)
 				p.Confirmed(t)
+				p.showsCopy(t, false)
 				now := p.Recorded(t)
 				if now.Timeline != 2 || now.TimelineStart == 0 || tc.restart && (now.TimelineStart < record.EndLSN) != (late > 0) {
 					t.Errorf("recorded was %s of timeline %d, and is %+v", record.EndLSN, record.Timeline, now)
