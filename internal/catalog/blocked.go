@@ -27,18 +27,23 @@ func tableHolders(outboxes []Outbox) string {
 // publicationHolders selects the locks on the tables of publication $1 that the reader of its tables waits for: from Postgres
 // 16 on, pg_publication_tables locks every table to read its columns. A session that waits for its lock blocks those
 // behind it, too.
-const publicationHolders = `l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
-	AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
-	AND l.relation IN (
-		WITH RECURSIVE publication AS (SELECT * FROM pg_catalog.pg_publication WHERE pubname = $1),
-		part(oid) AS ((
-			SELECT r.prrelid FROM publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-			UNION
-			SELECT c.oid FROM publication p JOIN pg_catalog.pg_class c ON p.puballtables
-				OR c.relnamespace IN (SELECT pnnspid FROM pg_catalog.pg_publication_namespace WHERE pnpubid = p.oid))
-			UNION
-			SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)
-		SELECT oid FROM part)`
+func publicationHolders(version int) string {
+	inSchema := "false"
+	if version >= 150000 {
+		inSchema = "c.relnamespace IN (SELECT pnnspid FROM pg_catalog.pg_publication_namespace WHERE pnpubid = p.oid)"
+	}
+	return `l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+		AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+		AND l.relation IN (
+			WITH RECURSIVE publication AS (SELECT * FROM pg_catalog.pg_publication WHERE pubname = $1),
+			part(oid) AS ((
+				SELECT r.prrelid FROM publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+				UNION
+				SELECT c.oid FROM publication p JOIN pg_catalog.pg_class c ON p.puballtables OR ` + inSchema + `)
+				UNION
+				SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)
+			SELECT oid FROM part)`
+}
 
 // A LockError is a statement that gave up waiting for a lock. It wraps [replication.ErrBusy].
 type LockError struct {
@@ -104,7 +109,17 @@ func ago(seconds float64) string {
 // ExplainLock returns err as a [*LockError] with the transactions that lock tables of the publication, if err says that a statement
 // waited for a lock until lock_timeout. It rolls back the transaction of conn that the error has ended.
 func ExplainLock(ctx context.Context, conn executor, err error, publication string) error {
-	return blocked(ctx, conn, err, fmt.Sprintf("a lock on a table of publication %q", publication), publicationHolders, publication)
+	if sqlState(err) != lockNotAvailable {
+		return err
+	}
+	if conn.TxStatus() == 'E' {
+		_, _ = conn.ExecParams(ctx, "ROLLBACK", nil, nil, nil, nil).Close()
+	}
+	version, errVersion := readVersion(ctx, conn)
+	if errVersion != nil {
+		return err
+	}
+	return blocked(ctx, conn, err, fmt.Sprintf("a lock on a table of publication %q", publication), publicationHolders(version), publication)
 }
 
 // blocked returns err as a [*LockError] if it is a lock timeout. what is what the statement waited for, if nobody is
@@ -112,9 +127,6 @@ func ExplainLock(ctx context.Context, conn executor, err error, publication stri
 func blocked(ctx context.Context, conn executor, err error, what, locks string, args ...string) error {
 	if sqlState(err) != lockNotAvailable {
 		return err
-	}
-	if conn.TxStatus() == 'E' {
-		_, _ = conn.ExecParams(ctx, "ROLLBACK", nil, nil, nil, nil).Close()
 	}
 	e := &LockError{err: err, what: what, waited: "until lock_timeout"}
 	if waited, err := queryOne(ctx, conn, pgx.RowTo[string], "read lock_timeout", "SELECT pg_catalog.current_setting('lock_timeout')"); err == nil {

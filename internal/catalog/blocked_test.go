@@ -104,6 +104,19 @@ func TestTableIsLocked(t *testing.T) {
 		exec("LOCK TABLE part IN ACCESS EXCLUSIVE MODE")
 		_, err := o.Inspect(t.Context())
 		wantLock(t, version, "Observer", err, "it waited 50ms for a lock on table public.part;", process)
+		for name, tables := range map[string]string{"everything": "ALL TABLES", "schema": "TABLES IN SCHEMA public"} {
+			if version < 16 {
+				continue // TABLES IN SCHEMA is new in 15
+			}
+			s.Exec(t, "CREATE PUBLICATION "+name+" FOR "+tables)
+			wide := s.cfg
+			wide.Publication = name
+			o := Observe(wide, nil)
+			o.settings.RuntimeParams[lockTimeout] = "50"
+			_, err := o.Inspect(t.Context())
+			o.Close(t.Context())
+			wantLock(t, version, tables, err, "a lock on table public.part;", process)
+		}
 		s.leastPrivileged(t)
 		strange := Observe(s.cfg, nil)
 		defer strange.Close(t.Context())

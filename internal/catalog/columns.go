@@ -54,7 +54,7 @@ func (c *scannedColumn) unsent(version int, publication string) string {
 // not publish the table, these are all columns but generated ones.
 func readTable(ctx context.Context, conn executor, o *Outbox, publication string) (Table, error) {
 	t := o.table().asTable()
-	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT pg_catalog.current_setting('server_version_num')::int")
+	version, err := readVersion(ctx, conn)
 	if err != nil {
 		return t, err
 	}
@@ -65,7 +65,7 @@ func readTable(ctx context.Context, conn executor, o *Outbox, publication string
 			carriers = append(carriers, oid(ancestor))
 		}
 	}
-	tables, err := readTables(ctx, conn, *version, publication, carriers)
+	tables, err := readTables(ctx, conn, version, publication, carriers)
 	if err != nil {
 		return t, err
 	}
@@ -81,7 +81,7 @@ func readTable(ctx context.Context, conn executor, o *Outbox, publication string
 		SELECT `+columnFields+`, a.attgenerated = '' FROM pg_catalog.pg_attribute a
 		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, oid(t.OID))
 	for _, c := range columns {
-		addColumn(&t, c, *version, publication)
+		addColumn(&t, c, version, publication)
 	}
 	return t, err
 }

@@ -58,6 +58,15 @@ func printNames(ctx context.Context, conn *pgconn.PgConn) error {
 	return execute(ctx, conn, "set the search_path", "SET search_path = "+replication.OutputPath)
 }
 
+// readVersion returns the server's version as in [State.ServerVersion].
+func readVersion(ctx context.Context, conn executor) (int, error) {
+	version, err := queryOne(ctx, conn, pgx.RowTo[int], "read the server's version", "SELECT pg_catalog.current_setting('server_version_num')::int")
+	if err != nil {
+		return 0, err
+	}
+	return *version, nil
+}
+
 func readServer(ctx context.Context, conn executor) (*State, error) {
 	readAt := time.Now()
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (c State, err error) {

@@ -45,7 +45,7 @@ needs SELECT and DELETE on the tables; to create or drop partitions it must own 
 	flags.StringArrayVar(&opts.Slots, "also-slot", nil, "another `slot` that must have confirmed the rows; may be repeated")
 	flags.IntVar(&opts.Days, "ahead", migrations.InitialDays, "create partitions for this many `days` after today")
 	flags.IntVar(&opts.Batch, "batch", 5000, "approximate number of `rows` to delete per transaction")
-	flags.DurationVar(&opts.Wait, "wait", time.Minute, "`time` to wait for the relay to confirm the current end of the WAL")
+	flags.DurationVar(&opts.Wait, "wait", time.Minute, "`time` to wait for the relay to confirm the current end of the WAL, and for a locked table")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted, without deleting it")
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -165,8 +165,8 @@ const (
 		"outbox-cdc dead-letter resend --all --again"
 	adviseRefill = "Continue it: outbox-cdc recover, with the same configuration. To continue without the rest of the rows, run once with --accept-gap."
 	adviseServer = "Check source.dsn, and that the server listens there."
-	adviseLock   = "source.dsn is right: Postgres has answered. If the lock must be held for so long, let the relay wait longer for it at its\n" +
-		"start: --set startup_timeout=5m."
+	adviseLock   = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
+		"--set startup_timeout=5m, and prune with --wait 5m."
 	adviseHeld = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +
 		"the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
