@@ -14,7 +14,8 @@
 //     have stored records, respond late or not at all, store a request after its connection has
 //     been closed, name former leaders, and forget producers. Each partition has its own epochs;
 //   - one or two relays, each with an operator. The operator restarts the relay after a SIGTERM, a
-//     failure or a kill. Sometimes it starts the next relay before, which waits for the slot.
+//     failure or a kill. Sometimes it starts the next relay before, which waits for the slot. In some
+//     seeds the relay parks keys. Then another operator releases and discards them at random times.
 //
 // For each seed, the test injects random faults. Then the faults end, and everything must arrive.
 // At the end the test plays a scene: a single fault for which the correct behavior is known
@@ -35,6 +36,9 @@
 //   - every confirmed position is covered by the position record ([history.told]);
 //   - a position record covers only rows that are stored ([history.recorded],
 //     [history.judgeOpen]), and the rows that a relay skips are stored in the end ([world.arrive]);
+//   - a row is stored once, but for the cases in a table ([allowances]);
+//   - the rows of a parked key are in order in the dead-letter topic and after a release, none is
+//     missing but a discarded one, and none is discarded that brokers accept (park_test.go);
 //   - a relay that has lost the slot sends nothing new after wal_sender_timeout ([history.wrote]);
 //   - the slot is not free for long while Postgres is healthy ([history.judgeFree]), and rows
 //     arrive soon after Kafka is available again (the scenes).

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // A transaction is a committed transaction in the WAL.
@@ -65,8 +66,8 @@ type history struct {
 	rows         map[string]*row
 	gone         map[string]bool // ids of rows that a promotion has lost before a broker had stored them
 	keys         map[string]int  // number of committed rows, by topic and key
-	checker      *delivery.Checker
-	found        int // number of the checker's violations that the history has reported
+	checker      judge
+	parked       *parkedRows // nil: the relay parks no keys
 
 	claims  []*claim                       // in the order in which brokers stored them
 	owners  map[[2]int64]int               // run that has written under a producer id and epoch
@@ -124,13 +125,14 @@ type event struct {
 }
 
 func newHistory() *history {
-	return &history{
+	h := &history{
 		began: time.Now(), timeline: 1, rows: make(map[string]*row), gone: make(map[string]bool), keys: make(map[string]int),
-		checker: delivery.New(delivery.Config{AnyPartition: true}), // partitions are added to topics
-		owners:  make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
+		owners: make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
 		lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), deaf: make(map[int]time.Time), free: time.Now(),
 	}
+	h.checker.Checker = delivery.New(delivery.Config{AnyPartition: true, Missing: h.mayMiss}) // partitions are added to topics
+	return h
 }
 
 // note adds a line to the history.
@@ -220,11 +222,14 @@ func (h *history) committed(tx *transaction) {
 // be in any order.
 func (h *history) number(r *row) delivery.Event {
 	e := delivery.Event{Aggregate: r.topic + "/" + r.key, ID: r.id, Topic: r.topic, Key: r.key, Value: r.value}
-	if r.poison && h.deadLetter != "" {
+	if r.poison && h.deadLetter != "" && h.parked == nil {
 		e.Topic, e.Aggregate = h.deadLetter, h.deadLetter+"/"+r.id
 	}
 	h.keys[e.Aggregate]++
 	e.Seq = int64(h.keys[e.Aggregate])
+	if r.poison && h.parked != nil {
+		h.parked.bad[place{e.Aggregate, e.Seq}] = r.id
+	}
 	return e
 }
 
@@ -399,9 +404,11 @@ func (h *history) loseLocked(tx *transaction) {
 	for _, r := range tx.rows {
 		if len(r.writers) > 0 {
 			stored++
+			h.parked.lose(r)
 			continue
 		}
 		delete(h.rows, r.id)
+		h.parked.forget(r)
 		h.gone[r.id] = true
 		h.keys[r.event.Aggregate]--
 	}
@@ -476,6 +483,9 @@ func (h *history) recorded(w writer, key string, value []byte) {
 	run := w.run
 	if len(value) == 0 { // of the check of the broker
 		h.noteLocked("run %d: record of %s removed", run, key)
+		return
+	}
+	if h.parked.recorded(h, run, key, value) {
 		return
 	}
 	var p checkpoint.Position
@@ -593,41 +603,84 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	defer h.mu.Unlock()
 	run, partition := w.run, where
 	partition.Offset = 0
-	under := h.judgeClaim(w, partition)
+	letter, released := h.parked.takes(where.Topic), r.headers[relay.ResentFromHeader] != ""
+	var under *claim
+	if !released { // a release has a producer of its own
+		under = h.judgeClaim(w, partition)
+	}
 	if h.gone[r.headers["id"]] {
 		h.noteLocked("run %d: row %s is stored late, no server has it", run, r.headers["id"])
 		return
 	}
-	var event *delivery.Event
 	e := h.rows[r.headers["id"]]
-	if e != nil {
-		event = &e.event
-	}
-	outcome := h.checker.Record(&delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, event)
-	for _, v := range h.checker.Violations().First[h.found:] {
-		h.violatedLocked("run %d: %s", run, v.String())
-		h.found++
-	}
+	outcome := h.judgeRecord(run, letter, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
 	if outcome == delivery.Refused {
 		return
 	}
 	if under != nil && e.tx.endLSN <= under.from {
 		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, under.from)
 	}
-	h.judgeOrder(w, partition, e)
-	if slices.Contains(e.writers, w) && !h.forgetful && e.tx.timeline == h.timeline {
+	if !released { // the checker judges the order of the first records
+		h.judgeOrder(w, partition, e)
+	}
+	if slices.Contains(e.writers, w) && !released && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
 	e.writers = append(e.writers, w)
 	if !outcome.First() {
-		if h.kept && !h.forgetful && !h.grown {
-			h.violatedLocked("run %d: row %s is stored again, by %v", run, e.id, e.writers)
+		if !h.mayRepeat(letter, released) {
+			h.violatedLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
 		}
-		h.noteLocked("run %d: row %s is stored again, by %v", run, e.id, e.writers)
-		return
+		h.noteLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
 	}
-	e.tx.missing--
-	h.settle()
+	if len(e.writers) == 1 {
+		e.tx.missing--
+		h.settle()
+	}
+}
+
+// A judge is a checker, and the number of its violations that the history has reported.
+type judge struct {
+	*delivery.Checker
+
+	reported int
+}
+
+// judgeRecord has the checker of the topic judge a record of a row. If r is nil, the record belongs to no row.
+func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row) delivery.Outcome {
+	var event *delivery.Event
+	if r != nil {
+		event = &r.event
+	}
+	j := &h.checker
+	if letter {
+		j, event = &h.parked.letters, letterOf(event)
+	}
+	outcome := j.Record(rec, event)
+	for _, v := range j.Violations().First[j.reported:] {
+		h.violatedLocked("run %d: %s", run, v.String())
+		j.reported++
+	}
+	return outcome
+}
+
+// An allowance is a case in which docs/reliability.md allows that a row is stored again.
+type allowance struct {
+	name string
+	fits func(h *history, letter, released bool) bool
+}
+
+var allowances = []allowance{
+	{"there is no position record", func(h *history, _, _ bool) bool { return !h.kept }},
+	{"a broker has forgotten a producer", func(h *history, _, _ bool) bool { return h.forgetful }},
+	{"partitions were added", func(h *history, _, _ bool) bool { return h.grown }},
+	{"a dead letter of a parked key", func(_ *history, letter, _ bool) bool { return letter }},
+	{"a release that was interrupted", func(_ *history, _, released bool) bool { return released }},
+}
+
+// mayRepeat reports whether a record may be stored again: a dead letter, a released one, or another one.
+func (h *history) mayRepeat(letter, released bool) bool {
+	return slices.ContainsFunc(allowances, func(a allowance) bool { return a.fits(h, letter, released) })
 }
 
 // isStored reports whether a broker has stored a row.
@@ -651,7 +704,11 @@ func (h *history) sessions() (n int) {
 func (h *history) left() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.rows) - h.checker.Counts().Events
+	n := 0
+	for _, tx := range h.transactions[h.whole:] {
+		n += tx.missing
+	}
+	return n
 }
 
 // lost describes the first rows that no broker has stored.

@@ -45,7 +45,7 @@ type cluster struct {
 	transactionals map[string]*transactional
 	over           bool // no marker is written any more
 	fates          fates
-	antidote       bool   // brokers accept poisonous values
+	cured          int    // brokers accept the poisonous values of the rows up to this number
 	unsafe         string // a topic with fewer in-sync replicas than min.insync.replicas
 }
 
@@ -235,12 +235,12 @@ func (k *cluster) heal() {
 	k.history.note("kafka: healed")
 }
 
-// cure makes brokers accept poisonous values from now on.
-func (k *cluster) cure() {
+// cure makes brokers accept the poisonous values of the rows up to a number.
+func (k *cluster) cure(serial int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.antidote = true
-	k.history.note("kafka: takes poison now")
+	k.cured = max(k.cured, serial)
+	k.history.note("kafka: takes poison up to row %d now", k.cured)
 }
 
 // produce appends a batch like a leader and returns the error of the response. The caller must
@@ -264,7 +264,7 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 		k.history.violated("run %d: a batch for %s of %d records, %d announced: %v", c.run, topic, len(records), b.NumRecords, err)
 		return kerr.CorruptMessage
 	}
-	if !k.antidote && topic != deadLetters {
+	if topic != deadLetters {
 		if k.judge(records, answer); len(answer.ErrorRecords) > 0 {
 			if c.rng.IntN(2) == 0 {
 				answer.ErrorRecords = nil // brokers before 2.4 do not name the record
@@ -282,7 +282,10 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 // judge adds the rejected records of a batch to answer.
 func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicPartition) {
 	for i, r := range records {
-		if strings.HasPrefix(r.value, poisonous) {
+		if serial := 0; strings.HasPrefix(r.value, poisonous) {
+			if _, err := fmt.Sscanf(r.value, poisonous+"%d", &serial); err == nil && serial <= k.cured {
+				continue
+			}
 			e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
 			e.RelativeOffset = int32(i)
 			answer.ErrorRecords = append(answer.ErrorRecords, e)

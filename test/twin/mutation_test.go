@@ -126,6 +126,7 @@ func stores(change func(*rand.Rand, []record) []record) func(*world, *rand.Rand)
 func unrecorded(put func(*world, *rand.Rand)) func(*world, *rand.Rand) {
 	return func(w *world, rng *rand.Rand) {
 		w.cfg.PositionTopic, w.history.kept = "", false
+		w.parkKeys(false)
 		put(w, rng)
 	}
 }

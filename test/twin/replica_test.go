@@ -3,6 +3,7 @@ package twin
 import (
 	"context"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -168,7 +169,7 @@ func (r *replica) diagnose(p *process) {
 	case code == relay.ExitOK:
 	case (code == relay.ExitSource || code == relay.ExitSink) && !r.history.streamed(p.host.run):
 	case code == relay.ExitBadRecord && r.cfg.DeadLetterTopic == "":
-		r.kafka.cure()
+		r.kafka.cure(math.MaxInt)
 	case code == relay.ExitContinuity:
 		r.history.noticeGap()
 		r.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)

@@ -169,6 +169,9 @@ func (w *world) play() {
 	writing, stopWriting := context.WithCancel(w.Context())
 	var writer sync.WaitGroup
 	writer.Go(func() { w.write(writing) })
+	if w.cfg.ParkedKeys > 0 {
+		writer.Go(func() { w.operateParked(writing) })
+	}
 	enemy.run(ctx)
 	cancel()
 	stopWriting()
@@ -180,6 +183,7 @@ func (w *world) play() {
 
 	w.history.calmFrom(time.Now())
 	w.arrive(patience)
+	w.releaseAll()
 	w.playScene(enemy.rng)
 	w.rest()
 	w.launch() // must resend nothing

@@ -24,6 +24,7 @@ const (
 	drawKafka
 	drawWriter
 	drawNemesis
+	drawOperator
 )
 
 // A world is a simulation: one or two relays with their operators, and the servers.
@@ -79,6 +80,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.cfg.DeadLetterTopic = deadLetters
 		w.history.deadLetter = deadLetters
 	}
+	if w.history.kept && w.history.deadLetter != "" && rng.IntN(2) == 0 {
+		w.parkKeys(true)
+	}
 	return w
 }
 
@@ -123,7 +127,7 @@ func (w *world) write(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(w.seed, drawWriter))
 	pause := []float64{1, 20, 200, 1000}[rng.IntN(4)]
 	keys := 1 + rng.IntN(8)
-	poison := rng.IntN(4) == 0
+	poison := rng.IntN(4) == 0 || w.cfg.ParkedKeys > 0
 	for written := 0; written < maxRows && ctx.Err() == nil; {
 		w.postgres.commit(func(tx *transaction) {
 			rows := 0 // a transaction that changes other tables
