@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,16 +88,17 @@ type history struct {
 	record     pglogrepl.LSN // the newest position record of the highest term
 	term       int64         // the highest term
 	records    map[pglogrepl.LSN]bool
-	recordOf   map[int]pglogrepl.LSN // by run
-	slot       pglogrepl.LSN         // the slot's confirmed position
-	confirmed  pglogrepl.LSN         // the highest position that a relay has ever confirmed
-	timeline   int32                 // of the server
-	starts     map[int]start         // by run
-	deadLetter string                // the dead-letter topic; "": a rejected row stops the relay
-	forgetful  bool                  // a broker has forgotten a producer, so batches may be duplicated
-	grown      bool                  // a topic has more partitions, so the rows of a key may be in two of them
-	lenient    bool                  // the history reports no violations, because a scene has lost rows
-	gaps       int                   // number of gaps that relays have detected since then
+	recordOf   map[int]pglogrepl.LSN         // by run
+	slot       pglogrepl.LSN                 // the slot's confirmed position
+	confirmed  pglogrepl.LSN                 // the highest position that a relay has ever confirmed
+	timeline   int32                         // of the server
+	starts     map[int]start                 // by run
+	deadLetter string                        // the dead-letter topic; "": a rejected row stops the relay
+	forgetful  bool                          // a broker has forgotten a producer, so batches may be duplicated
+	unmarked   map[delivery.Coordinates]bool // partitions that have got no marker in time
+	grown      bool                          // a topic has more partitions, so the rows of a key may be in two of them
+	lenient    bool                          // the history reports no violations, because a scene has lost rows
+	gaps       int                           // number of gaps that relays have detected since then
 
 	updates int // number of status updates
 
@@ -129,7 +132,7 @@ func newHistory() *history {
 		began: time.Now(), timeline: 1, rows: make(map[string]*row), gone: make(map[string]bool), keys: make(map[string]int),
 		owners: make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
-		lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), deaf: make(map[int]time.Time), free: time.Now(),
+		unmarked: make(map[delivery.Coordinates]bool), lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), deaf: make(map[int]time.Time), free: time.Now(),
 	}
 	h.checker.Checker = delivery.New(delivery.Config{AnyPartition: true, Missing: h.mayMiss}) // partitions are added to topics
 	return h
@@ -628,7 +631,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	}
 	e.writers = append(e.writers, w)
 	if !outcome.First() {
-		if !h.mayRepeat(letter, released) {
+		if !h.mayRepeat(repeat{partition, letter, released}) {
 			h.violatedLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
 		}
 		h.noteLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
@@ -664,24 +667,47 @@ func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row
 	return outcome
 }
 
+// A repeat is a record of a row that is already stored.
+type repeat struct {
+	where            delivery.Coordinates // without the offset
+	letter, released bool                 // of a parked key
+}
+
 // An allowance is a case in which docs/reliability.md allows that a row is stored again.
 type allowance struct {
 	name string
-	fits func(h *history, letter, released bool) bool
+	fits func(*history, repeat) bool
 }
 
 var allowances = []allowance{
-	{"there is no position record", func(h *history, _, _ bool) bool { return !h.kept }},
-	{"a broker has forgotten a producer", func(h *history, _, _ bool) bool { return h.forgetful }},
-	{"partitions were added", func(h *history, _, _ bool) bool { return h.grown }},
-	{"a dead letter of a parked key", func(_ *history, letter, _ bool) bool { return letter }},
-	{"a release that was interrupted", func(_ *history, _, released bool) bool { return released }},
+	{"there is no position record", func(h *history, _ repeat) bool { return !h.kept }},
+	{"a broker has forgotten a producer", func(h *history, _ repeat) bool { return h.forgetful }},
+	{"partitions were added", func(h *history, _ repeat) bool { return h.grown }},
+	{"a partition has got no marker for 10 s", func(h *history, r repeat) bool { return h.unmarked[r.where] }},
+	{"a dead letter of a parked key", func(_ *history, r repeat) bool { return r.letter }},
+	{"a release that was interrupted, or of dead letters that are repeated", func(_ *history, r repeat) bool { return r.released }},
 }
 
-// mayRepeat reports whether a record may be stored again: a dead letter, a released one, or another one.
-func (h *history) mayRepeat(letter, released bool) bool {
-	return slices.ContainsFunc(allowances, func(a allowance) bool { return a.fits(h, letter, released) })
+// mayRepeat reports whether one of the allowances fits.
+func (h *history) mayRepeat(r repeat) bool {
+	return slices.ContainsFunc(allowances, func(a allowance) bool { return a.fits(h, r) })
 }
+
+// missesMarker records that a relay has given up waiting for the marker of a partition, according to a line of its log.
+func (h *history) missesMarker(line string) {
+	var at delivery.Coordinates
+	found := markerless.FindStringSubmatch(line)
+	if found == nil {
+		return
+	}
+	partition, _ := strconv.Atoi(found[2])
+	at.Topic, at.Partition = found[1], int32(partition)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unmarked[at] = true
+}
+
+var markerless = regexp.MustCompile(`records of an earlier relay may be duplicated" .* topic=(\S+) partition=(\d+) .*CONCURRENT_TRANSACTIONS`)
 
 // isStored reports whether a broker has stored a row.
 func (h *history) isStored(r *row) bool {

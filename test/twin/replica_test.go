@@ -204,6 +204,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	if strings.Contains(line, "the slot was advanced by another process") {
 		j.history.noticeGap()
 	}
+	j.history.missesMarker(line)
 	j.history.note("run %d: %s", j.run, line)
 	return len(b), nil
 }
