@@ -266,6 +266,10 @@ func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse
 // produceAll handles a produce request according to its fate.
 func (k *cluster) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *kmsg.ProduceResponse, f fate) {
 	res.ThrottleMillis = int32(f.throttle.Milliseconds())
+	cured := k.cured
+	if f.kind == late { // the broker has checked the records when it received them, and a retry may have been rejected since
+		cured = 0
+	}
 	for _, rt := range req.Topics {
 		t := kmsg.NewProduceResponseTopic()
 		t.Topic = rt.Topic
@@ -274,7 +278,7 @@ func (k *cluster) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *km
 			answer.Partition = rp.Partition
 			err := f.instead(k, rt.Topic, rp.Partition)
 			if err == nil {
-				err = k.produce(n, c, rt.Topic, &answer, rp.Records)
+				err = k.produce(n, c, rt.Topic, &answer, rp.Records, cured)
 			}
 			if err == nil && f.kind == failed {
 				err = f.err

@@ -243,9 +243,9 @@ func (k *cluster) cure(serial int) {
 	k.history.note("kafka: takes poison up to row %d now", k.cured)
 }
 
-// produce appends a batch like a leader and returns the error of the response. The caller must
-// hold mu.
-func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceResponseTopicPartition, batch []byte) error {
+// produce appends a batch like a leader and returns the error of the response. It accepts poisonous values up to the row cured.
+// The caller must hold mu.
+func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceResponseTopicPartition, batch []byte, cured int) error {
 	ps := k.topics[topic]
 	if int(answer.Partition) >= len(ps) {
 		return kerr.UnknownTopicOrPartition
@@ -265,7 +265,7 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 		return kerr.CorruptMessage
 	}
 	if topic != deadLetters {
-		if k.judge(records, answer); len(answer.ErrorRecords) > 0 {
+		if judgePoison(records, answer, cured); len(answer.ErrorRecords) > 0 {
 			if c.rng.IntN(2) == 0 {
 				answer.ErrorRecords = nil // brokers before 2.4 do not name the record
 			}
@@ -279,11 +279,11 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 	return nil
 }
 
-// judge adds the rejected records of a batch to answer.
-func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicPartition) {
+// judgePoison adds the rejected records of a batch to answer: those with poisonous values of rows after the number cured.
+func judgePoison(records []record, answer *kmsg.ProduceResponseTopicPartition, cured int) {
 	for i, r := range records {
 		if serial := 0; strings.HasPrefix(r.value, poisonous) {
-			if _, err := fmt.Sscanf(r.value, poisonous+"%d", &serial); err == nil && serial <= k.cured {
+			if _, err := fmt.Sscanf(r.value, poisonous+"%d", &serial); err == nil && serial <= cured {
 				continue
 			}
 			e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
