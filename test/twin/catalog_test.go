@@ -65,6 +65,14 @@ var statements = []statement{
 	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
 	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888", (*client).slots},
 	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
+	{"pg_drop_replication_slot", "t", (*client).dropSlot},
+	{"pg_current_snapshot() AS s", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.snapshot}} }},
+	{"row_security_active", "tttb", func(*client, [][]byte) [][]string { return nil }},
+	{"pg_attrdef", "tttt", func(*client, [][]byte) [][]string {
+		return [][]string{{"xid", "xid8", "", "pg_current_xact_id()"}, {"position", "bigint", "", "identity"}}
+	}},
+	{"pg_catalog.count(*) FROM (SELECT", "8", nil},
+	{"SELECT EXISTS (SELECT FROM", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }}, // nobody deletes rows
 }
 
 func find(sql string) statement {
@@ -101,6 +109,9 @@ func (c *client) endSender(args [][]byte) [][]string {
 func (c *client) slots([][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.slot.dropped {
+		return nil
+	}
 	active, pid := "f", "0"
 	if c.slot.owner != nil {
 		active, pid = "t", strconv.Itoa(int(c.slot.owner.pid))
@@ -119,10 +130,12 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 		c.history.violated("unexpected statement %q", sql)
 	}
 	var rows [][]string
-	if s.answer != nil {
+	if m := countRows.FindStringSubmatch(sql); m != nil {
+		rows = [][]string{{strconv.Itoa(len(c.table(m[1])))}}
+	} else if s.answer != nil {
 		rows = s.answer(c, args)
 	} else { // pg_logical_emit_message: when the relay reads the message, it knows that earlier transactions are delivered
-		c.commit(func(tx *transaction) { tx.message = string(args[1]) + "|1:1:" })
+		c.commit(func(tx *transaction) { tx.message = string(args[1]) + "|" + c.xids.snapshot() })
 		rows = [][]string{{"t", "0/1"}}
 	}
 	var messages []pgproto3.BackendMessage

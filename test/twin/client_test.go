@@ -25,7 +25,8 @@ type client struct {
 	writing turn // held while a message is written; do not take it while holding postgres.mu
 
 	// postgres.mu guards these.
-	gone      bool // the server sends nothing more
+	snapshot  string // of its transaction
+	gone      bool   // the server sends nothing more
 	streaming bool
 	sender    sender
 }
@@ -65,6 +66,7 @@ func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = true
+	c.forget()
 	delete(c.clients, c)
 	c.disown(c)
 }
@@ -185,6 +187,9 @@ func (c *client) query(sql string) bool {
 	case startReplication.MatchString(sql):
 		from, err := pglogrepl.ParseLSN(startReplication.FindStringSubmatch(sql)[1])
 		return err == nil && c.startReplication(from)
+	}
+	if answered, ok := c.refillQuery(sql); answered {
+		return ok
 	}
 	c.history.violated("unexpected query %q", sql)
 	return false

@@ -15,7 +15,8 @@
 //     been closed, name former leaders, and forget producers. Each partition has its own epochs;
 //   - one or two relays, each with an operator. The operator restarts the relay after a SIGTERM, a
 //     failure or a kill. Sometimes it starts the next relay before, which waits for the slot. In some
-//     seeds the relay parks keys. Then another operator releases and discards them at random times.
+//     seeds the relay parks keys. Then another operator releases and discards them at random times. In
+//     others, somebody drops the slot, and the relay refills the gap from the table.
 //
 // For each seed, the test injects random faults. Then the faults end, and everything must arrive.
 // At the end the test plays a scene: a single fault for which the correct behavior is known
@@ -39,6 +40,8 @@
 //   - a row is stored once, but for the cases in a table ([allowances]);
 //   - the rows of a parked key are in order in the dead-letter topic and after a release, none is
 //     missing but a discarded one, and none is discarded that brokers accept (park_test.go);
+//   - a refill sends all rows that the lost slot has not delivered before the relay confirms the new slot's position,
+//     and repeats only rows that the newest recorded snapshot does not show as delivered (refill_test.go);
 //   - a relay that has lost the slot sends nothing new after wal_sender_timeout ([history.wrote]);
 //   - the slot is not free for long while Postgres is healthy ([history.judgeFree]), and rows
 //     arrive soon after Kafka is available again (the scenes).

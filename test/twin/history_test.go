@@ -22,18 +22,22 @@ import (
 // A transaction is a committed transaction in the WAL.
 type transaction struct {
 	commitLSN, endLSN pglogrepl.LSN
+	at                time.Time // of the commit
 	rows              []*row
 	message           string // of pg_logical_emit_message; "": none
-	missing           int    // number of rows that no broker has stored yet
-	timeline          int32  // timeline of the server that committed it
+	xid               uint64
+	missing           int   // number of rows that no broker has stored yet
+	timeline          int32 // timeline of the server that committed it
 }
 
 // A row is one event.
 type row struct {
 	tx                    *transaction
 	id, topic, key, value string
+	position              int      // in the table
 	order                 int      // number in the order in which the server sends rows
 	poison                bool     // brokers reject it
+	parked                bool     // it is a dead letter of a parked key
 	writers               []writer // the writers that have written it
 
 	event delivery.Event
@@ -70,6 +74,7 @@ type history struct {
 	keys         map[string]int  // number of committed rows, by topic and key
 	checker      judge
 	parked       *parkedRows // nil: the relay parks no keys
+	refill       refill
 
 	claims  []*claim                       // in the order in which brokers stored them
 	owners  map[[2]int64]int               // run that has written under a producer id and epoch
@@ -254,7 +259,9 @@ func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked("run %d: session from %s, slot at %s", run, asked, slot)
-	h.safe(max(asked, slot), "run %d: a session from", run)
+	if h.refill.done() {
+		h.safe(max(asked, slot), "run %d: a session from", run)
+	}
 	s := h.starts[run]
 	s.claims, s.session = len(h.claims), false
 	h.starts[run] = s
@@ -475,7 +482,9 @@ func (h *history) told(run int, lsn, last pglogrepl.LSN) {
 	if h.kept && lsn > h.record {
 		h.violatedLocked("run %d: confirms %s, while %s is recorded", run, lsn, h.record)
 	}
-	h.safe(lsn, "run %d: confirms", run)
+	if h.refill.done() || lsn > h.refill.point {
+		h.safe(lsn, "run %d: confirms", run)
+	}
 	h.slot, h.confirmed = max(h.slot, lsn), max(h.confirmed, lsn)
 }
 
@@ -498,6 +507,7 @@ func (h *history) recorded(w writer, key string, value []byte) {
 	}
 	h.noteLocked("run %d: record %s of term %d, tenure %d on timeline %d stored", run, p.EndLSN, p.Term, p.Tenure, p.Timeline)
 	h.claimed(w, &p)
+	h.refill.recorded(&p)
 	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
 		return // the record has no position yet
@@ -511,7 +521,9 @@ func (h *history) recorded(w writer, key string, value []byte) {
 		h.violatedLocked("run %d: record %s after %s, with the slot at %s", run, p.EndLSN, h.recordOf[run], h.slot)
 	}
 	h.recordOf[run] = p.EndLSN
-	h.safe(p.EndLSN, "run %d: record", run)
+	if p.Refill == nil {
+		h.safe(p.EndLSN, "run %d: record", run)
+	}
 	h.record, h.term = p.EndLSN, p.Term
 	h.records[p.EndLSN] = true
 }
@@ -539,6 +551,8 @@ func (h *history) claimed(w writer, p *checkpoint.Position) {
 	}
 	switch {
 	case newest.run == w.run && newest.tenure == p.Tenure:
+		return
+	case p.Refill != nil && p.EndLSN == 0 && newest.tenure == p.Tenure: // a refill is prepared, its tenure begins later
 		return
 	case p.Tenure <= newest.tenure && !h.forgetful:
 		h.violatedLocked("run %d: record of tenure %d after tenure %d of run %d", w.run, p.Tenure, newest.tenure, newest.run)
@@ -606,7 +620,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	defer h.mu.Unlock()
 	run, partition := w.run, where
 	partition.Offset = 0
-	letter, released := h.parked.takes(where.Topic), r.headers[relay.ResentFromHeader] != ""
+	letter, released, refilled := h.parked.takes(where.Topic), r.headers[relay.ResentFromHeader] != "", r.headers[refilledHeader] != ""
 	var under *claim
 	if !released { // a release has a producer of its own
 		under = h.judgeClaim(w, partition)
@@ -620,18 +634,18 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	if outcome == delivery.Refused {
 		return
 	}
-	if under != nil && e.tx.endLSN <= under.from {
+	if under != nil && !refilled && e.tx.endLSN <= under.from {
 		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, under.from)
 	}
-	if !released { // the checker judges the order of the first records
+	if !released && !refilled { // the checker judges the order of the first records
 		h.judgeOrder(w, partition, e)
 	}
 	if slices.Contains(e.writers, w) && !released && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
-	e.writers = append(e.writers, w)
+	e.writers, e.parked = append(e.writers, w), e.parked || letter
 	if !outcome.First() {
-		if !h.mayRepeat(repeat{partition, letter, released}) {
+		if !h.mayRepeat(repeat{partition, e.parked, refilled && h.refill.mayRepeat(e.tx)}) {
 			h.violatedLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
 		}
 		h.noteLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
@@ -669,8 +683,9 @@ func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row
 
 // A repeat is a record of a row that is already stored.
 type repeat struct {
-	where            delivery.Coordinates // without the offset
-	letter, released bool                 // of a parked key
+	where    delivery.Coordinates // without the offset
+	parked   bool                 // the row is a dead letter of a parked key
+	refilled bool                 // of a transaction that the newest snapshot does not show as delivered
 }
 
 // An allowance is a case in which docs/reliability.md allows that a row is stored again.
@@ -684,8 +699,8 @@ var allowances = []allowance{
 	{"a broker has forgotten a producer", func(h *history, _ repeat) bool { return h.forgetful }},
 	{"partitions were added", func(h *history, _ repeat) bool { return h.grown }},
 	{"a partition has got no marker for 10 s", func(h *history, r repeat) bool { return h.unmarked[r.where] }},
-	{"a dead letter of a parked key", func(_ *history, r repeat) bool { return r.letter }},
-	{"a release that was interrupted, or of dead letters that are repeated", func(_ *history, r repeat) bool { return r.released }},
+	{"a row of a parked key, after a crash", func(_ *history, r repeat) bool { return r.parked }},
+	{"a slot was lost", func(_ *history, r repeat) bool { return r.refilled }},
 }
 
 // mayRepeat reports whether one of the allowances fits.

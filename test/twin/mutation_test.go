@@ -127,6 +127,7 @@ func unrecorded(put func(*world, *rand.Rand)) func(*world, *rand.Rand) {
 	return func(w *world, rng *rand.Rand) {
 		w.cfg.PositionTopic, w.history.kept = "", false
 		w.parkKeys(false)
+		w.cfg.RefillOnLoss = false
 		put(w, rng)
 	}
 }

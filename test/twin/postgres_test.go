@@ -42,6 +42,10 @@ type postgres struct {
 	empty    bool                    // WAL senders send transactions without rows, like Postgres before 15
 	serial   int                     // number of the last row
 	pids     uint32                  // PID of the last connection
+
+	xids    xids
+	locked  *client            // holds the advisory lock; nil: nobody
+	exports map[string]*export // by name
 }
 
 type serverState int
@@ -56,12 +60,13 @@ const (
 type slot struct {
 	confirmed, saved pglogrepl.LSN
 	owner            *client // nil: not active
+	dropped          bool
 }
 
 func newPostgres(n *network, h *history, rng *rand.Rand) *postgres {
 	p := &postgres{
 		net: n, history: h, rng: rng, walEnd: firstLSN, timeline: 1, state: down,
-		clients: make(map[*client]struct{}), sends: func(*transaction) bool { return true },
+		clients: make(map[*client]struct{}), exports: make(map[string]*export), sends: func(*transaction) bool { return true },
 		timeout: time.Duration(5+rng.IntN(55)) * time.Second, empty: rng.IntN(2) == 0,
 	}
 	h.lease = p.timeout + time.Second
@@ -103,6 +108,7 @@ func (p *postgres) crash() {
 	defer p.mu.Unlock()
 	p.history.note("postgres: crashes, slot goes back from %s to %s", p.slot.confirmed, p.slot.saved)
 	p.state = down
+	p.xids.open = nil
 	p.slot.confirmed = p.slot.saved
 	p.own(nil)
 	p.history.wentBack(p.slot.saved)
@@ -132,6 +138,7 @@ func (p *postgres) promote(lag int) {
 	if n := len(p.log); n > 0 {
 		p.walEnd = p.log[n-1].endLSN
 	}
+	p.xids = xidsAfter(p.log)
 	p.timeline++
 	p.forks = append(p.forks, p.walEnd)
 	p.slot.saved = min(p.slot.saved, p.walEnd)
@@ -235,7 +242,7 @@ func (p *postgres) sortedClients() []*client {
 func (p *postgres) newRow(topic, key string, size int, poison bool) *row {
 	p.serial++
 	r := &row{
-		id: fmt.Sprintf("id-%d", p.serial), topic: topic, key: key, poison: poison,
+		position: p.serial, id: fmt.Sprintf("id-%d", p.serial), topic: topic, key: key, poison: poison,
 		value: fmt.Sprintf("%d of %s %s", p.serial, key, strings.Repeat("x", size)),
 	}
 	if poison {
@@ -253,6 +260,14 @@ func (p *postgres) commit(fill func(tx *transaction)) {
 	}
 	tx := new(transaction)
 	fill(tx)
+	p.write(tx)
+}
+
+// write writes a transaction to the WAL. The caller must hold mu.
+func (p *postgres) write(tx *transaction) {
+	if tx.xid == 0 {
+		tx.xid = p.xids.assign()
+	}
 	for _, r := range tx.rows {
 		r.tx = tx
 		p.walEnd += pglogrepl.LSN(64 + len(r.value))
@@ -261,7 +276,7 @@ func (p *postgres) commit(fill func(tx *transaction)) {
 		p.walEnd += pglogrepl.LSN(8 * p.rng.IntN(1000)) // a transaction that changes other tables
 	}
 	p.walEnd += 8
-	tx.commitLSN = p.walEnd
+	tx.commitLSN, tx.at = p.walEnd, time.Now()
 	p.walEnd += 48
 	tx.endLSN = p.walEnd
 	if p.rng.IntN(3) == 0 { // otherwise the next WAL record begins at the end of this one

@@ -20,7 +20,7 @@ func TestSlotMadeAfterAPromotion(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed)
-				w.cfg.PositionTopic, w.history.kept = positions, true
+				w.cfg.PositionTopic, w.history.kept, w.cfg.RefillOnLoss = positions, true, false
 				w.playPromotion(lost, restart)
 				for _, v := range w.history.violations {
 					t.Error(v)

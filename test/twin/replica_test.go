@@ -168,6 +168,7 @@ func (r *replica) diagnose(p *process) {
 	switch {
 	case code == relay.ExitOK:
 	case (code == relay.ExitSource || code == relay.ExitSink) && !r.history.streamed(p.host.run):
+	case code == relay.ExitSlotInUse && r.cfg.RefillOnLoss && !r.history.streamed(p.host.run): // another relay refills
 	case code == relay.ExitBadRecord && r.cfg.DeadLetterTopic == "":
 		r.kafka.cure(math.MaxInt)
 	case code == relay.ExitContinuity:
@@ -201,7 +202,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	if strings.Contains(line, " msg=streaming ") {
 		j.history.streaming(j.run)
 	}
-	if strings.Contains(line, "the slot was advanced by another process") {
+	if strings.Contains(line, "the slot was advanced by another process") || strings.Contains(line, "slot lost: refilling") {
 		j.history.noticeGap()
 	}
 	j.history.missesMarker(line)

@@ -172,6 +172,9 @@ func (w *world) play() {
 	if w.cfg.ParkedKeys > 0 {
 		writer.Go(func() { w.operateParked(writing) })
 	}
+	if w.cfg.RefillOnLoss {
+		writer.Go(func() { w.loseSlots(writing) })
+	}
 	enemy.run(ctx)
 	cancel()
 	stopWriting()

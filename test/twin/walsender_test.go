@@ -26,6 +26,10 @@ type sender struct {
 // startReplication responds to START_REPLICATION.
 func (c *client) startReplication(from pglogrepl.LSN) bool {
 	c.mu.Lock()
+	if c.slot.dropped {
+		c.mu.Unlock()
+		return c.send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "42704", Message: `replication slot "slot" does not exist`}, ready())
+	}
 	if c.slot.owner != nil {
 		c.mu.Unlock()
 		busy := &pgproto3.ErrorResponse{Severity: "ERROR", Code: "55006", Message: `replication slot "slot" is active for PID 17`}
@@ -281,10 +285,13 @@ func relation() []byte {
 	return b
 }
 
+// postgresEpoch is the zero of Postgres' timestamps.
+var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // messagesOf returns the messages of a transaction.
 func messagesOf(tx *transaction) [][]byte {
 	b := binary.BigEndian.AppendUint64([]byte{'B'}, uint64(tx.commitLSN))
-	b = binary.BigEndian.AppendUint64(b, 0)
+	b = binary.BigEndian.AppendUint64(b, uint64(tx.at.Sub(postgresEpoch).Microseconds()))
 	messages := [][]byte{walData(tx.commitLSN, binary.BigEndian.AppendUint32(b, 731))}
 	for _, r := range tx.rows {
 		messages = append(messages, walData(tx.commitLSN, insert(r.id, r.topic, r.key, "Happened", r.value)))
@@ -297,7 +304,7 @@ func messagesOf(tx *transaction) [][]byte {
 	}
 	b = binary.BigEndian.AppendUint64([]byte{'C', 0}, uint64(tx.commitLSN))
 	b = binary.BigEndian.AppendUint64(b, uint64(tx.endLSN))
-	return append(messages, walData(tx.commitLSN, binary.BigEndian.AppendUint64(b, 0)))
+	return append(messages, walData(tx.commitLSN, binary.BigEndian.AppendUint64(b, uint64(tx.at.Sub(postgresEpoch).Microseconds()))))
 }
 
 func insert(values ...string) []byte {

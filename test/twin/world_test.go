@@ -25,6 +25,7 @@ const (
 	drawWriter
 	drawNemesis
 	drawOperator
+	drawSlotLoss
 )
 
 // A world is a simulation: one or two relays with their operators, and the servers.
@@ -82,6 +83,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	if w.history.kept && w.history.deadLetter != "" && rng.IntN(2) == 0 {
 		w.parkKeys(true)
+	} else if w.history.kept && rng.IntN(2) == 0 {
+		w.cfg.RefillOnLoss = true
 	}
 	return w
 }
@@ -128,7 +131,12 @@ func (w *world) write(ctx context.Context) {
 	pause := []float64{1, 20, 200, 1000}[rng.IntN(4)]
 	keys := 1 + rng.IntN(8)
 	poison := rng.IntN(4) == 0 || w.cfg.ParkedKeys > 0
+	slow := func() {} // commits the slow transaction
 	for written := 0; written < maxRows && ctx.Err() == nil; {
+		if w.cfg.RefillOnLoss && rng.IntN(4) == 0 {
+			slow()
+			slow = w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
+		}
 		w.postgres.commit(func(tx *transaction) {
 			rows := 0 // a transaction that changes other tables
 			switch rng.IntN(10) {
@@ -153,6 +161,7 @@ func (w *world) write(ctx context.Context) {
 		})
 		w.sleep(ctx, time.Duration(rng.ExpFloat64()*pause*float64(time.Millisecond)))
 	}
+	slow()
 }
 
 // sleep sleeps for d. It returns early if ctx ends.
