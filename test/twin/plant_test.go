@@ -38,6 +38,12 @@ const (
 	ownerFile    = "sink/kafka/owner.go"
 	resumeFile   = "sink/kafka/resume.go"
 	tailFile     = "sink/kafka/tail.go"
+	recordFile   = "internal/relay/position_writer.go"
+	releaseFile  = "internal/relay/release.go"
+	parkedFile   = "internal/relay/parked_store.go"
+	parkingFile  = "internal/parking/set.go"
+	missingFile  = "internal/catalog/refill.go"
+	copyFile     = "internal/relay/copy.go"
 )
 
 var plants = []mistake{
@@ -97,6 +103,37 @@ var plants = []mistake{
 	{"the back-off ends with each session", []plant.Edit{ // the relay reconnects in a loop without a pause
 		plant.In(relayFile, "if confirmed > before ||", "if confirmed >= before ||"),
 	}, "sessions within"},
+	{"a key is unparked before its letters are sent", []plant.Edit{
+		plant.In(releaseFile, "	for range maxRounds {\n", "	for range 0 {\n"),
+		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.positions.unparkKey(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
+	}, "have not arrived|has not come"},
+	{"rows are read while a key is unparked", []plant.Edit{
+		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n", "	resume, err := func() {}, error(nil)\n"),
+	}, "have not arrived|has not come|out of order"},
+	{"a release counts no letter as sent", []plant.Edit{
+		plant.In(releaseFile, "			n++\n		}\n		last = l.Place\n", "		}\n		last = l.Place\n"),
+	}, "still parked"},
+	{"a position is stored before the keys that it covers are", []plant.Edit{
+		plant.In(recordFile, "	if err := w.storeParked(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
+	}, "has not come|have not arrived"},
+	{"a row is discarded although a later relay may read it again", []plant.Edit{
+		plant.In(releaseFile, "	if r.mayReadAgain(d.Row, first) {\n", "	if r.mayReadAgain(d.Row, first) && false {\n"),
+	}, "has not come|have not arrived|stored again"},
+	{"a later relay forgets the parked keys", []plant.Edit{
+		plant.In(parkedFile, "		s.set.StartTenure(start, next, s.record)\n", "		s.set.StartTenure(start, next, nil)\n"),
+	}, "has not come|have not arrived|still parked"},
+	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
+		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
+	}, "has not come|have not arrived|out of order"},
+	{"a rejected letter counts as sent", []plant.Edit{
+		plant.In(releaseFile, "				done[seq-1] = err == nil\n", "				done[seq-1] = true\n"),
+	}, "have not arrived|has not come"},
+	{"a refill forgets the transactions that were open", []plant.Edit{
+		plant.In(missingFile, "{\"NOT \" + sees(m.Delivered)}", "{\"NOT \" + sees(m.Delivered[:strings.LastIndex(m.Delivered, \":\")+1])}"),
+	}, "have not arrived|has not come|are not stored"},
+	{"the stream begins before all refilled rows are acknowledged", []plant.Edit{
+		plant.In(copyFile, "	if _, err := p.waitForAcks(ctx, nil, 0); err != nil {\n", "	if err := error(nil); err != nil {\n"),
+	}, "are not stored"},
 }
 
 // The source code contains each text that a plant replaces exactly once.
