@@ -20,6 +20,19 @@ const (
 	lockNotAvailable       = "55P03"
 )
 
+// A WALLevelError says that wal_level does not allow logical decoding. It is a [replication.ErrConfig].
+type WALLevelError struct {
+	Level string // the value of wal_level
+}
+
+// Error says how to change it.
+func (e *WALLevelError) Error() string {
+	return fmt.Sprintf("%v: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server; on a managed server, see docs/clouds.md", replication.ErrConfig, e.Level)
+}
+
+// Unwrap returns ErrConfig.
+func (e *WALLevelError) Unwrap() error { return replication.ErrConfig }
+
 // sqlState returns the SQLSTATE of an error of the server, otherwise "".
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {

@@ -40,7 +40,7 @@ func (c *State) verifyServer() error {
 		return fmt.Errorf("%w: the server is PostgreSQL %d.%d, and the oldest supported version is %d", replication.ErrConfig,
 			c.ServerVersion/10000, c.ServerVersion%10000, oldestServer/10000)
 	case !c.Decodes():
-		return fmt.Errorf("%w: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server; on a managed server, see docs/clouds.md", replication.ErrConfig, c.WALLevel)
+		return &WALLevelError{Level: c.WALLevel}
 	case c.Encoding == "SQL_ASCII":
 		return fmt.Errorf("%w: database %q has encoding SQL_ASCII, which cannot be converted to UTF8 reliably; use a database with another encoding", replication.ErrConfig, c.Database)
 	case c.InRecovery && c.ServerVersion < 160000:

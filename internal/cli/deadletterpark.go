@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -82,6 +83,7 @@ type releasing struct {
 
 	sending relay.Config
 	keys    *relay.ParkedKeys
+	object  string // that the outcome is about: the position topic, or the topic of the key once it is found
 }
 
 func (r *releasing) addFlags(cmd *cobra.Command) {
@@ -112,6 +114,7 @@ func (r *releasing) run(ctx context.Context) error {
 	if r.sending.PositionTopic == "" {
 		return mistake(errors.New("position_topic is empty, so no key can be parked"))
 	}
+	r.object = "position topic " + r.sending.PositionTopic
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
 	if r.keys, err = relay.OpenParkedKeys(opening, r.sending, command.NewLogger(cfg.Log, r.stderr)); err != nil {
@@ -126,6 +129,7 @@ func (r *releasing) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.object = "topic " + oneLine(parked.Topic)
 	i := slices.IndexFunc(filed, func(q parking.Request) bool { return q.Parking == parked.ID })
 	switch {
 	case r.withdraw && i < 0:
@@ -271,12 +275,15 @@ func keyFlag(key string) string {
 }
 
 func (r *releasing) outcome(what string, err error, exit int, next string) *command.ExitError {
-	return &command.ExitError{Err: err, Exit: exit, What: what, Object: "topic " + r.sending.PositionTopic, Next: next}
+	return &command.ExitError{Err: err, Exit: exit, What: what, Object: r.object, Next: next}
 }
 
 // failed returns the failure of a request to the broker.
 func (r *releasing) failed(err error) *command.ExitError {
 	f := command.Failed(err)
-	f.Object = "topic " + r.sending.PositionTopic
+	f.Object = "position topic " + r.sending.PositionTopic
+	if errors.Is(err, sink.ErrUnreachable) {
+		f.Object = r.sending.Sink.String()
+	}
 	return f
 }

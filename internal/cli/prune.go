@@ -83,7 +83,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 			return err
 		}
 	} else {
-		printPruned(a.stdout, report)
+		printPruned(a.stdout, report, err != nil)
 	}
 	for _, t := range report.Tables {
 		for _, warning := range t.Warnings {
@@ -112,8 +112,8 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	return f
 }
 
-// printPruned prints the report as text.
-func printPruned(w io.Writer, report prune.Report) {
+// printPruned prints the report as text. failed says that the prune has stopped at an error.
+func printPruned(w io.Writer, report prune.Report, failed bool) {
 	would := ""
 	if report.DryRun {
 		would = "would be "
@@ -132,7 +132,7 @@ func printPruned(w io.Writer, report prune.Report) {
 		if t.Busy > 0 {
 			say("%d transactions found locked rows; the next prune deletes those", t.Busy)
 		}
-		if t.Confirmed == "" && t.Deleted == 0 && len(t.Dropped) == 0 {
+		if (failed || t.Confirmed == "") && t.Deleted == 0 && len(t.Dropped) == 0 {
 			say("no rows from before %s were deleted", t.Before.UTC().Format(time.RFC3339))
 			continue
 		}

@@ -44,7 +44,7 @@ func (f *ExitError) Unwrap() error { return f.Err }
 // Failed returns the ExitError for an error of another package.
 func Failed(err error) *ExitError {
 	err = replication.HideSettings(err)
-	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
+	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err), Next: relay.Next(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.Next = "fix the above; outbox-cdc config --schema lists every key"
 	}
@@ -85,20 +85,10 @@ func ExitCode(err error) int {
 		}
 	}
 	code := relay.ExitCode(err)
-	if code == relay.ExitUnexpected && refusedBySource(err) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == relay.ExitUnexpected {
 		return relay.ExitSource
 	}
 	return code
-}
-
-// refusedBySource reports whether Postgres rejected the connection or a privilege was missing.
-func refusedBySource(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
-	}
-	const insufficientPrivilege = "42501"
-	refusal, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && refusal.Code == insufficientPrivilege
 }
 
 // write writes the error block of a program.

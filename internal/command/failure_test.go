@@ -38,7 +38,7 @@ func TestFailureBlock(t *testing.T) {
 
 Check the brokers.
 
-exit 20 (sink access): slot s at 0/1A2B3C8; next: let the relay connect and write to the broker, then run the command again (docs/runbook.md#exit-20)
+exit 20 (sink access): slot s at 0/1A2B3C8; next: start the broker, or fix its address, then run the command again (docs/runbook.md#no-broker-can-be-reached)
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -97,6 +97,9 @@ func TestNextOfAFailure(t *testing.T) {
 	}{
 		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), "docs/security.md#row-level-security"},
 		{fmt.Errorf("delete rows of public.outbox: %w", hides), "docs/security.md#row-level-security"},
+		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), "grant the role what the error names"},
+		{&catalog.WALLevelError{Level: "replica"}, "set wal_level and restart Postgres"},
+		{replication.ErrUnreachable, "start Postgres, or fix host and port"},
 		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), "docs/clouds.md#poolers"},
 	} {
 		f := Failed(tt.err)

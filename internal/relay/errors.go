@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -60,6 +61,7 @@ type fault struct {
 	exit     int
 	patience patience
 	advice   string
+	next     string // see [Next]
 }
 
 // faultOf returns the first row of the table that err matches.
@@ -77,56 +79,58 @@ func faultOf(err error) fault {
 //
 //nolint:gochecknoglobals // a table
 var faults = []fault{
-	{is(errDrainTimeout), ExitOK, never, ""},
-	{is(errPositionUnsaved), ExitOK, never, ""},
+	{is(errDrainTimeout), ExitOK, never, "", ""},
+	{is(errPositionUnsaved), ExitOK, never, "", ""},
 
-	{as[*encode.RowError], ExitBadRecord, never, adviseRow},
-	{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
-	{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
-	{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
+	{as[*encode.RowError], ExitBadRecord, never, adviseRow, ""},
+	{as[*sink.RecordError], ExitBadRecord, never, adviseRow, ""},
+	{is(replication.ErrRow), ExitBadRecord, never, adviseUnread, ""},
+	{as[*decoder.Error], ExitUnexpected, never, adviseDecoder, ""},
 
-	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns},
-	{isUpdate, ExitNoDelivery, never, adviseUpdate},
-	{as[*changeError], ExitNoDelivery, never, adviseChange},
-	{is(replication.ErrPublication), ExitNoDelivery, never, ""},
-	{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
-	{is(replication.ErrSlotLost), ExitSlotLost, never, ""},
-	{is(replication.ErrConfig), ExitSource, never, ""},
-	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
-	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
-	{is(errKeysParked), ExitContinuity, never, adviseParked},
-	{is(errParkedLost), ExitContinuity, never, adviseParkedLost},
-	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy},
-	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill},
-	{is(catalog.ErrRefill), ExitContinuity, never, ""},
-	{is(ErrNothingLost), ExitOK, never, ""},
-	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap},
-	{is(errSkip), ExitUsage, never, ""},
+	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns, ""},
+	{isUpdate, ExitNoDelivery, never, adviseUpdate, ""},
+	{as[*changeError], ExitNoDelivery, never, adviseChange, ""},
+	{is(replication.ErrPublication), ExitNoDelivery, never, "", ""},
+	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", ""},
+	{is(replication.ErrSlotLost), ExitSlotLost, never, "", ""},
+	{as[*catalog.WALLevelError], ExitSource, never, "", nextWALLevel},
+	{is(replication.ErrConfig), ExitSource, never, "", nextConfig},
+	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap, nextGap},
+	{is(errPositionRecord), ExitContinuity, never, adviseRecord, nextRecord},
+	{is(errKeysParked), ExitContinuity, never, adviseParked, nextParked},
+	{is(errParkedLost), ExitContinuity, never, adviseParkedLost, nextParkedLost},
+	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy, nextCopy},
+	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill, nextRefill},
+	{is(catalog.ErrRefill), ExitContinuity, never, "", nextNoRefill},
+	{is(ErrNothingLost), ExitOK, never, "", ""},
+	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap, nextGap},
+	{is(errSkip), ExitUsage, never, "", ""},
 
-	{is(sink.ErrSuperseded), ExitSlotInUse, standby, ""},
-	{is(errSlotTaken), ExitSlotInUse, standby, ""},
-	{is(errOtherServer), ExitSource, outage, ""},
-	{is(errSuspended), ExitSource, outage, ""},
-	{is(errPromoted), ExitSource, outage, ""},
-	{is(errLostSender), ExitSource, outage, ""},
-	{as[*checkpoint.PrefixError], ExitContinuity, outage, ""},
-	{is(errNoStore), ExitSink, outage, ""},
+	{is(sink.ErrSuperseded), ExitSlotInUse, standby, "", ""},
+	{is(errSlotTaken), ExitSlotInUse, standby, "", ""},
+	{is(errOtherServer), ExitSource, outage, "", ""},
+	{is(errSuspended), ExitSource, outage, "", ""},
+	{is(errPromoted), ExitSource, outage, "", ""},
+	{is(errLostSender), ExitSource, outage, "", ""},
+	{as[*checkpoint.PrefixError], ExitContinuity, outage, "", ""},
+	{is(errNoStore), ExitSink, outage, "", ""},
 
-	{is(sink.ErrFenced), ExitFenced, never, ""},
-	{is(sink.ErrAccess), ExitSink, briefly, ""},
-	{is(sink.ErrMissing), ExitSink, never, ""},
-	{is(sink.ErrUnreachable), ExitSink, never, ""},
-	{is(sink.ErrFatal), ExitSink, never, ""},
+	{is(sink.ErrFenced), ExitFenced, never, "", ""},
+	{is(sink.ErrAccess), ExitSink, briefly, "", nextBrokerLogin},
+	{is(sink.ErrMissing), ExitSink, never, "", nextDestination},
+	{is(sink.ErrUnreachable), ExitSink, never, "", nextBroker},
+	{is(sink.ErrFatal), ExitSink, never, "", ""},
 
-	{is(replication.ErrWALRemoved), ExitSlotLost, briefly, ""},
-	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
-	{is(replication.ErrAccess), ExitSource, briefly, ""},
-	{as[*replication.CredentialsError], ExitSource, later, ""},
-	{as[*advisory.HeldError], ExitUnexpected, outage, adviseHeld},
-	{as[*catalog.LockError], ExitSource, outage, adviseLock},
-	{is(replication.ErrBusy), ExitSource, outage, ""},
-	{is(replication.ErrServerStopping), ExitSource, outage, ""},
-	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
+	{is(replication.ErrWALRemoved), ExitSlotLost, briefly, "", ""},
+	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, "", ""},
+	{isPrivilege, ExitSource, briefly, "", nextPrivilege},
+	{is(replication.ErrAccess), ExitSource, briefly, "", nextLogin},
+	{as[*replication.CredentialsError], ExitSource, later, "", nextCredentials},
+	{as[*advisory.HeldError], ExitUnexpected, outage, adviseHeld, ""},
+	{as[*catalog.LockError], ExitSource, outage, adviseLock, nextLock},
+	{is(replication.ErrBusy), ExitSource, outage, "", nextBusy},
+	{is(replication.ErrServerStopping), ExitSource, outage, "", nextServer},
+	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer, nextServer},
 }
 
 // Advice for errors whose text does not say how to fix them. The caller that prints it replaces <slot>
@@ -171,6 +175,31 @@ const (
 		"the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
 
+// Next steps of errors for which that of the exit code would say too much or too little, each with its section of the
+// documentation.
+const (
+	nextWALLevel    = "set wal_level and restart Postgres, then start the relay (docs/runbook.md#wal_level-is-not-logical)"
+	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/runbook.md#a-transaction-locks-a-table-55p03)"
+	nextConfig      = "change the setting that the error names, then run the command again (docs/runbook.md#exit-10)"
+	nextPrivilege   = "grant the role what the error names, or give the --dsn of a role that has it, then run the command again (docs/runbook.md#the-role-lacks-a-privilege-28000-42501)"
+	nextLogin       = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/runbook.md#exit-10)"
+	nextCredentials = "fix the command or login that gets the password, then run the command again (docs/runbook.md#the-password-command-or-the-iam-login-fails)"
+	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/runbook.md#exit-10)"
+	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/runbook.md#exit-10)"
+
+	nextGap        = "find out which server this is; if it is the right one, outbox-cdc recover (docs/runbook.md#exit-15)"
+	nextRecord     = "start the later version again, or give this relay a name of its own (docs/runbook.md#the-position-record-cannot-be-read)"
+	nextParked     = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
+	nextParkedLost = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
+	nextCopy       = "set source.initial_copy again, then start the relay (docs/runbook.md#the-initial-copy-is-not-finished)"
+	nextRefill     = "outbox-cdc recover (docs/runbook.md#the-refill-is-not-finished)"
+	nextNoRefill   = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
+
+	nextBroker      = "start the broker, or fix its address, then run the command again (docs/runbook.md#no-broker-can-be-reached)"
+	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/runbook.md#exit-20)"
+	nextDestination = "create the destination, then start the relay (docs/runbook.md#exit-20)"
+)
+
 func is(target error) func(error) bool {
 	return func(err error) bool { return errors.Is(err, target) }
 }
@@ -183,6 +212,13 @@ func as[E error](err error) bool {
 func isUpdate(err error) bool {
 	change, ok := errors.AsType[*changeError](err)
 	return ok && change.kind == "UPDATE"
+}
+
+// isPrivilege reports whether the role lacks a privilege that err names.
+func isPrivilege(err error) bool {
+	const insufficientPrivilege = "42501"
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
 }
 
 // mayGiveUp reports whether the advice for err includes skipping its transaction.
@@ -210,6 +246,10 @@ func ExitCode(err error) int {
 	}
 	return faultOf(err).exit
 }
+
+// Next returns the next step after err in a few words, with the section of the documentation that explains it. It is
+// empty if that of the exit code is right.
+func Next(err error) string { return faultOf(err).next }
 
 // Advice returns how to fix an error of [Relay.Run]. It is empty if the text of the error says it. The
 // caller must replace <slot> and <publication> with the names. Advice about a broker comes from its errors:

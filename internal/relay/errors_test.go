@@ -74,6 +74,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"missing WAL":           {replication.ErrWALRemoved, 11, briefly, ""},
 		"no password":           {&replication.CredentialsError{Err: errors.New("no token")}, 10, later, ""},
 		"setting":               {replication.ErrConfig, 10, never, ""},
+		"wal_level":             {&catalog.WALLevelError{Level: "replica"}, 10, never, ""},
+		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, briefly, ""},
 		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},
 		"other rows again":      {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
@@ -136,6 +138,13 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		if !met[i] {
 			t.Errorf("no test case for row %d of the table (exit code %d)", i, f.exit)
 		}
+	}
+	steps := make(map[string]int)
+	for _, f := range faults {
+		if exit, ok := steps[f.next]; f.next != "" && ok && exit != f.exit {
+			t.Errorf("exit codes %d and %d have the same next step: %s", exit, f.exit, f.next)
+		}
+		steps[f.next] = f.exit
 	}
 	if ExitCode(nil) != 0 || Advice(nil) != "" {
 		t.Error("no error is one")

@@ -58,7 +58,7 @@ func TestDocs(t *testing.T) {
 // TestLinksToDocs requires that links in errors, log messages, alerts and units lead to pages and headings.
 func TestLinksToDocs(t *testing.T) {
 	t.Parallel()
-	link := regexp.MustCompile(`docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?`)
+	link := regexp.MustCompile(`docs/([a-z-]+\.md)(?:#([a-z0-9_-]+))?`)
 	found := 0
 	rig.Must(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
