@@ -172,7 +172,7 @@ func TestVerify(t *testing.T) {
 		"neither":              {change: func(c *State) { c.Publication, c.Slot = nil, nil }, want: replication.ErrPublication, text: "setup"},
 		"no inserts":           {change: func(c *State) { c.Publication.Insert = false }, want: replication.ErrPublication, text: "insert"},
 		"no table":             {change: func(c *State) { c.Publication.Tables = nil }, want: replication.ErrPublication, text: "no table"},
-		"no slot":              {change: func(c *State) { c.Slot = nil }, want: replication.ErrSlotMissing, text: "outbox-cdc setup"},
+		"no slot":              {change: func(c *State) { c.Slot = nil }, want: replication.ErrSlotMissing, text: "outbox-cdc recover"},
 		"physical slot":        {change: func(c *State) { c.Slot.Plugin = "" }, want: replication.ErrConfig, text: "physical"},
 		"plugin":               {change: func(c *State) { c.Slot.Plugin = "wal2json" }, want: replication.ErrConfig, text: "wal2json"},
 		"another database":     {change: func(c *State) { c.Slot.Database = "other" }, want: replication.ErrConfig, text: "other"},

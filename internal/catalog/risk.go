@@ -135,7 +135,7 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 			why += " (" + r.Invalidation + ")"
 		}
 		return "The slot is lost", why + ".",
-			"Drop the slot and create a new one: outbox-cdc setup --drop; outbox-cdc setup. Then resend the rows that are still in the table: outbox-cdc replay."
+			"Stop the relay, then outbox-cdc recover: it creates the slot again and sends the missing rows from the table. See docs/recover.md."
 	case Unreserved:
 		return lost, mayRemove + "at the next checkpoint.", moreRoom
 	case Tenth, Soon:

@@ -163,7 +163,7 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is left from when it was the primary: it does not get the new primary's rows, and prevents the synchronization of the new primary's slot; connect to the primary, and run on this standby: %s",
 			replication.ErrUnreachable, s.Name, DropSlot(s.Name))
 	case s == nil:
-		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; to create it and send those rows from the table: outbox-cdc recover; to create it without them: outbox-cdc setup",
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; outbox-cdc recover creates it and sends those rows from the table",
 			replication.ErrSlotMissing, c.SlotName)
 	case s.Plugin == "":
 		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)
@@ -172,7 +172,7 @@ func (c *State) verifySlot() error {
 	case s.Database != c.Database:
 		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
 	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
-		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; to create the slot again and send those rows from the table: outbox-cdc recover; to create it again without them: outbox-cdc setup --drop, and outbox-cdc setup",
+		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; outbox-cdc recover creates the slot again and sends those rows from the table",
 			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
 	case s.TwoPhase:
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another slot name for the relay", replication.ErrConfig, s.Name)

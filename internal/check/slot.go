@@ -71,7 +71,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	switch {
 	case risk.Danger == catalog.Lost:
 		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered", slot.ConfirmedFlushLSN),
-			"resend rows that are still in the table with outbox-cdc replay, then start over: "+s.command("setup --drop")+"; "+s.command("setup"))
+			s.command("recover")+", which creates the slot again and sends those rows from the table")
 	case risk.Danger == catalog.Unreserved:
 		s.warn("wal_status", "", fmt.Sprintf("%s: %s of WAL are retained, and the next checkpoint may remove WAL that the slot needs", slot.WALStatus, kept),
 			"let the relay catch up now; "+s.provider.set("max_slot_wal_keep_size", "-1", false))

@@ -293,3 +293,21 @@ func TestCharts(t *testing.T) {
 		t.Errorf("of nothing: %q %q", line, since)
 	}
 }
+
+// A lost slot has one instruction, and no limit that is still to be reached.
+func TestLostSlot(t *testing.T) {
+	r := sides(t, func(p *Postgres, _ *admin.Status) {
+		p.Slot.WALStatus, p.Slot.Invalidation, p.Slot.Safe = "lost", "wal_removed", nil
+	})
+	text := strings.Join(View{Width: 100}.Lines(r), "\n")
+	for _, want := range []string{"outbox-cdc recover", "lost wal_removed, active", "none any more: the slot is invalidated"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+	for _, other := range []string{"setup", "replay", "the disk is full"} {
+		if strings.Contains(text, other) {
+			t.Errorf("%q is in:\n%s", other, text)
+		}
+	}
+}

@@ -29,10 +29,10 @@ func (v View) slot(r *Report) []string {
 		}
 		title += " " + s.Name
 		facts = append(facts,
-			fact{"State", cmp.Or(s.WALStatus, "no WAL") + ", " + state},
+			fact{"State", strings.TrimSpace(cmp.Or(s.WALStatus, "no WAL")+" "+s.Invalidation) + ", " + state},
 			fact{"Confirmed LSN", s.Confirmed + ", " + terminal.Size(float64(s.NotConfirmed)) + " behind the end of the WAL"},
 			fact{"Retained WAL", terminal.Size(float64(s.Retained)) + ", from " + s.Restart})
-		facts = append(facts, limit(s.Retained, s.Safe, r.timeToLimit())...)
+		facts = append(facts, limit(s.WALStatus, s.Retained, s.Safe, r.timeToLimit())...)
 		if s.Synced {
 			last := "successful"
 			if s.SyncSkipReason != "" {
@@ -52,7 +52,7 @@ func (v View) slot(r *Report) []string {
 			fact{"State", cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay read it " + ago(st.Slot.ReadAt, st.At)},
 			fact{"Confirmed LSN", st.Source.Confirmed},
 			fact{"Retained WAL", terminal.Size(float64(st.Slot.Retained))})
-		facts = append(facts, limit(st.Slot.Retained, st.Slot.Safe, r.timeToLimit())...)
+		facts = append(facts, limit(st.Slot.WALStatus, st.Slot.Retained, st.Slot.Safe, r.timeToLimit())...)
 	default:
 		return nil
 	}
@@ -94,9 +94,11 @@ func (t *Transaction) name() string {
 }
 
 // limit returns how much WAL Postgres may still write before it may remove what the slot needs, and the time until
-// then.
-func limit(retained int64, safe *int64, seconds float64) []fact {
+// then. Postgres reports no limit for an invalidated slot.
+func limit(walStatus string, retained int64, safe *int64, seconds float64) []fact {
 	switch {
+	case walStatus == "lost":
+		return []fact{{"Limit", "none any more: the slot is invalidated"}}
 	case safe == nil:
 		return []fact{{"Limit", "none: Postgres stops when the disk is full"}}
 	case *safe <= 0:

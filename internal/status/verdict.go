@@ -65,7 +65,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 		return admin.Verdict{
 			Level: admin.Bad, Title: "The slot does not exist",
 			Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
-			Advice: "Check that source.dsn and source.slot are right. If no relay has run yet, start it: outbox-cdc run. Otherwise see docs/runbook.md#exit-11.",
+			Advice: "Check that source.dsn and source.slot are right. If no relay has run yet, start it: outbox-cdc run. Otherwise outbox-cdc recover: it creates the slot and sends the missing rows from the table. See docs/recover.md.",
 		}, true
 	case r.Relay.status != nil:
 		s := &r.Relay.status.Slot

@@ -339,7 +339,7 @@ func (o *operation) recreatesSlot(t *testing.T, lost string) {
 
 func slotMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
-	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc setup")
+	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc recover")
 	o.sh(t)
 	o.replays(t, lost)
 	o.streams(t)
@@ -352,7 +352,7 @@ func slotInvalidated(t *testing.T, o *operation, _ *pgserver.Server) {
 		o.exec(t, "SELECT pg_switch_wal();\nCREATE TABLE junk AS SELECT generate_series(1, 1000);\nDROP TABLE junk")
 	}
 	o.exec(t, `CHECKPOINT`)
-	o.fails(t, 11, `slot "outbox_cdc" is invalidated`, "outbox-cdc setup --drop")
+	o.fails(t, 11, `slot "outbox_cdc" is invalidated`, "outbox-cdc recover")
 	o.recreatesSlot(t, lost)
 }
 
