@@ -132,8 +132,11 @@ var brokenSources = []broken{
 		mend: func(_ *testing.T, r *rig) { r.role = "cdc_" + r.db.Name },
 	},
 	{
-		name: "everybody writes messages", title: "messages", state: Doubt, says: "every role of the database may write logical messages",
-		breaks: func(t *testing.T, r *rig) { r.run(t, emitting(t, r.db, "GRANT", "TO PUBLIC")) },
+		name: "everybody writes messages", title: "messages", state: Doubt, says: "every role of the database may write events",
+		breaks: func(t *testing.T, r *rig) {
+			r.set("outbox.messages", "orders")
+			r.run(t, emitting(t, r.db, "GRANT", "TO PUBLIC"))
+		}, also: []string{"neighbours", "table public.outbox"},
 	},
 	{
 		name: "relay writes no messages", title: "messages", state: Doubt, says: "may not execute pg_logical_emit_message",
@@ -268,17 +271,33 @@ func TestWriteText(t *testing.T) {
 		{Group: Source, Name: "open transactions", State: Doubt, Found: "prepared transaction \"x\n\x1b[2J\" is open", Fix: "end it"},
 		{Group: Sink, Name: "topic", Object: strings.Repeat("t", 60), State: Failed, Found: "does not exist", Fix: "create it"},
 	}
-	const indent = "                                                   "
-	want := "source\n" +
-		"ok       wal_level                                 logical\n" +
-		"warning  open transactions                         prepared transaction \\\"x\\n\\x1b[2J\\\" is open\n" +
-		indent + "→ end it\n" +
-		"\nsink\n" +
-		"fails    topic " + strings.Repeat("t", 60) + "  does not exist\n" +
-		indent + "→ create it\n"
-	var got strings.Builder
-	if err := WriteText(&got, conditions); err != nil || got.String() != want {
-		t.Errorf("%v, got:\n%s\nwant:\n%s", err, got.String(), want)
+	topic := strings.Repeat("t", 60)
+	for _, tc := range []struct {
+		layout Layout
+		want   string
+	}{
+		{Layout{}, "fails    topic " + topic + ": does not exist\n" +
+			"         → create it\n" +
+			"warning  open transactions: prepared transaction \\\"x\\n\\x1b[2J\\\" is open\n" +
+			"         → end it\n" +
+			"ok       1 condition; --all lists all\n" +
+			"\n3 conditions: 1 failed, 1 warning, 1 ok\n"},
+		{Layout{Width: 40, All: true}, "fails    topic\n" +
+			"         " + topic[:31] + "\n" +
+			"         " + topic[31:] + ":\n" +
+			"         does not exist\n" +
+			"         → create it\n" +
+			"warning  open transactions: prepared\n" +
+			"         transaction \\\"x\\n\\x1b[2J\\\" is\n" +
+			"         open\n" +
+			"         → end it\n" +
+			"ok       wal_level: logical\n" +
+			"\n3 conditions: 1 failed, 1 warning, 1 ok\n"},
+	} {
+		var got strings.Builder
+		if err := WriteText(&got, conditions, tc.layout); err != nil || got.String() != tc.want {
+			t.Errorf("%v, got:\n%s\nwant:\n%s", err, got.String(), tc.want)
+		}
 	}
 	if n := Count(conditions); n != 1 {
 		t.Errorf("%d conditions fail", n)

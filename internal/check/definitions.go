@@ -29,7 +29,7 @@ func sourceDefinitions() []definition {
 		{Source, "primary", "", "The server is the primary.", false},
 		{Source, "role", "", "The role has `REPLICATION`.", false},
 		{Source, "least privilege", "", "The role is not a superuser.", false},
-		{Source, "messages", "", "The relay may write logical messages (`pg_logical_emit_message`), and only roles that need it may too.", false},
+		{Source, "messages", "", "The relay may write logical messages (`pg_logical_emit_message`). With `outbox.messages`, only roles that need it may too.", false},
 		{Source, "create", "", "The role may create the publication, if `run` would create it.", false},
 		{Source, "slots left", "", "`max_replication_slots` leaves room for the slot.", false},
 		{Source, "senders left", "", "`max_wal_senders` leaves room for the relay's WAL sender.", false},

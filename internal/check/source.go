@@ -110,7 +110,8 @@ func (s *sourceLook) rights() {
 	}
 }
 
-// messages checks who may write logical messages. By default every role may.
+// messages checks that the relay may write logical messages, and, if it reads events from them, who else may: by default
+// every role.
 func (s *sourceLook) messages() {
 	const name = "messages"
 	r := s.role
@@ -119,13 +120,12 @@ func (s *sourceLook) messages() {
 	switch {
 	case !r.EmitsMessages:
 		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", s.provider.superuserOnly(grant))
+	case s.catalog == nil || !s.catalog.Messages:
+		s.ok(name, "", r.Name+" may execute pg_logical_emit_message")
 	case len(r.OpenEmit) > 0:
-		text := "every role of the database may write logical messages, of any size: pg_logical_emit_message is granted to PUBLIC"
-		if s.catalog != nil && s.catalog.Messages {
-			text = "every role of the database may write events: outbox.messages reads them from logical messages, and pg_logical_emit_message is granted to PUBLIC"
-		}
-		s.warn(name, "", text, s.provider.superuserOnly(grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
-			" FROM PUBLIC; or first grant it to the other roles that run prune or write events with it"))
+		s.warn(name, "", "every role of the database may write events: outbox.messages reads them from logical messages, and pg_logical_emit_message is granted to PUBLIC",
+			s.provider.superuserOnly(grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
+				" FROM PUBLIC; or first grant it to the other roles that run prune or write events with it"))
 	default:
 		s.ok(name, "", "only roles that were granted pg_logical_emit_message may write logical messages")
 	}

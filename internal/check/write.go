@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // WriteJSON writes the conditions as a JSON array.
@@ -16,32 +18,59 @@ func WriteJSON(w io.Writer, conditions []Condition) error {
 	return encoder.Encode(conditions)
 }
 
-// longestTitle is the maximum width of the column of titles.
-const longestTitle = 40
+// A Layout says how [WriteText] writes conditions.
+type Layout struct {
+	Width int  // characters of a line; 0: lines are not wrapped
+	All   bool // also the conditions that are met, one by one
+}
 
-// WriteText writes one line per condition, and below it the fix, group by group.
-func WriteText(w io.Writer, conditions []Condition) error {
+// indent is the column in which titles begin.
+const indent = len("warning  ")
+
+// WriteText writes the conditions that fail, then the warnings, each with its fix, then the conditions that are met, and
+// how many there are of each.
+func WriteText(w io.Writer, conditions []Condition, layout Layout) error {
 	var b strings.Builder
-	width := 0
-	for _, c := range conditions {
-		width = max(width, min(len(c.Title()), longestTitle))
-	}
-	group := ""
-	for _, c := range conditions {
-		if c.Group != group && c.Group != Takeover {
-			if group != "" {
-				b.WriteByte('\n')
+	count := make(map[State]int)
+	for _, state := range []State{Failed, Doubt, Met} {
+		for _, c := range conditions {
+			if c.State != state {
+				continue
 			}
-			b.WriteString(c.Group + "\n")
-		}
-		group = c.Group
-		fmt.Fprintf(&b, "%-7s  %-*s  %s\n", c.State, width, visible(c.Title()), visible(c.Found))
-		if c.Fix != "" {
-			fmt.Fprintf(&b, "%s→ %s\n", strings.Repeat(" ", len("warning")+2+width+2), visible(c.Fix))
+			if count[state]++; state != Met || layout.All {
+				layout.write(&b, string(state), c.Title()+": "+c.Found)
+				if c.Fix != "" {
+					layout.write(&b, "", "→ "+c.Fix)
+				}
+			}
 		}
 	}
+	if n := count[Met]; n > 0 && !layout.All {
+		layout.write(&b, string(Met), counted(n, "condition")+"; --all lists all")
+	}
+	fmt.Fprintf(&b, "\n%s: %d failed, %s, %d ok\n", counted(len(conditions), "condition"), count[Failed], counted(count[Doubt], "warning"), count[Met])
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// counted returns a number with its noun.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// write writes text, wrapped, in the column after label.
+func (l Layout) write(b *strings.Builder, label, text string) {
+	lines := []string{visible(text)}
+	if l.Width > 0 {
+		lines = terminal.Wrap(lines[0], max(20, l.Width-indent))
+	}
+	for _, line := range lines {
+		fmt.Fprintf(b, "%-*s%s\n", indent, label, line)
+		label = ""
+	}
 }
 
 // visible returns text with control characters escaped: names of tables and topics may contain any.

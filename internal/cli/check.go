@@ -22,9 +22,9 @@ func (a *app) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check that Postgres and the broker are ready, and how to fix what isn't",
-		Long: `Check tests everything that a relay needs in Postgres and the broker. It prints one line per condition: ok,
-warning or fails, and below it the statement, command or setting that fixes it. It changes nothing, and
-you can run it beside a relay. The exit code is 0 if no condition fails, otherwise 1.
+		Long: `Check tests everything that a relay needs in Postgres and the broker. It prints the conditions that fail and
+the warnings, each with the statement, command or setting that fixes it, and how many are ok. It changes
+nothing, and you can run it beside a relay. The exit code is 0 if no condition fails, otherwise 1.
 
 With --probe, for Kafka, check also creates a topic, writes three records to it and deletes it. This tests whether
 the broker rejects records of an older relay after a newer one has taken over, as Apache Kafka does. The
@@ -44,6 +44,7 @@ records are duplicated.`,
 	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the response of GET /connectors/<name>/offsets, or a worker's offset file")
 	probe := cmd.Flags().Bool("probe", false, "test with a temporary topic whether the broker rejects records of an older relay")
 	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "time limit of the whole check; a single request may take a sixth of it")
+	all := cmd.Flags().Bool("all", false, "also list the conditions that are ok")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *offsets != "" && !*takeover {
@@ -64,7 +65,7 @@ records are duplicated.`,
 			if err != nil {
 				return err
 			}
-			return a.printConditions(conditions, debezium.Ready(conditions), *asJSON)
+			return a.printConditions(conditions, debezium.Ready(conditions), true, *asJSON)
 		}
 		if *probe && !cfg.IsKafka() {
 			return command.Usage(cmd, fmt.Errorf("--probe needs Kafka: %s does not reject records of an older relay", cfg.BrokerName()))
@@ -77,7 +78,7 @@ records are duplicated.`,
 		if err := context.Cause(cmd.Context()); err != nil {
 			return command.Failed(err)
 		}
-		return a.printConditions(conditions, unmet(conditions), *asJSON)
+		return a.printConditions(conditions, unmet(conditions), *all, *asJSON)
 	}
 	return cmd
 }
@@ -113,13 +114,18 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 	return debezium.CheckTakeover(t), nil
 }
 
-// printConditions writes the conditions. unmet is the error if some of them fail.
-func (a *app) printConditions(conditions []check.Condition, unmet error, asJSON bool) error {
-	write := check.WriteText
-	if asJSON {
-		write = check.WriteJSON
+// printConditions writes the conditions, on a terminal in lines that fit. unmet is the error if some of them fail.
+func (a *app) printConditions(conditions []check.Condition, unmet error, all, asJSON bool) error {
+	layout := check.Layout{All: all}
+	if command.IsTerminal(a.stdout) {
+		width, _ := a.size()
+		layout.Width = min(width, readableWidth)
 	}
-	if err := write(a.stdout, conditions); err != nil {
+	write := func() error { return check.WriteText(a.stdout, conditions, layout) }
+	if asJSON {
+		write = func() error { return check.WriteJSON(a.stdout, conditions) }
+	}
+	if err := write(); err != nil {
 		return err
 	}
 	if unmet != nil {

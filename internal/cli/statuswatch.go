@@ -33,8 +33,11 @@ func (a *app) size() (width, height int) {
 			return width, height
 		}
 	}
-	return 100, 40
+	return readableWidth, 40
 }
+
+// readableWidth is the longest line that is easy to read, in characters.
+const readableWidth = 100
 
 // onTerminal reports whether reports can be drawn in place.
 func (w *statusWatch) onTerminal() bool {
