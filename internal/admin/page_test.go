@@ -53,7 +53,7 @@ func healthy() relay.Stat {
 // newServer returns a Server. fill may give it a history.
 func newServer(fill func(*Server)) *Server {
 	s := New(Config{
-		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
+		Name: "orders", Version: "v1.0.0", Docs: "https://example.com/docs", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
 		Broker: "Kafka", Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Hosts: []string{"relay.example.com"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
 	}, discard())
 	cfg := relay.Config{}

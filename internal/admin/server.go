@@ -30,6 +30,7 @@ type Config struct {
 	Name    string // of the relay: a label of its metrics
 	Version string // of this program
 	Commit  string // of its source; may be empty
+	Docs    string // address of the folder with its documentation
 
 	Source, Publication, Slot string   // of the relay; Source is an address without user and password
 	Broker                    string   // kind of broker, such as Kafka

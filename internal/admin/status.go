@@ -17,6 +17,7 @@ type Status struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Commit  string    `json:"commit,omitempty"`
+	Docs    string    `json:"docs"`   // address of the folder with its documentation
 	At      time.Time `json:"at"`     // time of the sample
 	Uptime  number    `json:"uptime"` // of the process
 
@@ -167,7 +168,7 @@ func (s *Server) status(now time.Time) *Status {
 	role, reason := s.readiness(now)
 	risk := st.Slot.Risk(last.at)
 	out := &Status{
-		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
+		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, Docs: s.cfg.Docs, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
 		Role: string(role), State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
 		Source: source{
 			Address: s.cfg.Source, SystemID: st.Slot.SystemID, Publication: s.cfg.Publication, Neighbours: st.Neighbours,

@@ -29,11 +29,28 @@ func (a *app) root() *cobra.Command {
 		Short: "Relay a Postgres outbox table to Kafka or another broker",
 		Long: `outbox-cdc reads the write-ahead log of Postgres through a logical replication slot, sends a
 record for each committed row of an outbox table to Kafka or another broker, and advances the slot
-only after the broker has acknowledged every earlier record.`,
+only after the broker has acknowledged every earlier record.
+
+Documentation of this version: ` + command.Version().Docs(),
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
   outbox-cdc check -c outbox-cdc.yaml
   outbox-cdc run -c outbox-cdc.yaml`,
 	}
-	root.AddCommand(a.run(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.status(), a.healthcheck(), a.tail(), a.audit(), a.deadLetter(), a.replay(), a.recover(), a.prune(), a.inbox(), a.config(), a.version())
+	for _, group := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"setup", "Set up:", []*cobra.Command{a.migrate(), a.setup(), a.check(), a.config(), a.importFrom()}},
+		{"run", "Run:", []*cobra.Command{a.run(), a.healthcheck(), a.prune()}},
+		{"inspect", "Inspect:", []*cobra.Command{a.status(), a.tail(), a.audit()}},
+		{"repair", "Repair:", []*cobra.Command{a.recover(), a.deadLetter(), a.replay(), a.inbox()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.id
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(a.version())
 	return root
 }

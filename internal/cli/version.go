@@ -11,9 +11,10 @@ import (
 
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Long:    `Version prints the version, Git revision, Go version and platform. Include it in a bug report.`,
+		Use:   "version",
+		Short: "Print the version",
+		Long: `Version prints the version, Git revision, Go version, platform, and where the documentation of
+this version is. Include it in a bug report.`,
 		Example: `  outbox-cdc version`,
 		Args:    command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -28,6 +29,7 @@ func (a *app) version() *cobra.Command {
 			}
 			fmt.Fprintf(a.stdout, "go         %s\n", runtime.Version())
 			fmt.Fprintf(a.stdout, "platform   %s/%s\n", runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(a.stdout, "docs       %s\n", b.Docs())
 			return nil
 		},
 	}

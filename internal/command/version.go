@@ -1,6 +1,9 @@
 package command
 
-import "runtime/debug"
+import (
+	"regexp"
+	"runtime/debug"
+)
 
 // A Build is the version of this binary.
 type Build struct {
@@ -31,4 +34,19 @@ func Version() Build {
 		}
 	}
 	return b
+}
+
+// release matches the version of a release, which is also its Git tag.
+var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z]+(\.[0-9]+)?)?$`)
+
+// Docs returns the address of the documentation of this version.
+func (b Build) Docs() string {
+	of := "main"
+	switch {
+	case release.MatchString(b.Module):
+		of = b.Module
+	case b.Revision != "":
+		of = b.Revision
+	}
+	return "https://github.com/outbox-cdc/outbox-cdc/blob/" + of + "/docs"
 }

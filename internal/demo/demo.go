@@ -36,8 +36,8 @@ type Options struct {
 	StrikeEvery int
 	// Term is the value of TERM: a dumb terminal gets lines instead of a panel.
 	Term string
-	// Version of this program, for the live page.
-	Version string
+	// Version of this program and the address of its documentation, for the live page.
+	Version, Docs string
 	// NoColor is whether NO_COLOR is set (https://no-color.org).
 	NoColor bool
 }

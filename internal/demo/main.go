@@ -22,7 +22,7 @@ func Main(ctx context.Context, args, environ []string, stdout, stderr io.Writer)
 func Command(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	options := Options{
 		Term: command.Getenv(environ, "TERM"), NoColor: command.Getenv(environ, "NO_COLOR") != "",
-		Version: command.Version().Module,
+		Version: command.Version().Module, Docs: command.Version().Docs(),
 	}
 	root := &cobra.Command{
 		Use:   "outbox-cdc-demo",

@@ -33,7 +33,7 @@ type inProcess struct {
 func (d *demo) openInProcess(ctx context.Context) (*inProcess, error) {
 	cfg := d.rig.relayConfig()
 	page := admin.New(admin.Config{
-		Name: cfg.Name, Version: d.opts.Version,
+		Name: cfg.Name, Version: d.opts.Version, Docs: d.opts.Docs,
 		Source:      net.JoinHostPort(cfg.Source.Conn.Host, strconv.Itoa(int(cfg.Source.Conn.Port))) + "/" + cfg.Source.Conn.Database,
 		Publication: cfg.Source.Publication, Slot: cfg.Source.Slot, Broker: d.rig.kind.title, Brokers: d.rig.broker.addrs,
 	}, d.log)

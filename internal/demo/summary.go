@@ -74,14 +74,16 @@ func summary(r result, s terminal.Style) []string {
 	return lines
 }
 
-// next returns the commands to try next.
+// next returns the commands to try next, each with the role that runs it.
 func next(k kind, s terminal.Style) []string {
-	return []string{
-		"",
-		"  Next, with your own Postgres and " + k.title + " (see " + k.page + "):",
-		"",
-		"    " + s.Name("outbox-cdc migrate up --dsn postgres://user@host/db"),
-		"    " + s.Name("outbox-cdc setup --dsn postgres://user@host/db"),
-		"    " + s.Name("outbox-cdc run --dsn postgres://user@host/db "+k.flags),
+	lines := []string{"", "  Next, with your own Postgres and " + k.title + " (see " + k.page + "):"}
+	for _, step := range []struct{ role, command string }{
+		{"the table's owner, to create the table", "migrate up --dsn postgres://owner@host/db"},
+		{"the owner, with REPLICATION, to create the publication and the slot", "setup --dsn postgres://owner@host/db"},
+		{"the relay's role, with LOGIN and REPLICATION; it also names missing topics, streams or queues", "check --dsn postgres://cdc@host/db " + k.flags},
+		{"the relay's role", "run --dsn postgres://cdc@host/db " + k.flags},
+	} {
+		lines = append(lines, "", "    "+s.Dim("as "+step.role), "    "+s.Name("outbox-cdc "+step.command))
 	}
+	return lines
 }
