@@ -106,6 +106,7 @@ var faults = []fault{
 	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap, nextGap},
 	{is(errSkip), ExitUsage, never, "", ""},
 
+	{is(errTenureEnded), ExitSource, outage, "", ""},
 	{is(sink.ErrSuperseded), ExitSlotInUse, standby, "", ""},
 	{is(errSlotTaken), ExitSlotInUse, standby, "", ""},
 	{is(errOtherServer), ExitSource, outage, "", ""},

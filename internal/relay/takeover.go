@@ -37,6 +37,10 @@ var (
 	errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
 	errPromoted        = errors.New("the server is on another timeline than before")
 
+	// errTenureEnded: the session started at the confirmed position of a tenure that cannot continue. The position record may
+	// be older, and the next tenure needs the rows from there on.
+	errTenureEnded = errors.New("the session continues rows of a tenure that has ended")
+
 	// errSlotTaken: the WAL sender that holds the slot is not that of the session.
 	errSlotTaken = errors.New("another connection has the slot")
 
@@ -61,6 +65,10 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if r.tenure != nil && ended == nil {
 		r.positions.timeline.startSession(ctx, stream)
 		return r.skip.startSession(s.id, r.tenure.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+	}
+	if continued := r.tenure != nil && r.tenure.id == s.id; continued {
+		r.endTenure(ctx, ended)
+		return fmt.Errorf("%w: %w", errTenureEnded, ended)
 	}
 	if err := r.mayOwn(ctx, s, stream, server); err != nil {
 		return err
