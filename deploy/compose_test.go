@@ -141,7 +141,7 @@ func (c composition) postgres(t *testing.T) *pgserver.Server {
 func (c composition) kafka(t *testing.T) *kafkatest.Server {
 	t.Helper()
 	service := c.Services["kafka"]
-	if want := "apache/kafka:" + kafkatest.Version + "@"; !strings.HasPrefix(service.Image, want) {
+	if want := "apache/kafka:" + kafkatest.Version() + "@"; !strings.HasPrefix(service.Image, want) {
 		t.Errorf("image %s, tested is %s", service.Image, want)
 	}
 	properties := map[string]string{}

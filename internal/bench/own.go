@@ -54,7 +54,7 @@ func startKafka(ctx context.Context) (*ownBroker, error) {
 		return nil, fmt.Errorf("start Kafka: %w", err)
 	}
 	return &ownBroker{
-		addr: strings.Join(s.Addrs, ","), version: "Kafka " + kafkatest.Version, keys: map[string]string{"sink.kafka.brokers": "%"},
+		addr: strings.Join(s.Addrs, ","), version: "Kafka " + kafkatest.Version(), keys: map[string]string{"sink.kafka.brokers": "%"},
 		away: s.Shutdown, back: s.Restart, stop: s.Stop,
 	}, nil
 }

@@ -42,7 +42,7 @@ func Find(ctx context.Context) (Install, error) {
 	if err != nil {
 		return Install{}, err
 	}
-	connect, err := kafkatest.Jars(ctx, "connect-"+kafkatest.Version, connectPOM)
+	connect, err := kafkatest.Jars(ctx, "connect-"+kafkatest.Version(), connectPOM)
 	if err != nil {
 		return Install{}, err
 	}

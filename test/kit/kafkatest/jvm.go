@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// Version is the version of the real broker.
-var Version = cmp.Or(os.Getenv("OUTBOX_TEST_KAFKA_VERSION"), "4.3.1")
+// Version returns the version of the real broker.
+func Version() string { return cmp.Or(os.Getenv("OUTBOX_TEST_KAFKA_VERSION"), "4.3.1") }
 
 const oldestJava = 17
 
@@ -49,12 +49,12 @@ func findJVM(ctx context.Context) (jvm, error) {
 	if err != nil {
 		return jvm{}, err
 	}
-	libs, err := Jars(ctx, "kafka-"+Version, pom)
+	libs, err := Jars(ctx, "kafka-"+Version(), pom)
 	if err != nil {
 		return jvm{}, err
 	}
 	sum := sha256.Sum256(version)
-	archive := filepath.Join(cache, fmt.Sprintf("kafka-%s-classes-%x", Version, sum[:4]))
+	archive := filepath.Join(cache, fmt.Sprintf("kafka-%s-classes-%x", Version(), sum[:4]))
 	err = serverproc.Fill(ctx, archive, func(staging string) error {
 		return tryOnce(ctx, jvm{java, libs, "-XX:ArchiveClassesAtExit=" + filepath.Join(staging, archiveFile)})
 	})
@@ -96,7 +96,7 @@ func fetch(ctx context.Context, dir, name string, pom []byte) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--strict-checksums", "--file", project, //nolint:gosec // Maven of PATH
-		"org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies", "-DoutputDirectory="+dir, "-Dkafka.version="+Version)
+		"org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies", "-DoutputDirectory="+dir, "-Dkafka.version="+Version())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("fetch %s with Maven: %w\n%s", name, err, out)
 	}
@@ -146,7 +146,7 @@ func Java(ctx context.Context) (path string, version []byte, err error) {
 		return "", nil, fmt.Errorf("%s -version printed %q", path, version)
 	}
 	if major, err := strconv.Atoi(string(m[1])); err != nil || major < oldestJava {
-		return "", nil, fmt.Errorf("a real Kafka %s needs Java %d or newer, and %s is %s", Version, oldestJava, path, m[1])
+		return "", nil, fmt.Errorf("a real Kafka %s needs Java %d or newer, and %s is %s", Version(), oldestJava, path, m[1])
 	}
 	return path, version, nil
 }

@@ -25,7 +25,7 @@ func Scripts(tb testing.TB, dir string) {
 	if err != nil {
 		need.Missing(tb, "no tools of Kafka for this test: %v", err)
 	}
-	libs, err := Jars(ctx, "kafka-tools-"+Version, toolsPOM)
+	libs, err := Jars(ctx, "kafka-tools-"+Version(), toolsPOM)
 	if err != nil {
 		need.Missing(tb, "no tools of Kafka for this test: %v", err)
 	}
