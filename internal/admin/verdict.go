@@ -31,6 +31,9 @@ type Verdict struct {
 // catchingUp is the lag in seconds above which a relay is catching up.
 const catchingUp = 30
 
+// slow is the time in seconds that rows do not take to reach the broker, unless they have waited for it or for the relay.
+const slow = 1
+
 // SlotVerdict returns the verdict on a slot. It has no title if the slot is not at risk.
 func SlotVerdict(risk catalog.Risk) Verdict {
 	v := Verdict{Good, risk.Title, risk.Why, risk.Advice}
@@ -89,9 +92,13 @@ func (st *Status) Relaying() Verdict {
 // parking returns the verdict on a relay that delivers all but the parked keys.
 func (st *Status) parking() Verdict {
 	first := &st.Parked.Keys[0]
+	keys := "One key is parked: its records go"
+	if st.Parked.Number > 1 {
+		keys = fmt.Sprintf("%d keys are parked: their records go", st.Parked.Number)
+	}
 	return Verdict{
-		Warn, "Keys are parked", fmt.Sprintf("The records of %d go to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s",
-			st.Parked.Number, terminal.Span(float64(st.Parked.Oldest)), first.Row, first.Reason),
+		Warn, "Keys are parked", fmt.Sprintf("%s to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s",
+			keys, terminal.Span(float64(st.Parked.Oldest)), first.Row, first.Reason),
 		"Fix the cause, then: " + first.Release,
 	}
 }
@@ -164,7 +171,7 @@ func (st *Status) delivering() string {
 		return "The broker has acknowledged every committed row. There are no new rows."
 	case math.IsNaN(latency):
 		return st.Sink.Broker + " acknowledges the rows of a transaction that is not complete yet."
-	case latency > catchingUp:
+	case latency > slow && latency > 2*float64(st.Lag.Seconds):
 		return fmt.Sprintf("The relay has caught up. The rows of the last 10 s had waited for %s.", terminal.Span(latency))
 	}
 	return fmt.Sprintf("Committed rows reach %s in %s.", st.Sink.Broker, terminal.Span(latency))

@@ -89,7 +89,9 @@ func TestVerdict(t *testing.T) {
 		"topic missing": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.Sink.Stalled, st.Sink.Missing, st.Sink.StallAdvice = 4, "outbox.event.x", "create it"
 		}), admin.Bad, "Destination outbox.event.x does not exist", "have waited for 4 s", false},
-		"after an outage": {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50 = 660 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 11 min", true},
+		"just after an outage": {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50, st.Lag.Seconds = 21, 0.2 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 21 s", true},
+		"a slow broker":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50, st.Lag.Seconds = 3, 3 }), admin.Good, "Healthy", "reach Kafka in 3 s", true},
+		"after an outage":      {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50 = 660 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 11 min", true},
 		"stalled": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.Ready, st.Sink.Stalled, st.Sink.StallReason = false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "For 40 s: broker 1 is down", false},
