@@ -163,7 +163,7 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is left from when it was the primary: it does not get the new primary's rows, and prevents the synchronization of the new primary's slot; connect to the primary, and run on this standby: %s",
 			replication.ErrUnreachable, s.Name, DropSlot(s.Name))
 	case s == nil:
-		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; outbox-cdc recover creates it and sends those rows from the table",
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; outbox-cdc recover creates it and sends those rows from the table; for a relay that has never run, outbox-cdc setup creates it",
 			replication.ErrSlotMissing, c.SlotName)
 	case s.Plugin == "":
 		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)

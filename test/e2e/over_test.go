@@ -12,7 +12,7 @@ import (
 func relaysOver(t *testing.T, b rig.Broker) {
 	t.Helper()
 	r := rig.NewOver(t, rig.Database(t), b)
-	if out, code := rig.Command(t, "check", "-c", r.Config); code != 0 || !strings.Contains(out, "\nsink\n") {
+	if out, code := rig.Command(t, "check", "-c", r.Config); code != 0 || !strings.Contains(out, " 0 failed, ") {
 		t.Errorf("check: exit code %d\n%s", code, out)
 	}
 	for range 2 {
