@@ -68,7 +68,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	}
 	if continued := r.tenure != nil && r.tenure.id == s.id; continued {
 		r.endTenure(ctx, ended)
-		return fmt.Errorf("%w: %w", errTenureEnded, ended)
+		return tenureEnded(ended)
 	}
 	if err := r.mayOwn(ctx, s, stream, server); err != nil {
 		return err
@@ -84,6 +84,10 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	r.positions.timeline.startSession(ctx, stream)
 	return r.startTenure(ctx, s, server, slot)
 }
+
+// tenureEnded returns errTenureEnded with its cause. It does not wrap the cause, because the record of another owner, which the next
+// session reads, decides whether that is an error.
+func tenureEnded(cause error) error { return fmt.Errorf("%w: %s", errTenureEnded, cause.Error()) }
 
 // proveTenure returns why the current tenure cannot continue, or nil if it can, or if there is none.
 func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
