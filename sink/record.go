@@ -16,6 +16,9 @@ const AnyPartition int32 = -1
 // Record.Timestamp in UTC, in RFC 3339 format with milliseconds.
 const TimestampHeader = "outbox_timestamp"
 
+// TimestampFormat is the format of a [TimestampHeader].
+const TimestampFormat = "2006-01-02T15:04:05.000Z07:00"
+
 // A Record is a record to write.
 type Record struct {
 	// Seq identifies the record in the outcomes of Run. It must increase from Send to Send.
@@ -43,10 +46,22 @@ type Record struct {
 	// before all others. A Writer without one sends them.
 	Contested bool
 
+	// Copied says that the row was read from a table. So the record of it that an earlier Writer has stored may have another
+	// timestamp and other headers. Contested records of copied rows come before those of others.
+	Copied bool
+
 	// Position is that of the row in the stream of the source. The same row has the same Position whenever it is
 	// sent, and a row that is streamed later has a higher one. It is zero for a record that was not made from a
 	// streamed row: of an initial copy, a replay, a refill, or a dead letter.
 	Position Position
+}
+
+// Restamp sets the timestamp of r to now, and adds a [TimestampHeader] with the one that it had, unless r already has one.
+func (r *Record) Restamp(now time.Time) {
+	if n := len(r.Headers); n == 0 || r.Headers[n-1].Key != TimestampHeader {
+		r.Headers = append(r.Headers, Header{Key: TimestampHeader, Value: r.Timestamp.UTC().AppendFormat(nil, TimestampFormat)})
+	}
+	r.Timestamp = now
 }
 
 // A Position is the place of a row in the stream of the source.

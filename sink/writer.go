@@ -64,9 +64,15 @@ type WriterConfig struct {
 	// owners: the broker rejects no other Writer because of this one.
 	Owner Owner
 
-	// RowHeaders are the names of the headers that name the row of a record: a contested record is stored if the
-	// destination has a record of an earlier Writer with the same ones, and the same key, value and timestamp.
+	// IDHeader is the name of the header with the id of a row, and RowHeaders are those of the headers with its place in the
+	// stream. A contested record of a streamed row is stored if the destination has a record of an earlier Writer with the same
+	// ones, and the same key and value. Without RowHeaders, it also has the same timestamp, because nothing makes an id
+	// unique. That of a copied row is stored if id, key and value are the same.
+	IDHeader   string
 	RowHeaders []string
+
+	// CopiedSince is from when on earlier Writers may have stored rows that this one copies. Zero: unknown.
+	CopiedSince time.Time
 
 	// Substitute is called for each record that the broker rejects. Nil: no record has a
 	// substitute.

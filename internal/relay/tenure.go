@@ -61,7 +61,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	}
 	cfg := sink.WriterConfig{
 		Fence: t.fence.checkOpen, Owner: r.positions.owner, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
-		MemoryChanged: r.cfg.MemoryChanged, RowHeaders: encode.RowHeaders(),
+		MemoryChanged: r.cfg.MemoryChanged, IDHeader: encode.IDHeader, RowHeaders: encode.RowHeaders(),
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
 		cfg.GiveUp = r.deadLetters.giveUpTopic

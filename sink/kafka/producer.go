@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"log/slog"
 	"math"
 	"sync"
@@ -62,6 +61,7 @@ type producer struct {
 	names         namer                   // of rows, for an ownership
 	wakeOwner     chan struct{}           // cap 1; wakes runOwner
 	lastContested uint64                  // no record with a higher sequence is contested
+	lastCopied    uint64                  // no contested record with a higher sequence is that of a copied row
 	unresumed     map[*partition]struct{} // partitions to resume
 	gatheredAt    time.Time               // when to resume them; zero: not set yet
 	recognising   bool                    // a partition has had tailNames
@@ -101,7 +101,7 @@ func newProducer(c *client, cfg sink.WriterConfig) *producer {
 	return &producer{
 		client:      c,
 		ownership:   o,
-		names:       namer{maphash.MakeSeed(), cfg.RowHeaders},
+		names:       newNamer(&cfg),
 		wakeOwner:   make(chan struct{}, 1),
 		unresumed:   make(map[*partition]struct{}),
 		cfg:         cfg,
@@ -143,6 +143,9 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	}
 	if r.Contested && p.ownership != nil && !p.ownership.first {
 		p.lastContested = r.Seq
+		if r.Copied {
+			p.lastCopied = r.Seq
+		}
 	}
 	if p.cfg.Divert != nil {
 		r, s = p.divertRecord(r, s)

@@ -343,8 +343,8 @@ func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 	for f := range b.all {
 		r, ms := f.record(), f.ms
 		if accused[stamped.records] && now.Sub(r.Timestamp).Abs() > presentWithin {
+			r.Restamp(now)
 			ms = millis(now)
-			addTimestampHeader(&r)
 			n++
 		}
 		s := shapeOf(&r)
@@ -380,14 +380,6 @@ func namedRecords(n int, block *sarama.ProduceResponseBlock) []bool {
 		}
 	}
 	return named
-}
-
-// addTimestampHeader adds a sink.TimestampHeader with the timestamp of r, unless r already has one.
-func addTimestampHeader(r *sink.Record) {
-	if n := len(r.Headers); n > 0 && r.Headers[n-1].Key == sink.TimestampHeader {
-		return
-	}
-	r.Headers = append(r.Headers, sink.Header{Key: sink.TimestampHeader, Value: r.Timestamp.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")})
 }
 
 // logRestamp logs, once, that t rejects the timestamps of records. p.mu is held.

@@ -138,7 +138,7 @@ func (p *producer) resume(ctx context.Context, parts []*partition) {
 	for _, part := range parts {
 		at := topicPartition{part.topic.name, part.id}
 		r.waiting[at] = part
-		r.since[at] = time.UnixMilli(part.queue[0].firstMS).Add(-tailAge)
+		r.since[at] = p.storedSince(part)
 	}
 	p.mu.Unlock()
 	err = r.run(ctx)
@@ -159,6 +159,15 @@ func (p *producer) resume(ctx context.Context, parts []*partition) {
 				slog.Int("records_read", found), slog.String("took", took.Round(time.Millisecond).String()))
 		})
 	}
+}
+
+// storedSince returns how old the batches may be that have the records at the beginning of part's queue. p.mu is held.
+func (p *producer) storedSince(part *partition) time.Time {
+	b := part.queue[0]
+	if first, _ := frameSeq(b.chunks[0]); first <= p.lastCopied {
+		return p.cfg.CopiedSince
+	}
+	return time.UnixMilli(b.firstMS).Add(-tailAge)
 }
 
 // retryRound has the leaders of the partitions looked up that r has not resumed. Then they are resumed again. p.mu is held.
@@ -432,8 +441,11 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 
 // isStored reports whether an earlier owner has stored the record f in part, and forgets that. p.mu is held.
 func (p *producer) isStored(part *partition, f *frame) bool {
-	names := &p.names
-	return part.stored.take(names.ofFrame(f, f.ms)) || part.stored.take(names.ofFrame(f, appendTime))
+	name := p.names.ofFrame(f, f.ms)
+	if f.seq <= p.lastCopied {
+		return part.stored.takeCopied(name)
+	}
+	return part.stored.takeStreamed(name) || part.stored.takeStreamed(p.names.ofFrame(f, appendTime))
 }
 
 // takeStored takes the waiting records of ready partitions that an earlier owner has stored. It is called just before batches

@@ -3,7 +3,6 @@ package kafka
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ func newSuccession(l *lab) *succession {
 // next starts the next owner.
 func (s *succession) next() *rig {
 	s.Helper()
-	cfg := sink.WriterConfig{Owner: own(s, s.store), RowHeaders: []string{"id"}}
+	cfg := sink.WriterConfig{Owner: own(s, s.store), IDHeader: "id", RowHeaders: []string{"place"}}
 	return startRig(s, s.client(Config{}, s.journal.Logger()), s.journal, cfg)
 }
 
@@ -176,6 +175,71 @@ func TestRowsWithTheSameID(t *testing.T) {
 			}, append(opts, kfake.SeedTopics(1, "t", "positions"))...)
 		})
 	}
+}
+
+// TestRowsAreRecognisedWithoutTheirTimestamp: the timestamp of a row that is sent again may be another one if the row has its place
+// in the stream, if it was read from a table, or if the broker has rejected its timestamp.
+func TestRowsAreRecognisedWithoutTheirTimestamp(t *testing.T) {
+	for name, change := range map[string]func(r *sink.Record, attempt int){
+		"placed": func(r *sink.Record, attempt int) {
+			r.Headers = append(r.Headers, sink.Header{Key: "place", Value: r.Value})
+			r.Timestamp = r.Timestamp.Add(-time.Duration(attempt) * time.Minute)
+		},
+		"copied": func(r *sink.Record, attempt int) {
+			r.Copied, r.Timestamp = attempt > 0, r.Timestamp.Add(time.Duration(attempt)*time.Minute)
+			r.Headers = append(r.Headers, sink.Header{Key: "place", Value: []byte{byte(attempt)}})
+		},
+		"restamped": func(r *sink.Record, attempt int) {
+			r.Timestamp = r.Timestamp.Add(48 * time.Hour)
+			if attempt == 0 {
+				r.Restamp(time.Now())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 1, func(l *lab) {
+				s := newSuccession(l)
+				for attempt, end := range []int{40, 60} {
+					r := s.next()
+					for n := attempt * 20; n < end; n++ {
+						rec := row(int32(n%2), n, true)
+						change(&rec, attempt)
+						r.send(rec)
+						if n%5 == 0 { // several batches
+							r.AwaitAcked(n - attempt*20)
+						}
+					}
+					r.drain()
+				}
+				s.wantRows(2, 60)
+			}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
+		})
+	}
+}
+
+// TestCopiedRowsWithTheSameID: of copied rows that are alike, as many are recognised as are stored. One with another value, or
+// without an id, is not recognised.
+func TestCopiedRowsWithTheSameID(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		send := func(r *rig, values string, copied bool) {
+			for n, v := range strings.Fields(values) {
+				rec := row(0, 7, true)
+				rec.Value, rec.Copied = []byte(v), copied
+				rec.Timestamp = rec.Timestamp.Add(time.Duration(n) * time.Second)
+				if v == "none" {
+					rec.Headers = []sink.Header{{Key: "place", Value: []byte("1")}}
+				}
+				r.send(rec)
+			}
+			r.drain()
+		}
+		send(s.next(), "a b b none", false)
+		send(s.next(), "b b b c a a none", true)
+		if got, want := values(l.readRecords("t", 8), 0), strings.Fields("a b b none b c a none"); !slices.Equal(got, want) {
+			l.Errorf("log holds %q, want %q", got, want)
+		}
+	}, kfake.SeedTopics(1, "t", "positions"))
 }
 
 // TestRowsDuringAcknowledgement: rows that are sent while the sender acknowledges stored ones are recognised too.
@@ -354,7 +418,7 @@ func TestLateMarker(t *testing.T) {
 		first.sendRows(1, 0, 5, false)
 		first.drain()
 		c := s.client(Config{}, s.journal.Logger())
-		o, names := own(l, s.store).ownership, namer{maphash.MakeSeed(), []string{"id"}}
+		o, names := own(l, s.store).ownership, newNamer(&sink.WriterConfig{IDHeader: "id"})
 		leader, err := c.leaderOf(l.Context(), "t")
 		if err != nil {
 			l.Fatal(err)

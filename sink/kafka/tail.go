@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -12,58 +13,79 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A namer computes the names of records, from which a Writer recognises rows that an earlier one has stored: the hash of the
-// headers that name the row, and of key, value and timestamp, because nothing makes these headers unique. Names are valid in this
-// process only.
+// A namer computes the names of records, from which a Writer recognises rows that an earlier one has stored. Names are valid in
+// this process only.
 type namer struct {
-	seed    maphash.Seed
-	headers []string
+	seed  maphash.Seed
+	id    string   // the header with the id of a row
+	place []string // the headers with the place of a row in the stream
 }
 
-// noName is the name of a record without any of the headers.
-const noName = 0
+func newNamer(cfg *sink.WriterConfig) namer {
+	return namer{maphash.MakeSeed(), cfg.IDHeader, cfg.RowHeaders}
+}
+
+// A rowName is the name of a record: hashes of what it has of a row. Nothing makes an id unique, so streamed rows with one event
+// may be different ones. The zero rowName is that of a record that has neither an id nor a place.
+type rowName struct {
+	event uint64 // of id, key and value
+	place uint64 // of the place in the stream, or of the timestamp if the record has none
+	hasID bool
+}
 
 // appendTime stands for the timestamps of a topic in which the broker sets them (message.timestamp.type=LogAppendTime).
 const appendTime = -1
 
 // A naming computes one name.
 type naming struct {
-	maphash.Hash
-
-	of    *namer
-	named bool
+	of           *namer
+	event, place maphash.Hash
+	ms           int64
+	hasID        bool
+	placed       bool
 }
 
 func (n *namer) begin(key, value []byte, ms int64) *naming {
-	h := &naming{of: n}
-	h.SetSeed(n.seed)
-	h.field(key)
-	h.field(value)
-	maphash.WriteComparable(&h.Hash, ms)
+	h := &naming{of: n, ms: ms}
+	h.event.SetSeed(n.seed)
+	h.place.SetSeed(n.seed)
+	hashField(&h.event, key)
+	hashField(&h.event, value)
 	return h
 }
 
-func (h *naming) field(b []byte) {
-	maphash.WriteComparable(&h.Hash, length(b))
+func hashField(h *maphash.Hash, b []byte) {
+	maphash.WriteComparable(h, length(b))
 	_, _ = h.Write(b)
 }
 
 func (h *naming) header(key, value []byte) {
-	if slices.Contains(h.of.headers, string(key)) {
-		h.named = true
-		h.field(key)
-		h.field(value)
+	switch name := string(key); {
+	case name == h.of.id:
+		h.hasID = true
+		hashField(&h.event, value)
+	case name == sink.TimestampHeader: // the broker has rejected the timestamp
+		if at, err := time.Parse(sink.TimestampFormat, string(value)); err == nil {
+			h.ms = at.UnixMilli()
+		}
+	case slices.Contains(h.of.place, name):
+		h.placed = true
+		hashField(&h.place, key)
+		hashField(&h.place, value)
 	}
 }
 
-func (h *naming) name() uint64 {
-	if !h.named {
-		return noName
+func (h *naming) name() rowName {
+	if !h.placed {
+		maphash.WriteComparable(&h.place, h.ms)
 	}
-	return h.Sum64()
+	if !h.placed && !h.hasID {
+		return rowName{}
+	}
+	return rowName{h.event.Sum64(), h.place.Sum64(), h.hasID}
 }
 
-func (n *namer) ofFrame(f *frame, ms int64) uint64 {
+func (n *namer) ofFrame(f *frame, ms int64) rowName {
 	h := n.begin(f.key, f.value, ms)
 	for rest := f.headerBytes; len(rest) > 0; {
 		var key, value []byte
@@ -73,39 +95,51 @@ func (n *namer) ofFrame(f *frame, ms int64) uint64 {
 	return h.name()
 }
 
-func (n *namer) ofRecord(b *sarama.RecordBatch, r *sarama.Record) uint64 {
-	ms := int64(appendTime)
-	if !b.LogAppendTime {
-		ms = b.FirstTimestamp.Add(r.TimestampDelta).UnixMilli()
-	}
-	h := n.begin(r.Key, r.Value, ms)
+// ofRecord also returns the timestamp with which the record was sent.
+func (n *namer) ofRecord(b *sarama.RecordBatch, r *sarama.Record) (name rowName, sent time.Time) {
+	h := n.begin(r.Key, r.Value, b.FirstTimestamp.Add(r.TimestampDelta).UnixMilli())
 	for _, header := range r.Headers {
 		h.header(header.Key, header.Value)
 	}
-	return h.name()
+	if b.LogAppendTime {
+		h.ms = appendTime
+		return h.name(), b.MaxTimestamp
+	}
+	return h.name(), time.UnixMilli(h.ms)
 }
 
-// tailNames are the names of the records that earlier owners have stored at the end of a partition. It needs nine bytes for
-// each.
+// tailNames are the names of the records that earlier owners have stored at the end of a partition. It needs 25 bytes for
+// each. If several records have one name, it can be taken as often: those that were sent first are stored.
 type tailNames struct {
-	names []uint64 // sorted when all were added
-	taken []bool   // in the same order
+	names []rowName // sorted when all were added
+	taken []bool    // in the same order
 }
 
-// sort makes take usable.
+// sort makes the methods below usable.
 func (t *tailNames) sort() {
-	slices.Sort(t.names)
+	slices.SortFunc(t.names, rowName.compare)
 	t.taken = make([]bool, len(t.names))
 }
 
-// take takes a name, and reports whether it was there. If several records have one name, it can be taken as often: those that
-// were sent first are stored.
-func (t *tailNames) take(name uint64) bool {
-	if name == noName {
-		return false
-	}
-	i, _ := slices.BinarySearch(t.names, name)
-	for ; i < len(t.names) && t.names[i] == name; i++ {
+func (n rowName) compare(m rowName) int {
+	return cmp.Or(cmp.Compare(n.event, m.event), cmp.Compare(n.place, m.place))
+}
+
+// takeStreamed takes the name of a streamed row, and reports whether it was there.
+func (t *tailNames) takeStreamed(name rowName) bool {
+	i, _ := slices.BinarySearchFunc(t.names, name, rowName.compare)
+	return name != rowName{} && t.takeFrom(i, func(n rowName) bool { return n == name })
+}
+
+// takeCopied takes a name with the event of a copied row, and reports whether there was one.
+func (t *tailNames) takeCopied(name rowName) bool {
+	i, _ := slices.BinarySearchFunc(t.names, name.event, func(n rowName, event uint64) int { return cmp.Compare(n.event, event) })
+	return name.hasID && t.takeFrom(i, func(n rowName) bool { return n.event == name.event })
+}
+
+// takeFrom takes the first of the names from i on that is not taken, as long as they match.
+func (t *tailNames) takeFrom(i int, matches func(rowName) bool) bool {
+	for ; i < len(t.names) && matches(t.names[i]); i++ {
 		if !t.taken[i] {
 			t.taken[i] = true
 			return true
@@ -214,19 +248,18 @@ func (t *tailReader) readSpan(begin, end int64, bytes int32) (first int64, old b
 				return first, old, nil
 			}
 			first = min(first, b.FirstOffset)
-			if t.collect(b) && b.MaxTimestamp.Before(t.since) {
-				old = true
-			}
+			old = t.collect(b) || old
 		}
 		next = behind
 	}
 	return first, old, nil
 }
 
-// collect keeps the names in a batch, and reports whether an earlier owner has written it.
-func (t *tailReader) collect(b *sarama.RecordBatch) bool {
+// collect keeps the names in a batch, and reports whether an earlier owner has written it and it is old enough.
+func (t *tailReader) collect(b *sarama.RecordBatch) (old bool) {
 	current := b.ProducerID == t.owner.id && b.ProducerEpoch >= t.owner.epoch
 	own := !b.Control && t.ids[b.ProducerID] && !current
+	old = own
 	for _, r := range b.Records {
 		t.bytes += len(r.Key) + len(r.Value)
 		for _, h := range r.Headers {
@@ -235,11 +268,13 @@ func (t *tailReader) collect(b *sarama.RecordBatch) bool {
 		if !own {
 			continue
 		}
-		if name := t.names.ofRecord(b, r); name != noName {
+		name, sent := t.names.ofRecord(b, r)
+		if name != (rowName{}) {
 			t.found.names = append(t.found.names, name)
 		}
+		old = old && sent.Before(t.since)
 	}
-	return own
+	return old
 }
 
 // fetchBatches fetches the batches from the one that has the offset from, and returns the offset behind them. It waits a moment
