@@ -166,6 +166,7 @@ func (h *history) collect(tx Transaction) {
 			h.tb.Fatalf("%s: snapshot of %s confirmed behind that of %s, at %s", h.name, s.EndLSN, h.newest.EndLSN, h.tracker.Confirmed())
 		}
 		h.newest, tx.Snapshot = s, Snapshot{}
+		h.newest.CommitTime = time.Time{} // the model does not know it
 	}
 	if !tx.CommitTime.IsZero() {
 		h.collected = append(h.collected, tx)

@@ -35,6 +35,9 @@ type Position struct {
 	// were delivered. EndLSN is 0 until the slot is created.
 	Copying bool
 
+	// CopyBegan is when the first attempt of the initial copy began, while Copying is set.
+	CopyBegan time.Time
+
 	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first tenure after that.
 	Refill *Refill
 
@@ -70,6 +73,7 @@ type positionJSON struct {
 	Slot      string         `json:"slot"`
 	EndLSN    string         `json:"end_lsn"`
 	Copying   bool           `json:"copying,omitempty"`
+	CopyBegan time.Time      `json:"copy_began,omitzero"`
 	Parked    bool           `json:"keys_parked,omitempty"`
 	Term      int64          `json:"term,omitempty"`
 	Tenure    int64          `json:"tenure,omitempty"`
@@ -86,15 +90,16 @@ type openJSON struct {
 }
 
 type snapshotJSON struct {
-	EndLSN string `json:"end_lsn"`
-	Text   string `json:"snapshot"`
+	EndLSN     string    `json:"end_lsn"`
+	Text       string    `json:"snapshot"`
+	CommitTime time.Time `json:"commit_time,omitzero"`
 }
 
 // MarshalJSON returns the stored form of the record. LSNs are text, as Postgres prints them.
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Copying: p.Copying, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
 		Refill: p.Refill.toJSON(),
 	}
 	if o := p.Open; o.Rows > 0 {
@@ -104,7 +109,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 		v.Start = p.TimelineStart.String()
 	}
 	for _, s := range p.Snapshots {
-		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
+		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text, s.CommitTime})
 	}
 	return json.Marshal(v)
 }
@@ -125,7 +130,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, KeysParked: v.Parked, Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err
@@ -155,7 +160,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("end_lsn of a snapshot: %w", err)
 		}
 		if ValidSnapshot(s.Text) {
-			read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
+			read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text, s.CommitTime})
 		}
 	}
 	*p = read

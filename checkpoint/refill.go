@@ -109,7 +109,7 @@ func (p Position) Adopt(s Server) Position {
 		p.Refill = &refill
 	}
 	if len(p.Snapshots) > 0 {
-		p.Snapshots = []Snapshot{{Text: p.Snapshots[0].Text}}
+		p.Snapshots = []Snapshot{{Text: p.Snapshots[0].Text, CommitTime: p.Snapshots[0].CommitTime}}
 	}
 	p.SystemID, p.Timeline, p.TimelineStart, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Slot, 0, Prefix{}
 	return p

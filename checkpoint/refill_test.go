@@ -32,7 +32,7 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	ended := back.EndRefill()
-	if want := []Snapshot{{0x1_0000_0500, "800:803:801"}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots, want) {
+	if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: "800:803:801"}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots, want) {
 		t.Errorf("after the refill %+v", ended)
 	}
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -13,6 +14,9 @@ import (
 type Snapshot struct {
 	EndLSN pglogrepl.LSN
 	Text   string // xmin:xmax:xip_list; [ValidSnapshot]
+
+	// CommitTime is that of the transaction: what is not visible in the snapshot was committed later. Zero: unknown.
+	CommitTime time.Time
 }
 
 // MaxSnapshot limits the text of a Snapshot, in bytes. It has room for more than 3,000 running

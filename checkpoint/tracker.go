@@ -211,7 +211,7 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	t.seen = t.last
 	t.extendReach(endLSN)
 	if snapshot != "" {
-		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: snapshot})
+		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: snapshot, CommitTime: t.open.commitTime()})
 	}
 	t.advance()
 	return nil

@@ -18,8 +18,8 @@ import (
 // The initial copy sends the rows that were in the tables when the slot was created, before the
 // session handles anything of the stream. The position record says whether a copy is pending, from
 // before the slot is created until all rows are acknowledged. If the process crashes in between, the
-// next start finds the record and copies all rows again. Rows written since the slot was created are
-// then duplicated.
+// next start finds the record and reads all rows again. The writer recognises those that are stored. Rows written
+// since the slot was created are then duplicated.
 
 // errCopyUnfinished: an earlier start has created the slot, but has not delivered the whole copy.
 var errCopyUnfinished = errors.New("the initial copy of an earlier start is not finished")
@@ -30,6 +30,7 @@ type tableCopy struct {
 	point    pglogrepl.LSN  // where the slot starts
 	router   *encode.Router // of the rows of a refill; nil: it is an initial copy
 	total    uint64         // rows of a refill; 0: not counted yet
+	since    time.Time      // from when on its rows may have been stored; zero: unknown
 	open     func(context.Context) (*catalog.Copy, error)
 	markDone func() // called when every row is acknowledged
 	log      *slog.Logger
@@ -50,7 +51,16 @@ func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog
 		return nil, errCopyUnfinished
 	}
 	all := func(ctx context.Context) (*catalog.Copy, error) { return r.openCopy(ctx, nil) }
-	return &tableCopy{point: slot.ConfirmedFlushLSN, open: all, markDone: r.positions.markCopied, log: r.log}, nil
+	return &tableCopy{point: slot.ConfirmedFlushLSN, since: withMargin(r.positions.next.CopyBegan), open: all, markDone: r.positions.markCopied, log: r.log}, nil
+}
+
+// withMargin returns a time from when on rows may have been stored that were committed or sent after t. Clocks of relays differ, and
+// a transaction that waits for a synchronous standby is invisible after its commit time. A zero time stays zero.
+func withMargin(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(-time.Minute)
 }
 
 // openCopy returns, the first time, the copy from the snapshot of the slot that this start has created.

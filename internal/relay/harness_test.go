@@ -295,7 +295,7 @@ func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *
 	if _, err := r.positions.chooseStart(context.Background(), server(start)); err != nil {
 		panic(err)
 	}
-	t := newTenure(r, slotIdentity{}, start, func(sink.WriterConfig) sink.Writer { return prod })
+	t := newTenure(r, slotIdentity{}, start, nil, func(sink.WriterConfig) sink.Writer { return prod })
 	t.pump.published, t.pump.decoder = &catalog.Publication{Insert: true, Update: true}, decoder.New()
 	return &testSession{tenure: t, src: src, watch: func(context.Context) error { return nil }}
 }

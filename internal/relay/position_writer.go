@@ -118,7 +118,7 @@ func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error
 
 // announceCopy writes a record that an initial copy is pending. It is called after requireNoRecord, before the slot is created.
 func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string) error {
-	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: w.stored.Term + 1, Tenure: w.stored.Tenure, KeysParked: w.stored.KeysParked}
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Term: w.stored.Term + 1, Tenure: w.stored.Tenure, KeysParked: w.stored.KeysParked}
 	if err := w.storeRecord(ctx, p); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 	w.next = w.stored
 	if w.stored.Copying && w.acceptGap {
 		w.log.WarnContext(ctx, "gap accepted, rows of the initial copy may not have been delivered")
-		w.next.Copying = false
+		w.next.Copying, w.next.CopyBegan = false, time.Time{}
 	}
 	if w.stored.Refill != nil && w.acceptGap {
 		w.log.WarnContext(ctx, "gap accepted, rows of the refill may not have been delivered")
@@ -284,7 +284,9 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	if refilled {
 		p = p.EndRefill()
 	}
-	p.Copying = p.Copying && !copied
+	if copied {
+		p.Copying, p.CopyBegan = false, time.Time{}
+	}
 	p.KeysParked = !w.parked.set.Empty() // after Confirmed, so that it counts the keys of what is confirmed
 	if snapshot != nil {
 		p = p.WithSnapshot(*snapshot)

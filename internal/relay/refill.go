@@ -367,7 +367,7 @@ func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tab
 	total := r.missing
 	r.missing = 0 // other rows may be missing the next time
 	return &tableCopy{
-		point: refill.Start, router: router, total: total, markDone: r.positions.markCopied, log: r.log,
+		point: refill.Start, since: withMargin(snapshot.CommitTime), router: router, total: total, markDone: r.positions.markCopied, log: r.log,
 		open: func(ctx context.Context) (*catalog.Copy, error) {
 			if r.copy != nil && r.copy.Point != refill.Start { // another process has created the slot since
 				r.closeCopy(ctx)

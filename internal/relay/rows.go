@@ -42,7 +42,8 @@ func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, at sink.Position, rou
 		p.tracker.Cancel()
 		return err
 	}
-	rec.Seq, rec.Contested = uint64(seq), !at.IsZero() && tx.CommitLSN < p.horizon
+	rec.Copied = at.IsZero()
+	rec.Seq, rec.Contested = uint64(seq), rec.Copied || tx.CommitLSN < p.horizon
 	if p.spans != nil {
 		if id, ok := p.spans.startSpan(rec, *tx); ok {
 			p.tracker.Trace(id)

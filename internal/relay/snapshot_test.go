@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -53,7 +54,7 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 				}
 				var want []checkpoint.Snapshot
 				if tc.kept {
-					want = []checkpoint.Snapshot{{EndLSN: 110, Text: snapshot}}
+					want = []checkpoint.Snapshot{{EndLSN: 110, Text: snapshot, CommitTime: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}}
 				}
 				// The position of the transaction may be stored before its snapshot is; the next record then has it.
 				next := s.positions.next

@@ -251,9 +251,8 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	case start == 0:
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
-	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
-	r.tenure.pump.copy, r.tenure.pump.horizon = planned, server.WALEnd
-	r.tenure.pump.copying.Store(planned != nil)
+	r.tenure = newTenure(r, s.id, start, planned, (*r.sink.Load()).NewWriter)
+	r.tenure.pump.horizon = server.WALEnd
 	r.tenure.run(ctx)
 	return nil
 }

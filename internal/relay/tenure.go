@@ -44,8 +44,9 @@ type tenure struct {
 	seqs []checkpoint.Seq // buffer of ackRecords
 }
 
-// newTenure returns a tenure that starts at start, or at the slot's own position if start is 0.
-func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
+// newTenure returns a tenure that starts at start, or at the slot's own position if start is 0, after the rows of planned, if that
+// is not nil.
+func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCopy, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
 	tracker := checkpoint.New(start, r.observeConfirmed)
 	r.flow.startTenure(tracker)
 	r.positions.startTenure(tracker)
@@ -55,13 +56,17 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 			router: r.router, tracker: tracker, flow: &r.flow, nonce: r.nonce,
 			neighbours: r.neighbours, updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
 			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
-			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan,
+			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan, copy: planned,
 		},
 		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
 	}
 	cfg := sink.WriterConfig{
 		Fence: t.fence.checkOpen, Owner: r.positions.owner, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
 		MemoryChanged: r.cfg.MemoryChanged, IDHeader: encode.IDHeader, RowHeaders: encode.RowHeaders(),
+	}
+	if planned != nil {
+		t.pump.copying.Store(true)
+		cfg.CopiedSince = planned.since
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
 		cfg.GiveUp = r.deadLetters.giveUpTopic
