@@ -31,11 +31,13 @@ type Tracker struct {
 	onConfirmed func(Transaction)
 
 	mu          sync.Mutex
-	base        Seq         // every record <= base is acknowledged
-	last        Seq         // the newest record; base <= last
-	outstanding int         // number of records in (base, last] that are not acknowledged
-	acked       window      // which records in (base, last] are acknowledged
-	inFlight    queue       // the transactions with a record > base, and the open one if it has records
+	base        Seq           // every record <= base is acknowledged
+	last        Seq           // the newest record; base <= last
+	outstanding int           // number of records in (base, last] that are not acknowledged
+	acked       window        // which records in (base, last] are acknowledged
+	inFlight    queue         // the transactions with a record > base, and the open one if it has records
+	newestLSN   pglogrepl.LSN // of the row that was numbered last
+	newestIndex int
 	open        transaction // the transaction being read; valid while isOpen
 	isOpen      bool
 	snapshot    string // of the open transaction
@@ -116,6 +118,7 @@ func (t *Tracker) Next(row []byte) (Seq, error) {
 		return 0, t.checkResentRow()
 	}
 	t.last++
+	t.newestLSN, t.newestIndex = t.open.commitLSN, int(t.read.rows)-1
 	t.outstanding++
 	t.bytes += int64(len(row))
 	t.marks.add(mark{t.last, t.read.crc, t.bytes})
@@ -261,11 +264,12 @@ func (t *Tracker) Outstanding() int {
 	return t.outstanding
 }
 
-// Newest returns the newest record, or 0 if there was none.
-func (t *Tracker) Newest() Seq {
+// Newest returns the newest record, with the commit LSN of its transaction and the index of its row there. They are 0 if there
+// was none. After a Cancel, the row may be the cancelled one.
+func (t *Tracker) Newest() (seq Seq, commitLSN pglogrepl.LSN, index int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last
+	return t.last, t.newestLSN, t.newestIndex
 }
 
 // AckedUpTo reports whether every record up to seq is acknowledged.

@@ -239,8 +239,8 @@ func TestSpanBytes(t *testing.T) {
 // AckedUpTo is true for a record as soon as it and every earlier one are acknowledged.
 func TestAckedUpTo(t *testing.T) {
 	tr := New(0, nil)
-	if tr.Newest() != 0 || !tr.AckedUpTo(0) {
-		t.Errorf("without records: newest %d", tr.Newest())
+	if newest, _, _ := tr.Newest(); newest != 0 || !tr.AckedUpTo(0) {
+		t.Errorf("without records: newest %d", newest)
 	}
 	if err := tr.Begin(10, time.Time{}); err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestAckedUpTo(t *testing.T) {
 		if err := tr.Ack(step.ack); err != nil {
 			t.Fatal(err)
 		}
-		if tr.Newest() != 3 || !tr.AckedUpTo(step.upTo) || tr.AckedUpTo(step.upTo+1) {
+		if newest, commitLSN, index := tr.Newest(); newest != 3 || commitLSN != 10 || index != 2 || !tr.AckedUpTo(step.upTo) || tr.AckedUpTo(step.upTo+1) {
 			t.Errorf("after record %d, records up to %d are not all that are acknowledged", step.ack, step.upTo)
 		}
 	}

@@ -107,9 +107,8 @@ func (r *Router) isOwnHeader(name string) bool {
 	return strings.HasPrefix(name, deadLetterPrefix)
 }
 
-// RowHeaders returns the names of the headers with the place of a record's row in the stream. Only the relay gives them. They are the same
-// whenever it sends the row, except that of a parked key: each tenure has its own numbers for the records that follow a bad
-// one, and a release needs those of the parking that is stored. So the dead letters of a parked key are sent again.
+// RowHeaders returns the names of the headers with the place of a record's row in the stream. Only the relay gives them. They
+// are the same whenever it sends the row.
 func RowHeaders() []string {
 	return []string{LSNHeader, DeadLetterLSN, DeadLetterIndex, DeadLetterParked}
 }

@@ -2,7 +2,12 @@ package encode
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -15,29 +20,50 @@ type Parked struct {
 	Place   Place
 }
 
-// A Place is the place of a dead letter in the order of its key. Places of one tenure have the order of the
-// rows. A relay of a later tenure may send rows again that an earlier one has sent, and then sends every row after
-// them too. So in the order of places the first dead letters of the rows are in order.
+// A Place is the place of a dead letter in the order of its key, which is that of its row. A row that is streamed again has
+// the same place. One that is copied again has a later place, and so has every row that is copied after it.
 type Place struct {
-	Tenure int64  // of the relay that has sent it: see checkpoint.Position
-	Seq    uint64 // of the record, in that tenure
+	Term   int64 // of the LSN: see checkpoint.Position
+	LSN    pglogrepl.LSN
+	Tenure int64 // of the relay that has copied the row; 0: the row was streamed
+	Index  int   // of the row in its transaction
 }
 
 // Compare returns -1, 0 or 1 if p is before q, equal to q or after q.
 func (p Place) Compare(q Place) int {
-	return cmp.Or(cmp.Compare(p.Tenure, q.Tenure), cmp.Compare(p.Seq, q.Seq))
+	return cmp.Or(cmp.Compare(p.Term, q.Term), cmp.Compare(p.LSN, q.LSN), cmp.Compare(p.Tenure, q.Tenure), cmp.Compare(p.Index, q.Index))
+}
+
+// String returns the place as ParsePlace reads it.
+func (p Place) String() string { return fmt.Sprintf("%d:%s:%d:%d", p.Term, p.LSN, p.Tenure, p.Index) }
+
+// ParsePlace parses the result of [Place.String].
+func ParsePlace(s string) (p Place, err error) {
+	parts := strings.Split(s, ":")
+	if len(parts) != 4 {
+		return Place{}, fmt.Errorf("%q is not the place of a dead letter", s)
+	}
+	lsn, lsnErr := pglogrepl.ParseLSN(parts[1])
+	term, termErr := strconv.ParseInt(parts[0], 10, 64)
+	tenure, tenureErr := strconv.ParseInt(parts[2], 10, 64)
+	index, indexErr := strconv.Atoi(parts[3])
+	if err := errors.Join(lsnErr, termErr, tenureErr, indexErr); err != nil {
+		return Place{}, fmt.Errorf("%q is not the place of a dead letter: %w", s, err)
+	}
+	return Place{term, lsn, tenure, index}, nil
 }
 
 func (p Parked) header() sink.Header {
-	return sink.Header{Key: DeadLetterParked, Value: fmt.Appendf(nil, "%s %d %d", p.Parking, p.Place.Tenure, p.Place.Seq)}
+	return sink.Header{Key: DeadLetterParked, Value: []byte(p.Parking + " " + p.Place.String())}
 }
 
 func parseParked(value string) (*Parked, error) {
-	var p Parked
-	if _, err := fmt.Sscanf(value, "%s %d %d", &p.Parking, &p.Place.Tenure, &p.Place.Seq); err != nil {
+	parking, place, _ := strings.Cut(value, " ")
+	at, err := ParsePlace(place)
+	if err != nil {
 		return nil, err
 	}
-	return &p, nil
+	return &Parked{parking, at}, nil
 }
 
 // Park adds to a dead letter that it belongs to a parked key, and sets the key of its record, so that all dead letters

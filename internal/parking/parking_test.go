@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -18,33 +19,33 @@ import (
 
 func key(k string) Key { return Key{"orders", k} }
 
-// Every record of a key from the first bad one on follows it, in the order of their numbers. Records before it, and
+// Every record of a key from the first bad one on follows it, in the order of their rows. Records before it, and
 // those of other keys and topics, do not.
 func TestFollow(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1, SystemID: "7"}, nil)
+	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1}, nil)
 	if !s.Empty() {
 		t.Error("a new set has keys")
 	}
-	letter, ok := s.Park(key("a"), "bad", 10, Row{100, 0})
-	if !ok || letter.Place != (encode.Place{Tenure: 3, Seq: 10}) || s.Empty() {
+	letter, ok := s.Park(key("a"), "bad", Row{100, 0})
+	if !ok || letter.Place != (encode.Place{Term: 1, LSN: 100}) || s.Empty() {
 		t.Fatalf("%+v, %v", letter, ok)
 	}
 	for _, tc := range []struct {
 		topic, key string
-		seq        uint64
+		at         Row
 		follows    bool
-	}{{"orders", "a", 9, false}, {"orders", "a", 11, true}, {"orders", "b", 11, false}, {"others", "a", 11, false}} {
-		got, first, ok := s.Follow(tc.topic, []byte(tc.key), tc.seq)
-		if ok != tc.follows || ok && (got.Parking != letter.Parking || got.Place.Seq != tc.seq || first != (Row{100, 0})) {
+	}{{"orders", "a", Row{99, 5}, false}, {"orders", "a", Row{100, 1}, true}, {"orders", "b", Row{101, 0}, false}, {"others", "a", Row{101, 0}, false}} {
+		got, first, ok := s.Follow(tc.topic, []byte(tc.key), tc.at)
+		if ok != tc.follows || ok && (got.Parking != letter.Parking || got.Place != encode.Place{Term: 1, LSN: tc.at.LSN, Index: tc.at.Index} || first != (Row{100, 0})) {
 			t.Errorf("%+v: %+v, %v, %v", tc, got, first, ok)
 		}
 	}
 	// Kafka rejects an earlier record of the key late.
-	if earlier, ok := s.Park(key("a"), "rejected", 7, Row{90, 1}); !ok || earlier.Parking != letter.Parking || earlier.Place.Compare(letter.Place) >= 0 {
+	if earlier, ok := s.Park(key("a"), "rejected", Row{90, 1}); !ok || earlier.Parking != letter.Parking || earlier.Place.Compare(letter.Place) >= 0 {
 		t.Errorf("%+v, %v", earlier, ok)
 	}
-	if _, first, ok := s.Follow("orders", []byte("a"), 9); !ok || first != (Row{90, 1}) {
+	if _, first, ok := s.Follow("orders", []byte("a"), Row{99, 5}); !ok || first != (Row{90, 1}) {
 		t.Errorf("behind the earlier one: %v, %v", first, ok)
 	}
 	if p := s.List()[0]; p.Records != 4 || p.Reason != "rejected" || s.Total() != 4 {
@@ -52,21 +53,40 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// A relay that finds the same row bad again continues the parking of an earlier one. Rows that are copied again have other
+// places, because they may come in another order.
+func TestParkAgain(t *testing.T) {
+	var letters [2][2]encode.Parked
+	for i := range letters {
+		s := NewSet(1)
+		s.StartTenure(checkpoint.Position{Tenure: int64(3 + i)}, checkpoint.Position{Term: 1}, nil)
+		for j, lsn := range []pglogrepl.LSN{100, 200} {
+			if j == 1 {
+				s.StartCopy(lsn)
+			}
+			letters[i][j], _ = s.Park(key("a"), "bad", Row{lsn, 0})
+		}
+	}
+	if letters[0][0] != letters[1][0] || letters[0][1].Place.Compare(letters[1][1].Place) >= 0 {
+		t.Errorf("%+v", letters)
+	}
+}
+
 // A set that is full parks no more keys, and still counts further records of those that it has.
 func TestFullSet(t *testing.T) {
 	s := NewSet(2)
 	for i := range 3 {
-		if _, ok := s.Park(key(fmt.Sprint(i)), "bad", uint64(i+1), Row{}); ok != (i < 2) {
+		if _, ok := s.Park(key(fmt.Sprint(i)), "bad", Row{}); ok != (i < 2) {
 			t.Errorf("key %d: %v", i, ok)
 		}
 	}
-	if _, ok := s.Park(key("0"), "bad", 9, Row{}); !ok || !s.Refused() {
+	if _, ok := s.Park(key("0"), "bad", Row{}); !ok || !s.Refused() {
 		t.Error("a key that is parked is refused")
 	}
 	s = NewSet(MaxKeys)
 	n := 0
 	for ok := true; ok && n < MaxKeys; n++ {
-		_, ok = s.Park(key(fmt.Sprint(n, strings.Repeat("x", 10_000))), "bad", uint64(n+1), Row{})
+		_, ok = s.Park(key(fmt.Sprint(n, strings.Repeat("x", 10_000))), "bad", Row{})
 	}
 	rec, _ := s.Record("")
 	value, err := rec.Marshal()
@@ -78,11 +98,11 @@ func TestFullSet(t *testing.T) {
 // What is stored is read again. A value under the key of another writer is rejected.
 func TestRecord(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1, SystemID: "7"}, nil)
-	s.Park(key("a\x00\xff"), "bad", 10, Row{100, 2})
-	s.Park(key("b"), strings.Repeat("long", 100), 11, Row{101, 0})
+	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1}, nil)
+	s.Park(key("a\x00\xff"), "bad", Row{100, 2})
+	s.Park(key("b"), strings.Repeat("long", 100), Row{101, 0})
 	id := s.List()[0].ID
-	s.Progress(id, encode.Place{Tenure: 2, Seq: 5}, 1, 1)
+	s.Progress(id, []encode.Place{{Term: 1, LSN: 100, Index: 2}}, 1)
 	s.Discard(id, Discarded{Row{100, 2}, "id", "request"})
 	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
 	rec, version := s.Record("")
@@ -123,11 +143,11 @@ func TestRecord(t *testing.T) {
 
 func TestStartTenure(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1, SystemID: "7"}, nil)
-	s.Park(key("before"), "bad", 1, Row{100, 0})
-	s.Park(key("open, before"), "bad", 2, Row{200, 4})
-	s.Park(key("open, after"), "bad", 3, Row{200, 5})
-	s.Park(key("after"), "bad", 4, Row{300, 0})
+	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1}, nil)
+	s.Park(key("before"), "bad", Row{100, 0})
+	s.Park(key("open, before"), "bad", Row{200, 4})
+	s.Park(key("open, after"), "bad", Row{200, 5})
+	s.Park(key("after"), "bad", Row{300, 0})
 	rec, _ := s.Record("")
 	at := checkpoint.Position{Term: 1, EndLSN: 150, Open: checkpoint.Prefix{CommitLSN: 200, Rows: 5}}
 	lost := checkpoint.Position{Term: 2, Refill: &checkpoint.Refill{Lost: at}}
@@ -146,7 +166,7 @@ func TestStartTenure(t *testing.T) {
 			var got []string
 			for _, p := range next.List() {
 				got = append(got, p.Key.Key)
-				if _, _, ok := next.Follow(p.Topic, []byte(p.Key.Key), 1); !ok || !p.Confirmed {
+				if _, _, ok := next.Follow(p.Topic, []byte(p.Key.Key), Row{}); !ok || !p.Confirmed {
 					t.Errorf("the first record of %s does not follow", p.Key.Key)
 				}
 			}
@@ -163,8 +183,8 @@ func TestStartTenure(t *testing.T) {
 // A key is unparked only after the set without it is stored.
 func TestUnpark(t *testing.T) {
 	s := NewSet(10)
-	s.Park(key("a"), "bad", 1, Row{})
-	s.Park(key("b"), "bad", 2, Row{})
+	s.Park(key("a"), "bad", Row{})
+	s.Park(key("b"), "bad", Row{})
 	id := s.List()[0].ID
 	rec, _ := s.Record(id)
 	if len(rec.Parkings) != 1 || rec.Parkings[0].Key != key("b") || len(s.List()) != 2 {

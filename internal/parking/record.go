@@ -21,10 +21,6 @@ const version = 1
 type Record struct {
 	Tenure int64 // of the relay that has stored it
 
-	// SystemID is the server's. Dead letters of tenures before ServerTenure are of rows of an earlier server.
-	SystemID     string
-	ServerTenure int64
-
 	Parkings []Parking
 	Results  []Result
 }
@@ -57,29 +53,26 @@ type valueJSON struct {
 
 type setJSON struct {
 	Tenure  int64        `json:"tenure"`
-	System  string       `json:"system_id,omitempty"`
-	Server  int64        `json:"server_tenure,omitempty"`
 	Keys    []keyJSON    `json:"keys"`
 	Results []resultJSON `json:"results,omitempty"`
 }
 
 type keyJSON struct {
-	ID             string          `json:"id"`
-	Topic          string          `json:"topic"`
-	Key            []byte          `json:"key"`
-	Since          time.Time       `json:"since"`
-	Reason         string          `json:"reason"`
-	LSN            string          `json:"lsn"`
-	Index          int             `json:"index"`
-	BadLSN         string          `json:"bad_lsn"`
-	BadIndex       int             `json:"bad_index"`
-	Confirmed      bool            `json:"confirmed,omitempty"`
-	Term           int64           `json:"term"`
-	Records        int             `json:"records"`
-	ReleasedTenure int64           `json:"released_tenure,omitempty"`
-	ReleasedSeq    uint64          `json:"released_seq,omitempty"`
-	Waits          string          `json:"waits,omitempty"`
-	Discarded      []discardedJSON `json:"discarded,omitempty"`
+	ID        string          `json:"id"`
+	Topic     string          `json:"topic"`
+	Key       []byte          `json:"key"`
+	Since     time.Time       `json:"since"`
+	Reason    string          `json:"reason"`
+	LSN       string          `json:"lsn"`
+	Index     int             `json:"index"`
+	BadLSN    string          `json:"bad_lsn"`
+	BadIndex  int             `json:"bad_index"`
+	Confirmed bool            `json:"confirmed,omitempty"`
+	Term      int64           `json:"term"`
+	Records   int             `json:"records"`
+	Released  string          `json:"released,omitempty"`
+	Waits     string          `json:"waits,omitempty"`
+	Discarded []discardedJSON `json:"discarded,omitempty"`
 }
 
 type discardedJSON struct {
@@ -107,12 +100,15 @@ type requestJSON struct {
 
 // Marshal returns the value to store under [sink.ParkedKey].
 func (r *Record) Marshal() ([]byte, error) {
-	set := &setJSON{Tenure: r.Tenure, System: r.SystemID, Server: r.ServerTenure, Keys: make([]keyJSON, 0, len(r.Parkings))}
+	set := &setJSON{Tenure: r.Tenure, Keys: make([]keyJSON, 0, len(r.Parkings))}
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
 			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index,
-			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, ReleasedTenure: p.Released.Tenure, ReleasedSeq: p.Released.Seq, Waits: p.Waits,
+			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, Waits: p.Waits,
+		}
+		if p.Released != (encode.Place{}) {
+			k.Released = p.Released.String()
 		}
 		for _, d := range p.Discarded {
 			k.Discarded = append(k.Discarded, discardedJSON{d.LSN.String(), d.Index, d.ID, d.Request})
@@ -157,7 +153,7 @@ func Parse(key string, data []byte) (v Value, err error) {
 }
 
 func (j *setJSON) parse() (*Record, error) {
-	r := &Record{Tenure: j.Tenure, SystemID: j.System, ServerTenure: j.Server}
+	r := &Record{Tenure: j.Tenure}
 	for _, k := range j.Keys {
 		lsn, err := pglogrepl.ParseLSN(k.LSN)
 		bad, badErr := pglogrepl.ParseLSN(k.BadLSN)
@@ -165,8 +161,12 @@ func (j *setJSON) parse() (*Record, error) {
 			return nil, fmt.Errorf("a parked key with lsn %q, id %q", k.LSN, k.ID)
 		}
 		p := Parking{
-			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Term: k.Term, Records: k.Records,
-			Released: encode.Place{Tenure: k.ReleasedTenure, Seq: k.ReleasedSeq}, Waits: k.Waits,
+			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Term: k.Term, Records: k.Records, Waits: k.Waits,
+		}
+		if k.Released != "" {
+			if p.Released, err = encode.ParsePlace(k.Released); err != nil {
+				return nil, fmt.Errorf("a parked key: %w", err)
+			}
 		}
 		for _, d := range k.Discarded {
 			lsn, err := pglogrepl.ParseLSN(d.LSN)

@@ -49,7 +49,7 @@ func (r Row) Before(start checkpoint.Position) bool {
 
 // A Parking is a parked key.
 type Parking struct {
-	ID string // UUID
+	ID string // UUID, made of the key and the place of the first row because of which it was parked
 	Key
 	Since   time.Time
 	First   Row    // the first bad record
@@ -70,11 +70,12 @@ type Parking struct {
 	Confirmed bool
 	Term      int64
 
-	first uint64 // sequence of First; 0: an earlier tenure has parked the key
+	first encode.Place // of First; zero: an earlier tenure has parked the key
 
-	// unreleased is the number of dead letters that the tenure has sent and no release has passed. Unlike Records, it is
-	// exact, because it does not outlive the tenure.
+	// unreleased is the number of dead letters that the tenure has sent and no release has passed, of which oldest is the
+	// place of the first. Unlike Records, it is exact, because it does not outlive the tenure.
 	unreleased int
+	oldest     encode.Place
 }
 
 // ShortID returns the first characters of the ID, which tell parked keys apart.
@@ -118,19 +119,13 @@ type Set struct {
 	size    int // of the record
 	tenure  int64
 	term    int64
-	server  server
-	version uint64 // grows with each change that must be stored
-	stored  uint64 // version that is stored
-	counted bool   // Records has changed since the set was stored
+	copied  pglogrepl.LSN // of the rows that the tenure copies; 0: none
+	version uint64        // grows with each change that must be stored
+	stored  uint64        // version that is stored
+	counted bool          // Records has changed since the set was stored
 	results []Result
 	total   uint64 // dead letters of parked keys since the start of the process
 	refused bool   // Park has found the set full
-}
-
-// A server is the Postgres cluster that has the rows of the tenure.
-type server struct {
-	system string // its system identifier; empty: unknown
-	tenure int64  // the first tenure known to be of it; 0: unknown
 }
 
 // NewSet returns an empty set of at most limit keys.
@@ -150,17 +145,12 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.keys)
-	s.size, s.tenure, s.term, s.results, s.counted, s.refused = 0, start.Tenure, next.Term, nil, false, false
-	s.server = server{system: next.SystemID}
+	s.size, s.tenure, s.term, s.copied, s.results, s.counted, s.refused = 0, start.Tenure, next.Term, 0, nil, false, false
 	s.stored = s.version
 	if rec != nil {
-		s.server.tenure = rec.ServerTenure
-		if earlier := cmp.Or(rec.SystemID, start.SystemID); earlier != next.SystemID {
-			s.server.tenure = start.Tenure
-		}
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
-				p.first, p.unreleased = 0, 0
+				p.first, p.unreleased, p.oldest = encode.Place{}, 0, encode.Place{}
 				s.keys[p.Key] = &p
 				s.size += p.size()
 			}
@@ -179,17 +169,27 @@ func (p *Parking) confirmedBy(start checkpoint.Position) bool {
 	return p.Term != start.Term || p.First.Before(start)
 }
 
+// StartCopy says that the rows at lsn are copied from tables: another tenure may send others at the same places.
+func (s *Set) StartCopy(lsn pglogrepl.LSN) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copied = lsn
+}
+
 // Empty reports whether no key is parked. It does not block.
 func (s *Set) Empty() bool { return s == nil || s.empty.Load() }
 
-// Park parks k because the record seq of row at is bad. If k is parked already, the record is one more of its
+// Park parks k because the record of row at is bad. If k is parked already, the record is one more of its
 // dead letters. Park returns what the dead letter must have. ok is false if the set is full.
-func (s *Set) Park(k Key, reason string, seq uint64, at Row) (letter encode.Parked, ok bool) {
+func (s *Set) Park(k Key, reason string, at Row) (letter encode.Parked, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.keys[k]
+	p, place := s.keys[k], s.place(at)
 	if p == nil {
-		p = &Parking{ID: uuid.NewString(), Key: k, Since: time.Now().UTC(), Reason: shorten(reason), First: at, Bad: at, Term: s.term, first: seq}
+		p = &Parking{ID: idOf(k, place), Key: k, Since: time.Now().UTC(), Reason: shorten(reason), First: at, Bad: at, Term: s.term, first: place}
 		if len(s.keys) >= s.limit || s.size+p.size() > maxBytes {
 			s.refused = true
 			return encode.Parked{}, false
@@ -198,35 +198,53 @@ func (s *Set) Park(k Key, reason string, seq uint64, at Row) (letter encode.Park
 		s.size += p.size()
 		s.version++
 		s.empty.Store(false)
-	} else if p.precededBy(seq) {
-		p.First, p.Bad, p.Reason, p.first = at, at, shorten(reason), seq
+	} else if p.precededBy(place) {
+		p.First, p.Bad, p.Reason, p.first = at, at, shorten(reason), place
 		s.version++
 	}
-	return s.letter(p, seq), true
+	return s.letter(p, place), true
+}
+
+// place returns the place of a row of the tenure. s.mu is held.
+func (s *Set) place(at Row) encode.Place {
+	p := encode.Place{Term: s.term, LSN: at.LSN, Index: at.Index}
+	if at.LSN == s.copied {
+		p.Tenure = s.tenure
+	}
+	return p
+}
+
+// idOf returns the id of the parking of a key because of a bad row. A relay that finds the same row bad again finds the dead
+// letters that an earlier one has sent.
+func idOf(k Key, bad encode.Place) string {
+	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%q %q %v", k.Topic, k.Key, bad)).String()
 }
 
 // Follow returns what the dead letter of a record must have, if the record must follow an earlier one of its key
-// to the dead-letter topic. It also returns the row because of which the key is parked.
-func (s *Set) Follow(topic string, key []byte, seq uint64) (letter encode.Parked, bad Row, ok bool) {
+// to the dead-letter topic. It also returns the row because of which the key is parked. at is the record's.
+func (s *Set) Follow(topic string, key []byte, at Row) (letter encode.Parked, bad Row, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.keys[Key{topic, string(key)}]
-	if p == nil || p.precededBy(seq) {
+	p, place := s.keys[Key{topic, string(key)}], s.place(at)
+	if p == nil || p.precededBy(place) {
 		return encode.Parked{}, Row{}, false
 	}
-	return s.letter(p, seq), p.Bad, true
+	return s.letter(p, place), p.Bad, true
 }
 
 // precededBy reports whether a record comes before the first bad one of p.
-func (p *Parking) precededBy(seq uint64) bool { return p.first != 0 && seq < p.first }
+func (p *Parking) precededBy(at encode.Place) bool { return at.Compare(p.first) < 0 }
 
 // letter counts a dead letter of p. s.mu is held.
-func (s *Set) letter(p *Parking, seq uint64) encode.Parked {
+func (s *Set) letter(p *Parking, at encode.Place) encode.Parked {
+	if p.unreleased == 0 || at.Compare(p.oldest) < 0 {
+		p.oldest = at
+	}
 	p.Records++
 	p.unreleased++
 	s.total++
 	s.counted = true
-	return encode.Parked{Parking: p.ID, Place: encode.Place{Tenure: s.tenure, Seq: seq}}
+	return encode.Parked{Parking: p.ID, Place: at}
 }
 
 // size is about the size of p in the record.
@@ -259,21 +277,6 @@ func (s *Set) Total() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
-}
-
-// Tenure returns the number of the tenure.
-func (s *Set) Tenure() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tenure
-}
-
-// OfEarlierServer reports whether the dead letter at a place is of a row of another server, from before a move to
-// the current one. The tenure and later ones do not read that row, and its LSN says nothing about the current WAL.
-func (s *Set) OfEarlierServer(p encode.Place) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return p.Tenure < s.server.tenure
 }
 
 // List returns the parked keys, the longest parked first.
@@ -333,12 +336,16 @@ func (s *Set) Discard(id string, d Discarded) bool {
 	})
 }
 
-// Progress records that a release of a parking has sent n more records, up to a place, and has passed the dead letters of
-// own records of the tenure, the discarded ones included.
-func (s *Set) Progress(id string, to encode.Place, n, own int) {
+// Progress records that a release of a parking has passed dead letters, one for each place, of which it has sent n and the
+// others were discarded.
+func (s *Set) Progress(id string, passed []encode.Place, n int) {
 	s.change(id, func(p *Parking) bool {
-		p.Released, p.Records = to, max(0, p.Records-n)
-		p.unreleased -= own
+		p.Records = max(0, p.Records-n)
+		for _, p.Released = range passed {
+			if p.unreleased > 0 && p.Released.Compare(p.oldest) >= 0 {
+				p.unreleased--
+			}
+		}
 		return true
 	})
 }
@@ -425,7 +432,7 @@ func (s *Set) Record(without string) (rec Record, version uint64) {
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
 	s.counted = false
-	return Record{Tenure: s.tenure, SystemID: s.server.system, ServerTenure: s.server.tenure, Parkings: all, Results: slices.Clone(s.results)}, s.version
+	return Record{Tenure: s.tenure, Parkings: all, Results: slices.Clone(s.results)}, s.version
 }
 
 // Stored notes that the record of a version is stored.

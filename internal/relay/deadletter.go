@@ -76,7 +76,7 @@ func (d *deadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, r
 	if rec.Topic == d.topic {
 		return d.truncate(rec, rejected)
 	}
-	park, ok := d.park(rec, o, rec.Seq, rejected.Error())
+	park, ok := d.park(rec, o, rejected.Error())
 	if !ok || !d.accept(rejected.Error(), o) {
 		return nil
 	}

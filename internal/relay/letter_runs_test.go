@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -41,7 +43,7 @@ func (m *madeLetters) Read(_ context.Context, span sink.Span, fn func(*sink.Stor
 		stored.Partition, stored.Offset = span.Partition, span.Begin+int64(i)
 		rec := stored.Record
 		rec.Headers = slices.Clone(rec.Headers)
-		stored.Record = *encode.Park(&rec, rec.Key, encode.Parked{Parking: parking, Place: encode.Place{Tenure: 1, Seq: place}})
+		stored.Record = *encode.Park(&rec, rec.Key, encode.Parked{Parking: parking, Place: encode.Place{Term: 1, LSN: pglogrepl.LSN(place)}})
 		if err := fn(&stored); err != nil {
 			return err
 		}
@@ -80,11 +82,11 @@ func TestLetterRunsAreReadInOrder(t *testing.T) {
 		r := findIn(t, newMadeLetters(parts...))
 		var got []uint64
 		for _, due := range []uint64{uint64(n / 3), uint64(n)} {
-			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Tenure: 1, Seq: due}, func(at letterPlace, l *encode.DeadLetter) error {
-				if parts[at.partition][at.offset] != l.Parked.Place.Seq {
-					t.Errorf("seed %d: %d:%d has place %d, not %d", seed, at.partition, at.offset, parts[at.partition][at.offset], l.Parked.Place.Seq)
+			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Term: 1, LSN: pglogrepl.LSN(due)}, func(at letterPlace, l *encode.DeadLetter) error {
+				if parts[at.partition][at.offset] != uint64(l.Parked.Place.LSN) {
+					t.Errorf("seed %d: %d:%d has place %d, not %d", seed, at.partition, at.offset, parts[at.partition][at.offset], uint64(l.Parked.Place.LSN))
 				}
-				got = append(got, l.Parked.Place.Seq)
+				got = append(got, uint64(l.Parked.Place.LSN))
 				return nil
 			})
 			if err != nil || len(got) != int(due) || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
@@ -116,12 +118,12 @@ func TestReleaseMemoryIsBounded(t *testing.T) {
 			if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
 				t.Errorf("the dead letters that were found need %d bytes", grown)
 			}
-			end := encode.Place{Tenure: 1, Seq: n}
+			end := encode.Place{Term: 1, LSN: pglogrepl.LSN(n)}
 			for sent := 0; ; {
 				err := r.waiting.read(t.Context(), r.reader, "this", end, func(at letterPlace, _ *encode.DeadLetter) error {
 					sent++
 					r.parking.Released = at.Place
-					if at.Seq != uint64(sent) {
+					if uint64(at.LSN) != uint64(sent) {
 						return errors.New("out of order")
 					}
 					return nil
@@ -152,7 +154,7 @@ func TestLetterRunsNoticeExpiredLetters(t *testing.T) {
 			topic := newMadeLetters([]uint64{1, 2, 3, 4, 5})
 			r := findIn(t, topic)
 			topic.partitions[0][lost] = 0
-			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Tenure: 1, Seq: 5}, func(letterPlace, *encode.DeadLetter) error { return nil })
+			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Term: 1, LSN: 5}, func(letterPlace, *encode.DeadLetter) error { return nil })
 			if err == nil {
 				t.Error("the missing dead letter is not noticed")
 			}

@@ -14,14 +14,14 @@ import (
 // errParkedFull: a bad record would park one key more than the limit.
 var errParkedFull = errors.New("no more keys can be parked: see max_parked_keys")
 
-// park parks the key of the bad record rec, whose sequence is seq, if the relay parks keys and rec has a topic
+// park parks the key of the bad record rec, if the relay parks keys and rec has a topic
 // and a key. letter adds to its dead letter that the key is parked. ok is false if the set of parked keys is full.
-func (d *deadLetters) park(rec *sink.Record, o encode.Origin, seq uint64, reason string) (letter func(*sink.Record) *sink.Record, ok bool) {
+func (d *deadLetters) park(rec *sink.Record, o encode.Origin, reason string) (letter func(*sink.Record) *sink.Record, ok bool) {
 	if d.parked == nil || rec.Topic == "" || rec.Key == nil {
 		return func(dead *sink.Record) *sink.Record { return dead }, true
 	}
 	key := bytes.Clone(rec.Key)
-	parked, ok := d.parked.Park(parking.Key{Topic: rec.Topic, Key: string(key)}, reason, seq, parking.Row{LSN: o.Tx.CommitLSN, Index: o.Index})
+	parked, ok := d.parked.Park(parking.Key{Topic: rec.Topic, Key: string(key)}, reason, parking.Row{LSN: o.Tx.CommitLSN, Index: o.Index})
 	return func(dead *sink.Record) *sink.Record { return encode.Park(dead, key, parked) }, ok
 }
 
@@ -32,11 +32,11 @@ func (t *tenure) divertParked(r *sink.Record) *sink.Record {
 	if d.parked.Empty() || r.Key == nil || r.Topic == d.topic {
 		return nil
 	}
-	parked, bad, ok := d.parked.Follow(r.Topic, r.Key, r.Seq)
+	commitLSN, index, _ := t.tracker.Locate(checkpoint.Seq(r.Seq)) // it is outstanding
+	parked, bad, ok := d.parked.Follow(r.Topic, r.Key, parking.Row{LSN: commitLSN, Index: index})
 	if !ok {
 		return nil
 	}
-	commitLSN, index, _ := t.tracker.Locate(checkpoint.Seq(r.Seq)) // it is outstanding
 	o := encode.Origin{Slot: d.slot, Tx: encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}, Index: index}
 	reason := fmt.Sprintf("the key is parked: it waits behind %s", bad)
 	d.accept(reason, o)

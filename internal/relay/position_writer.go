@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -220,12 +220,19 @@ func (w *positionWriter) confirmedPosition() pglogrepl.LSN {
 	return min(confirmed, reportable) // confirmed may be 0, for the slot's own position
 }
 
-// covers reports whether a relay that starts at the stored record does not read a row again. It may be called from
-// any goroutine.
-func (w *positionWriter) covers(row parking.Row) bool {
+// covered returns the place before and at which a relay that starts at the stored record reads no row again. ok is false if
+// the record does not cover everything up to confirmed, and open. It may be called from any goroutine.
+func (w *positionWriter) covered(confirmed pglogrepl.LSN, open checkpoint.Prefix) (end encode.Place, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state == recordCurrent && row.Before(w.stored)
+	p := w.stored
+	if w.state != recordCurrent || p.EndLSN < confirmed || p.EndLSN == confirmed && p.Open.Rows < open.Rows {
+		return end, false
+	}
+	if p.Open.Rows > 0 {
+		return encode.Place{Term: p.Term, LSN: p.Open.CommitLSN, Index: int(p.Open.Rows) - 1}, true
+	}
+	return encode.Place{Term: p.Term, LSN: p.EndLSN, Index: -1}, true
 }
 
 // run writes a record each time it is woken. It returns nil when ctx ends, or an error of the store, which wraps

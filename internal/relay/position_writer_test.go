@@ -705,7 +705,7 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	active := newWriter(store, false)
 	begun(t, active, server(100))
 	tracker := startTracker(t, active, server(100))
-	letter, _ := active.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 150})
+	letter, _ := active.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	deliver(tracker, 200)
 	write(t, active)
 	check := func(w *positionWriter, want error) {

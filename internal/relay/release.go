@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +44,7 @@ type releaseRun struct {
 
 	next     map[int32]int64 // next unread offset of each partition of the dead-letter topic
 	waiting  letterRuns      // found and not sent yet
+	passed   encode.Place    // of the newest letter in batch, also of earlier ones
 	batch    []letter
 	bytes    int
 	released int
@@ -123,15 +123,15 @@ func (r *releaseRun) finish(ctx context.Context) error {
 	return nil
 }
 
-// sendRound sends the dead letters of every record that has a number by now. So none of them is missed: a record
-// of the key that the broker rejects late gets a place before later ones. It waits at most settle for acknowledgements, and
-// at most readable for open transactions.
+// sendRound sends the dead letters of every row that has a number by now, and of earlier ones. So none of them is missed: a
+// record of the key that the broker rejects late gets a place before later ones. Dead letters of an earlier relay whose rows the
+// tenure has yet to read are left out: if the key is unparked by then, the tenure delivers these rows. sendRound waits at most
+// settle for acknowledgements and as long for the position, and at most readable for open transactions.
 func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Duration) error {
-	newest := r.tracker.Newest()
-	if err := r.waitSettled(ctx, newest, settle); err != nil {
+	end, err := r.settled(ctx, settle)
+	if err != nil {
 		return err
 	}
-	end := encode.Place{Tenure: r.set.Tenure(), Seq: uint64(newest)}
 	for {
 		if err := r.find(ctx, readable); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Durati
 			return err
 		}
 		if r.parking.Released == sent {
-			return fmt.Errorf("too many dead letters of the key have the same place, %d:%d", r.waiting.bound.Tenure, r.waiting.bound.Seq)
+			return fmt.Errorf("too many dead letters of the key have the same place, %s", r.waiting.bound)
 		}
 		r.waiting = letterRuns{}
 		clear(r.next)
@@ -212,8 +212,11 @@ func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
 	return nil
 }
 
-// sendLetter sends a dead letter, unless it was discarded. It may wait in the batch until flush is called.
+// sendLetter sends a dead letter, unless it was discarded or is stored twice. It may wait in the batch until flush is called.
 func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encode.DeadLetter) error {
+	if at.Place == r.passed {
+		return nil
+	}
 	l := letter{letterPlace: at, dead: dead}
 	if !r.discarded(dead) {
 		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetterTopic, at.partition, at.offset))
@@ -229,7 +232,7 @@ func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encod
 		l.rec = rec
 		r.bytes += len(rec.Key) + len(rec.Value)
 	}
-	r.batch = append(r.batch, l)
+	r.batch, r.passed = append(r.batch, l), at.Place
 	if len(r.batch) < releaseRecords && r.bytes < releaseBytes {
 		return nil
 	}
@@ -259,16 +262,17 @@ func (r *releaseRun) flush(ctx context.Context) error {
 	if err == nil {
 		sent, err = r.send(ctx, batch)
 	}
-	n := 0
+	n, passed := 0, make([]encode.Place, 0, sent)
 	for _, l := range batch[:sent] {
 		if l.rec != nil {
 			n++
 		}
+		passed = append(passed, l.Place)
 	}
 	if sent > 0 {
 		r.released += n
 		r.parking.Released = batch[sent-1].Place
-		r.set.Progress(r.parking.ID, r.parking.Released, n, ofTenure(batch[:sent], r.set.Tenure()))
+		r.set.Progress(r.parking.ID, passed, n)
 		if time.Since(r.stored) > progressEvery {
 			r.stored = time.Now()
 			if err := r.positions.storeParked(ctx, true); err != nil {
@@ -280,18 +284,6 @@ func (r *releaseRun) flush(ctx context.Context) error {
 		return &releaseStoppedError{rowOf(batch[sent].dead), err}
 	}
 	return err
-}
-
-// ofTenure returns how many records of a tenure the dead letters have. Two with the same place are of one record.
-func ofTenure(letters []letter, tenure int64) (n int) {
-	var last encode.Place
-	for _, l := range letters {
-		if l.Tenure == tenure && l.Place != last {
-			n++
-		}
-		last = l.Place
-	}
-	return n
 }
 
 // seqOf returns the sequence of a record of a batch.
@@ -351,19 +343,20 @@ func (r *releaseRun) send(ctx context.Context, batch []letter) (acked int, err e
 // errExpired: the first record of a key is not in the dead-letter topic any more.
 var errExpired = errors.New("the first record of the key is not in the dead-letter topic; it may have expired. To release the others, discard it")
 
-// prepare finds the first dead letter that is not discarded. If the request is to discard it, prepare does so when no
-// relay reads its row again, unless the request has done so before.
+// prepare finds the first dead letter that is not discarded, of a row up to which all are settled. If the request is to discard
+// it, prepare does so, unless the request has done so before.
 func (r *releaseRun) prepare(ctx context.Context) error {
 	if slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool { return d.Request == r.request.ID }) {
 		return nil
 	}
-	if err := r.waitSettled(ctx, r.tracker.Newest(), settleTimeout); err != nil {
+	end, err := r.settled(ctx, settleTimeout)
+	if err != nil {
 		return err
 	}
 	if err := r.find(ctx, readableTimeout); err != nil {
 		return err
 	}
-	first, err := r.first(ctx)
+	first, err := r.first(ctx, end)
 	if err != nil {
 		return err
 	}
@@ -384,11 +377,6 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	default:
 		d.Row, d.ID = rowOf(first), first.EventID(r.cfg.Route.Columns.ID)
 	}
-	if r.mayReadAgain(d.Row, first) {
-		if err := r.waitRecorded(ctx, d.Row); err != nil { // otherwise a later relay may send the row after those behind it
-			return err
-		}
-	}
 	if !r.set.Discard(r.parking.ID, d) {
 		return errors.New("too many records of the key were discarded")
 	}
@@ -399,19 +387,10 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// mayReadAgain reports whether a relay that starts at a position before row reads it again. first may be its dead letter.
-// The LSN of a row of an earlier server says nothing about positions on this one.
-func (r *releaseRun) mayReadAgain(row parking.Row, first *encode.DeadLetter) bool {
-	if r.parking.Confirmed && row == r.parking.First {
-		return false
-	}
-	return first == nil || rowOf(first) != row || !r.set.OfEarlierServer(first.Parked.Place)
-}
-
-// first returns the first dead letter of waiting that is not discarded, or nil.
-func (r *releaseRun) first(ctx context.Context) (first *encode.DeadLetter, err error) {
+// first returns the first dead letter of waiting that is not discarded, or nil if there is none up to the place end.
+func (r *releaseRun) first(ctx context.Context, end encode.Place) (first *encode.DeadLetter, err error) {
 	all := r.waiting.clone()
-	err = all.read(ctx, r.reader, r.parking.ID, encode.Place{Tenure: math.MaxInt64}, func(_ letterPlace, dead *encode.DeadLetter) error {
+	err = all.read(ctx, r.reader, r.parking.ID, end, func(_ letterPlace, dead *encode.DeadLetter) error {
 		if r.discarded(dead) {
 			return nil
 		}

@@ -44,7 +44,7 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 			r := &releaseRun{releaser: &releaser{fence: fence, set: parking.NewSet(1), positions: &positionWriter{}}, target: target, stored: time.Now()}
 			for i, value := range []string{"good", strings.Repeat("x", 2000), "good"} {
 				r.batch = append(r.batch, letter{
-					letterPlace: letterPlace{Place: encode.Place{Tenure: 1, Seq: uint64(i + 1)}},
+					letterPlace: letterPlace{Place: encode.Place{Term: 1, LSN: 100, Index: i}},
 					dead:        &encode.DeadLetter{LSN: 100, Index: i},
 					rec:         &sink.Record{Topic: topic, Partition: sink.AnyPartition, Key: []byte("k"), Value: []byte(value)},
 				})

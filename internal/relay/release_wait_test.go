@@ -71,13 +71,27 @@ func TestReleaseWaitsForTheCopy(t *testing.T) {
 // A key is unparked only when every dead letter that this process has sent was sent again or discarded.
 func TestReleaseCountsItsLetters(t *testing.T) {
 	set := parking.NewSet(1)
-	first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 100})
-	set.Follow("orders", []byte("k"), 2)
-	set.Follow("orders", []byte("k"), 3)
-	place := func(seq uint64) letter { return letter{letterPlace: letterPlace{Place: encode.Place{Seq: seq}}} }
-	passed := []letter{place(1), place(2), place(2)} // a broker may store one twice
-	set.Progress(first.Parking, passed[2].Place, 2, ofTenure(passed, 0))
+	first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 100})
+	for i := range 2 {
+		set.Follow("orders", []byte("k"), parking.Row{LSN: 100, Index: i + 1})
+	}
+	earlier := encode.Place{LSN: 90} // of an earlier process
+	set.Progress(first.Parking, []encode.Place{earlier, {LSN: 100}, {LSN: 100, Index: 1}}, 2)
 	if n := set.Unreleased(first.Parking); n != 1 {
 		t.Errorf("%d are left", n)
+	}
+}
+
+// A dead letter that is stored twice is released, or here passed over, once.
+func TestReleaseOfALetterStoredTwice(t *testing.T) {
+	discarded := []parking.Discarded{{Row: parking.Row{LSN: 100}}}
+	r := &releaseRun{releaser: &releaser{}, parking: parking.Parking{Discarded: discarded}}
+	for range 2 {
+		if err := r.sendLetter(t.Context(), letterPlace{Place: encode.Place{LSN: 100}}, &encode.DeadLetter{LSN: 100}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(r.batch); n != 1 {
+		t.Errorf("%d are released", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 )
 
@@ -19,7 +20,7 @@ const (
 	// countInterval is how often the numbers of parked records are stored, if nothing else is.
 	countInterval = 10 * time.Second
 
-	// recordInterval is how often waitRecorded looks at the position record.
+	// recordInterval is how often settled looks at the position record.
 	recordInterval = 20 * time.Millisecond
 
 	// settleTimeout limits how long a release waits for records in flight, and pauseTimeout how long it may pause
@@ -253,24 +254,35 @@ func (r *releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit ti
 	return nil
 }
 
-// waitRecorded waits until no later relay reads an acknowledged row again.
-func (r *releaser) waitRecorded(ctx context.Context, row parking.Row) error {
-	timer := time.NewTimer(settleTimeout)
+// settled waits until every record that has a number by now is acknowledged, and the position record covers their transactions,
+// at most limit for each. It returns the place of the last row that the tenure has read, or an earlier one. After a crash, a
+// relay reads none up to there again, but for rows of a transaction that is being read.
+func (r *releaser) settled(ctx context.Context, limit time.Duration) (end encode.Place, err error) {
+	newest, commitLSN, index := r.tracker.Newest()
+	if err := r.waitSettled(ctx, newest, limit); err != nil {
+		return end, err
+	}
+	confirmed, open := r.tracker.Confirmed(), r.tracker.Prefix()
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	ticker := time.NewTicker(recordInterval)
 	defer ticker.Stop()
-	for !r.positions.covers(row) {
+	for {
+		if end, ok := r.positions.covered(confirmed, open); ok {
+			if read := (encode.Place{Term: end.Term, LSN: commitLSN, Index: index}); read.Compare(end) > 0 {
+				return read, nil
+			}
+			return end, nil
+		}
 		signal(r.positions.wake)
 		select {
 		case <-ticker.C:
 		case <-timer.C:
-			return fmt.Errorf("the relay has stored no position after %s for %s, so a restart would read the row again. "+
-				"Try again when its transaction has ended", row, settleTimeout)
+			return end, fmt.Errorf("the relay has stored no position for %s, so a restart would read rows of the key again", limit)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return end, context.Cause(ctx)
 		}
 	}
-	return nil
 }
 
 // pausePump waits until the pump is paused. It goes on when the result is called.

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,9 +17,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
-// A row is discarded only when no later relay reads it again: that relay would send it after the rows behind it, if
-// the cause was fixed. An acknowledged row is not enough, its position must be stored.
-func TestDiscardWaitsForThePosition(t *testing.T) {
+// Rows are released or discarded only when no later relay reads them again: that relay would send them once more. That
+// they are acknowledged is not enough, their position must be stored.
+func TestReleaseWaitsForThePosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
 		w, tracker := startedWriter(t, store, server(100))
@@ -30,12 +30,14 @@ func TestDiscardWaitsForThePosition(t *testing.T) {
 		synctest.Wait()
 		deliver(tracker, 200)
 		r := &releaser{positions: w, tracker: tracker}
+		var end encode.Place
 		var waited error
 		var over bool
-		running.Go(func() {
-			waited = r.waitRecorded(ctx, parking.Row{LSN: 199})
+		settle := func() {
+			end, waited = r.settled(ctx, settleTimeout)
 			over = true
-		})
+		}
+		running.Go(settle)
 		for _, want := range []bool{false, true} { // the first write is of the position at which the tenure starts
 			store.allow <- nil
 			bubble.Sleep(time.Second)
@@ -43,14 +45,16 @@ func TestDiscardWaitsForThePosition(t *testing.T) {
 			if over != want || waited != nil {
 				t.Errorf("over: %t, %v", over, waited)
 			}
-			if !want && w.covers(parking.Row{LSN: 199}) {
-				t.Error("the row counts as recorded")
-			}
 		}
-		if err := r.waitRecorded(ctx, parking.Row{LSN: 200}); err == nil {
-			t.Error("a row that is not acknowledged counts as recorded")
+		if row := (encode.Place{Term: 1, LSN: 199}); end.Compare(row) < 0 || end.Compare(encode.Place{Term: 1, LSN: 200}) >= 0 {
+			t.Errorf("settled up to %s", end)
 		}
-		running.Go(func() { waited = r.waitRecorded(ctx, parking.Row{LSN: 200}) })
+		running.Wait()
+		deliver(tracker, 300)
+		if _, err := r.settled(ctx, settleTimeout); err == nil {
+			t.Error("a row whose position is not stored counts as settled")
+		}
+		running.Go(settle)
 		synctest.Wait()
 		cancel()
 		running.Wait()
@@ -87,47 +91,36 @@ func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
 	return append(s, &sink.StoredRecord{Record: *dead, Offset: int64(len(s))})
 }
 
-// After a move to another server, its LSNs may be lower than those of the parked rows. No relay reads a row of the
-// earlier server again, so discard need not wait for a position after it. That is also so in later tenures, and for rows
-// behind the first one of the key.
-func TestDiscardAfterAMoveToAnotherServer(t *testing.T) {
+// Dead letters of an earlier relay are released only up to the rows that the tenure has read: it delivers the others if the key
+// is unparked before.
+func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
-		old := newTestWriter(store, false)
-		old.parked.set = parking.NewSet(1)
-		before := server(5000)
-		begun(t, old, before)
-		startTracker(t, old, before)
+		w, tracker := startedWriter(t, store, server(100))
+		stop := runWriter(t, w)
+		defer stop()
+		deliver(tracker, 200)
 		var letters storedLetters
-		for i := range 2 {
-			p, _ := old.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", uint64(i+1), parking.Row{LSN: pglogrepl.LSN(5100 + i)})
-			letters = letters.with(p, pglogrepl.LSN(5100+i))
+		for _, lsn := range []pglogrepl.LSN{150, 190, 250} {
+			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: lsn}}, lsn)
 		}
-		deliver(old.tracker, 5200)
-		write(t, old)
-
-		for tenure := range 2 {
-			now := server(100)
-			now.SystemID = "2"
-			w := newTestWriter(store, tenure == 0)
-			w.parked.set = parking.NewSet(1)
-			begun(t, w, now)
-			tracker := startTracker(t, w, now)
-			deliver(tracker, 200)
-			write(t, w)
-			parked := w.parked.set.List()[0]
-			parked.Bad = parking.Row{LSN: pglogrepl.LSN(5100 + tenure)}
-			r := &releaseRun{
-				releaser: &releaser{positions: w, tracker: tracker, set: w.parked.set}, parking: parked, reader: letters,
-				request: &parking.Request{ID: fmt.Sprint(tenure), Action: parking.Discard, Parking: parked.ID}, next: make(map[int32]int64),
-			}
-			began := time.Now()
-			if err := r.prepare(t.Context()); err != nil || bubble.Since(began) > 0 {
-				t.Errorf("tenure %d: %v after %s", tenure, err, bubble.Since(began))
-			}
-			if n := len(w.parked.set.List()[0].Discarded); n != tenure+1 {
-				t.Errorf("tenure %d: %d rows are discarded", tenure, n)
-			}
+		r := &releaseRun{
+			releaser: &releaser{positions: w, tracker: tracker, set: parking.NewSet(1)}, parking: parking.Parking{ID: "p"}, reader: letters, next: make(map[int32]int64),
+		}
+		end, err := r.settled(t.Context(), settleTimeout)
+		if err == nil {
+			err = r.find(t.Context(), readableTimeout)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []pglogrepl.LSN
+		err = r.waiting.read(t.Context(), letters, "p", end, func(at letterPlace, _ *encode.DeadLetter) error {
+			got = append(got, at.LSN)
+			return nil
+		})
+		if err != nil || !slices.Equal(got, []pglogrepl.LSN{150, 190}) {
+			t.Errorf("released: %v, %v", got, err)
 		}
 	})
 }
@@ -140,7 +133,7 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 	w.parked.set = parking.NewSet(1)
 	begun(t, w, server(100))
 	tracker := startTracker(t, w, server(100))
-	w.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", 1, parking.Row{LSN: 150})
+	w.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	var lost error
 	r := &releaser{positions: w, tracker: tracker, set: w.parked.set, fence: func() error { return lost }}
 	for _, lost = range []error{errLost, nil} {

@@ -82,7 +82,7 @@ func (p *pump) deadLetter(tx encode.Tx, index int, err error,
 ) (*sink.Record, error) {
 	if rejected, ok := errors.AsType[*encode.RowError](err); ok {
 		o := encode.Origin{Slot: p.deadLetters.slot, Tx: tx, Index: index}
-		park, ok := p.deadLetters.park(&p.record, o, uint64(p.tracker.Newest()), rejected.Error())
+		park, ok := p.deadLetters.park(&p.record, o, rejected.Error())
 		if ok && p.deadLetters.accept(rejected.Error(), o) {
 			return park(makeDeadLetter(p.deadLetters.topic, o, rejected)), nil
 		}

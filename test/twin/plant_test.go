@@ -111,7 +111,7 @@ var plants = []mistake{
 		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n", "	resume, err := func() {}, error(nil)\n"),
 	}, "have not arrived|has not come|out of order"},
 	{"a release counts no letter as sent", []plant.Edit{
-		plant.In(releaseFile, "			n++\n		}\n		last = l.Place\n", "		}\n		last = l.Place\n"),
+		plant.In(parkingFile, "				p.unreleased--\n", ""),
 	}, "still parked"},
 	{"a position is stored before the keys that it covers are", []plant.Edit{
 		plant.In(recordFile, "	if err := w.storeParked(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
