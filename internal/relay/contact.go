@@ -121,18 +121,22 @@ func (r *Relay) createsSource(state *catalog.State, err error) bool {
 }
 
 // setUpSource creates what createsSource has found missing because of cause, unless there is a position
-// record. If there is one, it prepares a refill if that follows cause.
+// record. If there is one, Run refills if that follows cause. Recover refills in any case.
 func (r *Relay) setUpSource(ctx context.Context, cause error) error {
-	refilling := ctx // may read large tables
+	if r.recovering {
+		r.catalog = nil
+		return r.refillSource(ctx, cause)
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	if r.recovering || r.refills(cause) {
+	if r.refills(cause) {
 		found, err := r.positions.readStore(ctx)
 		if err != nil {
 			return err
 		}
-		if r.recovering || found.position != nil {
-			return r.refillSource(refilling, found.position, cause)
+		if found.position != nil {
+			r.catalog = nil // the first session reads it again
+			return nil
 		}
 	}
 	if !r.createsSource(r.catalog, cause) {

@@ -271,6 +271,12 @@ func (r *Relay) refillLost(ctx context.Context, cause error) error {
 			r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
 		}
 	}
+	return r.refillSource(ctx, cause)
+}
+
+// refillSource prepares a refill of what the slot of the position record has lost. cause may be nil. Each step but the reading of
+// the tables has a time limit of its own.
+func (r *Relay) refillSource(ctx context.Context, cause error) error {
 	var found *storeState
 	err := tryStore(ctx, storeTimeout, func(ctx context.Context) (err error) {
 		found, err = r.positions.readStore(ctx)
@@ -279,19 +285,11 @@ func (r *Relay) refillLost(ctx context.Context, cause error) error {
 	switch {
 	case err != nil:
 		return err
-	case found.position == nil:
+	case found.position == nil && !r.recovering:
 		return cause
 	}
-	return r.refillSource(ctx, found.position, cause)
-}
-
-// refillSource prepares a refill of what the slot of record has lost. cause may be nil. Each step but the reading of the tables
-// has a time limit of its own.
-func (r *Relay) refillSource(ctx context.Context, record *checkpoint.Position, cause error) error {
-	err := r.startRefill(ctx, record)
+	err = r.startRefill(ctx, found.position)
 	switch {
-	case err == nil:
-		r.catalog, err = r.readCatalog(ctx)
 	case errors.Is(err, catalog.ErrRefill) && cause != nil:
 		err = fmt.Errorf("%w; %w", cause, err)
 	case errors.Is(err, ErrNothingLost) && !r.recovering: // another process has recovered it meanwhile

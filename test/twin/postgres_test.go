@@ -24,6 +24,7 @@ type postgres struct {
 	net     *network
 	history *history
 	sends   func(*transaction) bool // false: the WAL sender omits the transaction; for mutations
+	created func()                  // called when a relay has created the slot, before the relay knows; nil: nothing happens
 
 	mu      sync.Mutex
 	changed *sync.Cond

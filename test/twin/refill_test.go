@@ -219,7 +219,11 @@ func (c *client) createSlot(name string, temporary bool) bool {
 		c.slot = slot{confirmed: point, saved: point}
 		c.history.madeSlot(point)
 	}
+	created := c.created
 	c.mu.Unlock()
+	if created != nil && !temporary {
+		created()
+	}
 	return c.rows([]column{{"slot_name", oidText}, {"consistent_point", oidText}, {"snapshot_name", oidText}, {"output_plugin", oidText}},
 		[]string{strings.Trim(name, `"`), point.String(), exported, "pgoutput"})
 }

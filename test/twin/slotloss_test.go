@@ -1,0 +1,55 @@
+package twin
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// playLoss plays a world in which relays refill the gap of a lost slot, without other faults.
+func playLoss(t *testing.T, name string, play func(w *world)) {
+	t.Helper()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprintf("%s, seed %d", name, seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, seed)
+				w.cfg.PositionTopic, w.history.kept, w.cfg.RefillOnLoss = positions, true, true
+				w.parkKeys(false)
+				w.postgres.start()
+				w.launch()
+				w.commitRows()
+				w.arrive(soon)
+				time.Sleep(5 * time.Second) // until the record has a snapshot
+				play(w)
+				w.commitRow(topics[0])
+				w.arrive(soon)
+				w.rest()
+				w.end()
+				for _, v := range w.history.violations {
+					t.Error(v)
+				}
+				if t.Failed() {
+					t.Logf("history:\n%s", w.history)
+				}
+			})
+		})
+	}
+}
+
+// The new slot is lost before the first session of a refill has started. The relay refills again.
+func TestSlotIsLostBeforeTheRefillStarts(t *testing.T) {
+	again := func(w *world) {
+		w.postgres.created = sync.OnceFunc(w.postgres.loseSlot)
+		w.postgres.loseSlot()
+		w.commitRows()
+	}
+	playLoss(t, "while it runs", again)
+	playLoss(t, "at the start", func(w *world) {
+		w.rest()
+		again(w)
+		w.launch()
+	})
+}
