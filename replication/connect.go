@@ -55,10 +55,10 @@ func Disconnect(ctx context.Context, conn *pgconn.PgConn) {
 	_ = conn.Close(ctx)
 }
 
-// sameServer returns a copy of conn for an ordinary connection to the server at addr. If conn names
-// several servers, the connection tries no other. It ignores target_session_attrs: the server met
-// the condition when the stream started, and a promotion may have changed that.
-func sameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
+// SameServer returns a copy of conn for an ordinary connection to the server at addr, to which another connection of conn
+// leads. If conn names several servers, the connection tries no other. It ignores target_session_attrs: the server met
+// the condition when the other connection was opened, and a promotion may have changed that.
+func SameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
 	conn = Ordinary(conn)
 	conn.ValidateConnect = nil
 	if len(conn.Fallbacks) > 0 {

@@ -176,7 +176,7 @@ func (s *Stream) limitTimeout(ctx context.Context, conn *pgconn.PgConn) error {
 // if the original names several.
 func (s *Stream) Config() Config {
 	cfg := s.cfg
-	cfg.Conn = sameServer(cfg.Conn, s.wire.conn.RemoteAddr())
+	cfg.Conn = SameServer(cfg.Conn, s.wire.conn.RemoteAddr())
 	return cfg
 }
 

@@ -2,12 +2,15 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // transactionHolders selects the locks that the creation of a slot waits for: every transaction
@@ -45,21 +48,33 @@ func publicationHolders(version int) string {
 			SELECT oid FROM part)`
 }
 
-// A LockError is a statement that gave up waiting for a lock. It wraps [replication.ErrBusy].
+// olderLocks selects the locks of transactions that are older than lock_timeout, that is, than the attempt that it has ended.
+const olderLocks = "COALESCE(l.waitstart, a.xact_start, '-infinity') <= pg_catalog.statement_timestamp() - pg_catalog.current_setting('lock_timeout')::interval"
+
+// A LockError is a statement that gave up waiting for a lock, or one that still waits, see [Waiting]. It wraps
+// [replication.ErrBusy].
 type LockError struct {
 	err     error
-	waited  string   // lock_timeout of the session
-	what    string   // what it waited for
-	holders []holder // empty: unknown
+	waited  string // lock_timeout of the session, or the time until now
+	waiting bool   // it has not given up
+	what    string // what it waited for
+	holders []holder
 }
 
-// Error names the lock, and the transactions that hold it.
+// Error names the lock, and the transactions that hold it if they are known.
 func (e *LockError) Error() string {
 	text := fmt.Sprintf("%v: it waited %s for %s", e.err, e.waited, e.what)
-	if len(e.holders) == 0 {
-		return text + "; wait for the end of the transaction that holds it, such as an ALTER TABLE, LOCK TABLE or VACUUM FULL, or find and end it: pg_locks has its process"
+	again := ", and try again"
+	if e.waiting {
+		text = fmt.Sprintf("%v: it has waited %s for %s", e.err, e.waited, e.what)
+		again = ""
 	}
-	text += "; commit these transactions, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:"
+	switch {
+	case len(e.holders) > 0:
+		text += "; commit these transactions, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED" + again + ":"
+	case !e.waiting:
+		text += "; wait for the end of the transaction that holds it, such as an ALTER TABLE, LOCK TABLE or VACUUM FULL, or find and end it: pg_locks has its process"
+	}
 	for _, h := range e.holders {
 		text += "\n  " + h.String()
 	}
@@ -132,7 +147,22 @@ func blocked(ctx context.Context, conn executor, err error, what, locks string, 
 	if waited, err := queryOne(ctx, conn, pgx.RowTo[string], "read lock_timeout", "SELECT pg_catalog.current_setting('lock_timeout')"); err == nil {
 		e.waited = *waited
 	}
-	e.holders, _ = query(ctx, conn, func(row pgx.CollectableRow) (h holder, err error) { // without them, the error is less precise
+	e.holders, _ = readHolders(ctx, conn, locks+" AND "+olderLocks, args...) // without them, the error is less precise
+	var tables []string
+	for _, h := range e.holders {
+		if h.table != "" && !slices.Contains(tables, h.table) {
+			tables = append(tables, h.table)
+		}
+	}
+	if len(tables) > 0 {
+		e.what = "a lock on table " + strings.Join(tables, ", ")
+	}
+	return e
+}
+
+// readHolders returns the holders of locks: first those that hold them, the oldest first.
+func readHolders(ctx context.Context, conn executor, locks string, args ...string) ([]holder, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (h holder, err error) {
 		return h, row.Scan(&h.pid, &h.gid, &h.table, &h.waits, &h.user, &h.database, &h.application, &h.state, &h.command, &h.age, &h.statement)
 	}, "look for what holds the lock", `
 		SELECT DISTINCT COALESCE(l.pid, 0), COALESCE(p.gid, ''), CASE WHEN l.locktype = 'relation' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE '' END, NOT l.granted,
@@ -147,16 +177,64 @@ func blocked(ctx context.Context, conn executor, err error, what, locks string, 
 			ON l.pid IS NULL AND p.virtualtransaction = l.virtualtransaction
 		LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND `+locks+`
-			AND COALESCE(l.waitstart, a.xact_start, '-infinity') <= pg_catalog.statement_timestamp() - pg_catalog.current_setting('lock_timeout')::interval
-		ORDER BY 4, 10 DESC NULLS LAST`, args...) // first those that hold it, the oldest first
-	var tables []string
-	for _, h := range e.holders {
-		if h.table != "" && !slices.Contains(tables, h.table) {
-			tables = append(tables, h.table)
+		ORDER BY 4, 10 DESC NULLS LAST`, args...)
+}
+
+// Waiting is called while the creation of a slot waits for transactions in progress: after 20 s, and then every 20 s. So it
+// also shows that the server still responds. err is a [*LockError] that names the transactions; it is not the end of the wait,
+// which has no limit but that of the context.
+type Waiting func(err error)
+
+// reportWaiting calls s.waiting while the server process pid creates a slot, until stop is called. It uses s.conn meanwhile.
+func (s *setup) reportWaiting(ctx context.Context, doing string, pid uint32) (stop func()) {
+	if s.waiting == nil {
+		return func() {}
+	}
+	done, reported, began := make(chan struct{}), make(chan struct{}), time.Now()
+	go func() {
+		defer close(reported)
+		ticker := time.NewTicker(s.cfg.lockTimeout)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-done:
+				return
+			}
+			holders, err := s.readAwaited(ctx, pid)
+			if err != nil { // the creation has ended, or will end with the context
+				return
+			}
+			s.waiting(&LockError{
+				err: fmt.Errorf("%w: %s", replication.ErrBusy, doing), waiting: true, waited: time.Since(began).Round(time.Second).String(),
+				what: olderTransactions, holders: holders,
+			})
 		}
+	}()
+	return func() {
+		close(done)
+		<-reported
 	}
-	if len(tables) > 0 {
-		e.what = "a lock on table " + strings.Join(tables, ", ")
+}
+
+// olderTransactions is what the creation of a slot waits for.
+const olderTransactions = "the end of older transactions"
+
+// errCreationEnded: the server process that created a slot has ended.
+var errCreationEnded = errors.New("the server does not create the slot any more")
+
+// readAwaited returns the transactions that the creation of a slot by process pid waits for: the one that it waits for now, and
+// those that are older than lockTimeout.
+func (s *setup) readAwaited(ctx context.Context, pid uint32) ([]holder, error) {
+	process := fmt.Sprint(pid)
+	runs, err := queryOne(ctx, s.conn, pgx.RowTo[bool], "look for the process that creates the slot",
+		"SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid::text = $1)", process)
+	switch {
+	case err != nil:
+		return nil, err
+	case !*runs:
+		return nil, errCreationEnded
 	}
-	return e
+	return readHolders(ctx, s.conn, transactionHolders+" AND ("+olderLocks+` OR l.transactionid IN (
+		SELECT transactionid FROM pg_catalog.pg_locks WHERE pid::text = $1 AND NOT granted))`, process)
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -160,4 +161,84 @@ func TestTableIsAboutToBeLocked(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The creation of the slot of a refill waits without a limit, and names the transactions that it waits for. Other refills and
+// setups of the slot wait for it.
+func TestRefillWaitsForTransactions(t *testing.T) {
+	t.Parallel()
+	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})) // other tests have transactions, too
+		db.Exec(t, `CREATE TABLE outbox (position bigint NOT NULL GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT pg_current_xact_id())`)
+		db.Exec(t, `CREATE PUBLICATION pub FOR TABLE outbox`)
+		cfg := replication.Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}
+		begin := func(application string) (process string, commit func()) {
+			t.Helper()
+			conn := db.Conn(t)
+			if _, err := conn.Exec(t.Context(), "BEGIN; INSERT INTO outbox DEFAULT VALUES; SET application_name = "+application); err != nil {
+				t.Fatal(err)
+			}
+			process = fmt.Sprintf("process %d: user \"postgres\", database %q, application %q, idle in transaction, BEGIN", conn.PgConn().PID(), db.Name, application)
+			return process, func() {
+				t.Helper()
+				if _, err := conn.Exec(t.Context(), "COMMIT"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		missing := Missing{Delivered: pgtest.QueryRow[string](t, db, `SELECT pg_current_snapshot()::text`)}
+		setup := SetupConfig{Conn: cfg.Conn, Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}, lockTimeout: 100 * time.Millisecond}
+		lock, err := LockSlot(t.Context(), setup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close(t.Context())
+
+		process, commit := begin("first")
+		waits, ended := make(chan error), make(chan error, 1)
+		waiting := func(err error) {
+			select {
+			case waits <- err:
+			case <-t.Context().Done():
+			}
+		}
+		go func() {
+			c, err := lock.RecreateSlot(t.Context(), cfg, nil, missing, waiting)
+			if err == nil {
+				c.Close(t.Context())
+			}
+			close(waits)
+			ended <- err
+		}()
+		awaitText := func(text string) {
+			t.Helper()
+			for err := range waits {
+				if _, ok := errors.AsType[*LockError](err); !ok || !errors.Is(err, replication.ErrBusy) || !strings.Contains(err.Error(), "s for the end of older transactions") {
+					t.Errorf("it waits: %v", err)
+				}
+				if strings.Contains(err.Error(), text) {
+					return
+				}
+			}
+			t.Errorf("it ends without waiting for %s: %v", text, <-ended)
+		}
+		awaitText(process)
+		if other, err := LockSlot(t.Context(), setup); !as[*advisory.HeldError](err) {
+			t.Errorf("another refill: %v, %v", other, err)
+		}
+		process, commitSecond := begin("second") // the creation waits for it when the first one has ended
+		commit()
+		awaitText(process)
+		commitSecond()
+		for range waits {
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("after the end of the transactions: %v", err)
+		}
+	})
+}
+
+func as[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }

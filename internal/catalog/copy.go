@@ -52,14 +52,15 @@ func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) (
 // OpenCopy returns a Copy of the current rows of the outbox tables, or of the missing ones, for a
 // slot that already exists. Unless missing.Until excludes them, rows committed since the slot was created
 // are in the Copy and in the stream. OpenCopy creates a temporary slot for its snapshot, and so waits for
-// every transaction in progress. A snapshot without a slot could miss a transaction whose commit record is
+// every transaction in progress, see waiting. A snapshot without a slot could miss a transaction whose commit record is
 // before the slot's position.
-func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, missing *Missing) (*Copy, error) {
+func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, missing *Missing, waiting Waiting) (*Copy, error) {
 	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: tables})
 	if err != nil {
 		return nil, err
 	}
 	defer s.close(ctx)
+	s.waiting = waiting
 	name := fmt.Sprintf("outbox_cdc_copy_%08x", rand.Uint32())
 	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), name, fmt.Sprintf("CREATE_REPLICATION_SLOT %s TEMPORARY LOGICAL %s EXPORT_SNAPSHOT", name, plugin))
 	if err != nil {

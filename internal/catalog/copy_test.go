@@ -170,7 +170,7 @@ func TestCopy(t *testing.T) {
 		if _, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
 			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
 		}
-		c, err = OpenCopy(t.Context(), cfg, []string{`"out box"`, "parts"}, nil)
+		c, err = OpenCopy(t.Context(), cfg, []string{`"out box"`, "parts"}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestCopyErrors(t *testing.T) {
 	}
 	rows := func() error {
 		t.Helper()
-		c, err := OpenCopy(t.Context(), s.cfg, []string{"outbox"}, nil)
+		c, err := OpenCopy(t.Context(), s.cfg, []string{"outbox"}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

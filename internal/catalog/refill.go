@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -63,16 +64,32 @@ func OpenMissing(ctx context.Context, cfg replication.Config, tables []string, m
 	return c, nil
 }
 
-// RecreateSlot drops the slot, if it exists, and creates it again. It returns a Copy of the missing rows:
-// each is in the Copy or behind the position from which the new slot delivers. known is the slot as the
-// caller knows it, nil if there is none. The error wraps [replication.ErrSlotInUse] if somebody streams from the
-// slot, and [replication.ErrBusy] if somebody has created it meanwhile.
-func RecreateSlot(ctx context.Context, cfg replication.Config, setup SetupConfig, known *Slot, missing Missing) (*Copy, error) {
-	s, err := newSetup(ctx, setup)
+// A SlotLock keeps every other refill and setup of a slot waiting. One goroutine at a time uses it.
+type SlotLock struct{ setup *setup }
+
+// LockSlot waits until no other SlotLock or setup of the slot is open. If one stays open for 20 s, or for two thirds of the
+// time that ctx leaves, the error is an [*advisory.HeldError]. The caller must close the SlotLock.
+func LockSlot(ctx context.Context, cfg SetupConfig) (*SlotLock, error) {
+	s, err := newSetup(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close(ctx)
+	s.export = true
+	return &SlotLock{s}, nil
+}
+
+// Close ends the lock, even if ctx has ended.
+func (l *SlotLock) Close(ctx context.Context) { l.setup.close(ctx) }
+
+// Conn returns settings for connections to the server that has the lock, even if those of LockSlot name several servers.
+func (l *SlotLock) Conn() *pgconn.Config { return l.setup.cfg.Conn }
+
+// RecreateSlot drops the slot, if it exists, and creates it again. It returns a Copy of the missing rows:
+// each is in the Copy or behind the position from which the new slot delivers. known is the slot as the
+// caller knows it, nil if there is none. It waits for every transaction in progress, see waiting. The error wraps
+// [replication.ErrSlotInUse] if somebody streams from the slot, and [replication.ErrBusy] if somebody has created it meanwhile.
+func (l *SlotLock) RecreateSlot(ctx context.Context, cfg replication.Config, known *Slot, missing Missing, waiting Waiting) (*Copy, error) {
+	s := l.setup
 	state, err := s.inspect(ctx)
 	if err == nil {
 		err = cmp.Or(state.verifyPublication(), state.VerifyOutboxes())
@@ -92,7 +109,7 @@ func RecreateSlot(ctx context.Context, cfg replication.Config, setup SetupConfig
 		}
 		s.cfg.Failover = s.cfg.Failover || state.Slot.Failover
 	}
-	s.export = true
+	s.waiting = waiting
 	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(state.ServerVersion))
 	if err != nil {
 		return nil, err

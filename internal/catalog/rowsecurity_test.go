@@ -60,7 +60,12 @@ func TestRowSecurity(t *testing.T) {
 				return err
 			},
 			"refill": func() error {
-				c, err := RecreateSlot(ctx, cfg, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: []string{"outbox"}}, slot, missing)
+				lock, err := LockSlot(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: []string{"outbox"}})
+				if err != nil {
+					return err
+				}
+				defer lock.Close(ctx)
+				c, err := lock.RecreateSlot(ctx, cfg, slot, missing, nil)
 				if err == nil {
 					c.Close(ctx)
 				}

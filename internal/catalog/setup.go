@@ -177,10 +177,11 @@ const (
 // A setup is a run of Setup or Drop. Its connection holds an advisory lock, so that runs for one slot
 // do not overlap.
 type setup struct {
-	cfg    SetupConfig
-	conn   *pgconn.PgConn
-	export bool     // create the slot with an exported snapshot
-	made   *newSlot // the slot that this run has created; nil: none
+	cfg     SetupConfig // its Conn connects to the server of conn only
+	conn    *pgconn.PgConn
+	export  bool     // create the slot with an exported snapshot
+	waiting Waiting  // nil: creating a slot fails after lockTimeout
+	made    *newSlot // the slot that this run has created; nil: none
 }
 
 func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
@@ -194,6 +195,7 @@ func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Conn = replication.SameServer(cfg.Conn, conn.Conn().RemoteAddr())
 	s := &setup{cfg: cfg, conn: conn}
 	if err := s.lock(ctx); err != nil {
 		s.close(ctx)
@@ -284,6 +286,9 @@ type newSlot struct {
 // it cancels the command on the server; closing the connection alone would leave an unfinished slot.
 func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, command string) (*newSlot, error) {
 	settings.RuntimeParams[lockTimeout] = millis(s.cfg.lockTimeout)
+	if s.waiting != nil {
+		settings.RuntimeParams[lockTimeout] = "0"
+	}
 	settings.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cleanupTimeout}
 	}
@@ -291,8 +296,11 @@ func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, c
 	if err != nil {
 		return nil, err
 	}
+	doing := fmt.Sprintf("create slot %q", name)
+	stop := s.reportWaiting(ctx, doing, conn.PID())
 	result, err := pglogrepl.ParseCreateReplicationSlot(conn.Exec(ctx, command))
-	err = blocked(ctx, s.conn, replication.QueryError(ctx, fmt.Sprintf("create slot %q", name), err), "the end of older transactions", transactionHolders)
+	stop()
+	err = blocked(ctx, s.conn, replication.QueryError(ctx, doing, err), olderTransactions, transactionHolders)
 	var point pglogrepl.LSN
 	if err == nil {
 		point, err = pglogrepl.ParseLSN(result.ConsistentPoint)

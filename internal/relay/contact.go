@@ -149,10 +149,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error) error {
 		}
 		return err
 	}
-	cfg := catalog.SetupConfig{
-		Conn: r.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables,
-		Messages: len(r.cfg.Messages) > 0, Failover: r.cfg.SlotFailover, Updates: r.cfg.Route.TakesUpdates(),
-	}
+	cfg := r.setupConfig()
 	var steps []catalog.Step
 	var err error
 	if r.cfg.InitialCopy {
@@ -173,4 +170,11 @@ func (r *Relay) setUpSource(ctx context.Context, cause error) error {
 		r.catalog, err = r.readCatalog(ctx)
 	}
 	return err
+}
+
+func (r *Relay) setupConfig() catalog.SetupConfig {
+	return catalog.SetupConfig{
+		Conn: r.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables,
+		Messages: len(r.cfg.Messages) > 0, Failover: r.cfg.SlotFailover, Updates: r.cfg.Route.TakesUpdates(),
+	}
 }

@@ -70,9 +70,9 @@ func (r *Relay) openCopy(ctx context.Context, missing *catalog.Missing) (*catalo
 		r.copy = nil
 		return made, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	creating, waiting, cancel := r.whileWaiting(ctx, r.waits.announce)
 	defer cancel()
-	return catalog.OpenCopy(ctx, r.cfg.Source, r.cfg.Tables, missing)
+	return catalog.OpenCopy(creating, r.cfg.Source, r.cfg.Tables, missing, waiting)
 }
 
 // closeCopy closes a copy that no session has used.

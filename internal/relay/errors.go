@@ -51,7 +51,7 @@ const (
 	briefly                 // for StartupTimeout, because a change may be in progress (a rotated password); no retry at the first contact
 	outage                  // for ever, because it is transient; at the first contact for StartupTimeout
 	later                   // for ever, but no retry at the first contact
-	standby                 // for ever: another relay has the slot
+	standby                 // for ever: another relay has the slot, or prepares a refill
 )
 
 // A fault is one row of the table that says what an error means for the process. Nothing else
@@ -127,7 +127,7 @@ var faults = []fault{
 	{isPrivilege, ExitSource, briefly, "", nextPrivilege},
 	{is(replication.ErrAccess), ExitSource, briefly, "", nextLogin},
 	{as[*replication.CredentialsError], ExitSource, later, "", nextCredentials},
-	{as[*advisory.HeldError], ExitUnexpected, outage, adviseHeld, ""},
+	{as[*advisory.HeldError], ExitUnexpected, standby, adviseHeld, ""},
 	{as[*catalog.LockError], ExitSource, outage, adviseLock, nextLock},
 	{is(replication.ErrBusy), ExitSource, outage, "", nextBusy},
 	{is(replication.ErrServerStopping), ExitSource, outage, "", nextServer},

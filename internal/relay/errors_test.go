@@ -106,7 +106,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"source refuses":        {replication.ErrAccess, 10, briefly, ""},
 		"busy":                  {replication.ErrBusy, 10, outage, ""},
 		"table is locked":       {fmt.Errorf("%w: %w", replication.ErrBusy, &catalog.LockError{}), 10, outage, "--set startup_timeout"},
-		"lock is held":          {&advisory.HeldError{Err: replication.ErrBusy}, 1, outage, "pg_terminate_backend"},
+		"lock is held":          {&advisory.HeldError{Err: replication.ErrBusy}, 1, standby, "pg_terminate_backend"},
 		"stopping":              {replication.ErrServerStopping, 10, outage, ""},
 		"no source":             {replication.ErrUnreachable, 10, outage, "source.dsn"},
 		"anything else":         {errors.New("never heard of"), 1, briefly, ""},

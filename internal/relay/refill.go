@@ -274,21 +274,23 @@ func (r *Relay) refillLost(ctx context.Context, cause error) error {
 	return r.refillSource(ctx, cause)
 }
 
-// refillSource prepares a refill of what the slot of the position record has lost. cause may be nil. Each step but the reading of
-// the tables has a time limit of its own.
+// refillSource prepares a refill of what the slot of the position record has lost. cause may be nil. If another process prepares
+// one, it waits, and the error of a long wait is an [*advisory.HeldError]. It waits for transactions in progress without a limit.
+// Each other step but the reading of the tables has a time limit of its own.
 func (r *Relay) refillSource(ctx context.Context, cause error) error {
-	var found *storeState
-	err := tryStore(ctx, storeTimeout, func(ctx context.Context) (err error) {
-		found, err = r.positions.readStore(ctx)
+	lock, err := r.lockSlot(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	defer lock.Close(ctx)
+	record, err := r.positions.readRecord(ctx)
 	switch {
 	case err != nil:
 		return err
-	case found.position == nil && !r.recovering:
+	case record == nil && !r.recovering:
 		return cause
 	}
-	err = r.startRefill(ctx, found.position)
+	err = r.startRefill(ctx, lock, record)
 	switch {
 	case errors.Is(err, catalog.ErrRefill) && cause != nil:
 		err = fmt.Errorf("%w; %w", cause, err)
@@ -298,10 +300,18 @@ func (r *Relay) refillSource(ctx context.Context, cause error) error {
 	return err
 }
 
+func (r *Relay) lockSlot(ctx context.Context) (*catalog.SlotLock, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	return catalog.LockSlot(ctx, r.setupConfig())
+}
+
 // startRefill makes the slot and the position record ready for a refill of what the slot of record has
 // lost.
-func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) error {
-	l, err := findLoss(ctx, r.cfg, record, r.log)
+func (r *Relay) startRefill(ctx context.Context, lock *catalog.SlotLock, record *checkpoint.Position) error {
+	cfg := r.cfg
+	cfg.Source.Conn = lock.Conn()
+	l, err := findLoss(ctx, cfg, record, r.log)
 	if err != nil {
 		return err
 	}
@@ -315,12 +325,9 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 		return err
 	}
 	r.warnLostTail(ctx, &l.Record, l.server)
-	creating, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	creating, waiting, cancel := r.whileWaiting(ctx, r.announceWait)
 	defer cancel()
-	c, err := catalog.RecreateSlot(creating, l.cfg.Source, catalog.SetupConfig{
-		Conn: l.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables, Failover: r.cfg.SlotFailover,
-		Messages: len(r.cfg.Messages) > 0,
-	}, l.state.Slot, l.missing)
+	c, err := lock.RecreateSlot(creating, l.cfg.Source, l.state.Slot, l.missing, waiting)
 	if err != nil {
 		return err
 	}
@@ -329,6 +336,33 @@ func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) er
 	r.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", r.cfg.Source.Slot)), slog.String("action", "created again"),
 		slog.String("from", c.Point.String()))
 	return tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.beginRefill(ctx, l.begins, l.server, c) })
+}
+
+// whileWaiting returns a context for the creation of a slot. It ends after StartupTimeout unless waiting is called before, which
+// passes on to report what the creation waits for.
+func (r *Relay) whileWaiting(ctx context.Context, report func(context.Context, error)) (creating context.Context, waiting catalog.Waiting, cancel context.CancelFunc) {
+	creating, end := context.WithCancelCause(ctx)
+	limit := time.AfterFunc(r.cfg.StartupTimeout, func() { end(context.DeadlineExceeded) })
+	waiting = func(err error) {
+		limit.Reset(r.cfg.StartupTimeout)
+		report(ctx, err)
+	}
+	return creating, waiting, func() {
+		limit.Stop()
+		end(nil)
+	}
+}
+
+// readRecord returns the position record, or nil if there is none.
+func (w *positionWriter) readRecord(ctx context.Context) (record *checkpoint.Position, err error) {
+	err = tryStore(ctx, storeTimeout, func(ctx context.Context) error {
+		found, err := w.readStore(ctx)
+		if err == nil {
+			record = found.position
+		}
+		return err
+	})
+	return record, err
 }
 
 // ownRecord makes this process the owner. The error wraps [sink.ErrSuperseded] if an earlier owner has replaced the record.

@@ -3,12 +3,10 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -48,8 +46,7 @@ func TestRefillWaitsForTheStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &Relay{cfg: Config{RefillOnLoss: true}.withDefaults(), positions: newTestWriter(store, false), log: slog.New(slog.DiscardHandler)}
-				err := r.refillLost(t.Context(), replication.ErrSlotLost)
+				_, err := newTestWriter(store, false).readRecord(t.Context())
 				if p := faultOf(err).patience; p != outage {
 					t.Errorf("patience %d after %v", p, err)
 				}

@@ -146,8 +146,7 @@ func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.St
 		if !errors.Is(err, errNoStore) || time.Since(began) >= releaseAfter {
 			return err
 		}
-		r.phase.setState(Waiting, err)
-		r.waits.announce(ctx, err)
+		r.announceWait(ctx, err)
 		if err := check(ctx); err != nil {
 			return err
 		}
@@ -155,6 +154,12 @@ func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.St
 			return err
 		}
 	}
+}
+
+// announceWait shows and logs what the relay waits for after err.
+func (r *Relay) announceWait(ctx context.Context, err error) {
+	r.phase.setState(Waiting, err)
+	r.waits.announce(ctx, err)
 }
 
 // checkMeanwhile calls do, and calls check after each interval until do has returned. If check fails,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -19,14 +20,7 @@ func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
 	for name, restart := range map[string]bool{"while it runs": false, "at the start": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
-			r.Collector.Stop()
-			w := watchRig(t, r)
-			w.cfg.PositionTopic, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = relay.PositionTopic, true, 2*time.Second
-			w.run(t)
-			r.Load.Run(t.Context(), t, 20)
-			r.AwaitSnapshot(t)
-			r.Confirmed(t)
+			r, w := watchRefill(t)
 			if restart {
 				w.stop()
 				rig.Must(t, wait.Receive(t, "the relay to stop", w.ended))
@@ -43,11 +37,7 @@ func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
 				w.start(t)
 			}
 			wait.For(t, "a reading of the table that takes longer than startup_timeout", func() bool {
-				select {
-				case err := <-w.ended:
-					t.Fatalf("the relay ends: exit code %d, advice %q: %v", relay.ExitCode(err), relay.Advice(err), err)
-				default:
-				}
+				w.goesOn(t)
 				return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
 					WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-cdc%' AND now() - query_start > '5s')`)
 			}, func() any {
@@ -59,5 +49,55 @@ func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
 				t.Errorf("%d rows were refilled", n)
 			}
 		})
+	}
+}
+
+// The relay waits for transactions in progress, which it names, for as long as they take, also if that is longer than
+// startup_timeout.
+func TestRefillWaitsForTransactions(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "it waits for longer than startup_timeout")
+	r, w := watchRefill(t)
+	tx, err := r.Connect(t).Begin(t.Context())
+	rig.Must(t, err)
+	_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'late', 'T', '{}')`)
+	rig.Must(t, err)
+	dropSlot(t, r)
+	w.logged(t, "for the end of older transactions")
+	w.logged(t, "idle in transaction, INSERT INTO")
+	wait.For(t, "a creation of the slot that takes longer than startup_timeout", func() bool {
+		w.goesOn(t)
+		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock' AND now() - query_start > '5s')`)
+	})
+	rig.Must(t, tx.Commit(t.Context()))
+	w.logged(t, "refill finished")
+	if n := len(refilled(t, r)); n != 1 {
+		t.Errorf("%d rows were refilled", n)
+	}
+}
+
+// watchRefill runs a relay with a server of its own, which refills the gap of a lost slot, until it has delivered rows and
+// recorded a snapshot.
+func watchRefill(t *testing.T) (*rig.Rig, *watched) {
+	t.Helper()
+	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
+	r.Collector.Stop()
+	w := watchRig(t, r)
+	w.cfg.PositionTopic, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = relay.PositionTopic, true, 2*time.Second
+	w.run(t)
+	r.Load.Run(t.Context(), t, 20)
+	r.AwaitSnapshot(t)
+	r.Confirmed(t)
+	return r, w
+}
+
+// goesOn fails the test if the relay has ended.
+func (w *watched) goesOn(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-w.ended:
+		t.Fatalf("the relay ends: exit code %d, advice %q: %v", relay.ExitCode(err), relay.Advice(err), err)
+	default:
 	}
 }

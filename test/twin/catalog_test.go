@@ -19,11 +19,12 @@ var columns = []string{"id", "aggregatetype", "aggregateid", "type", "payload"}
 
 // OIDs of the types that catalog columns have.
 const (
-	oidBool = 16
-	oidInt8 = 20
-	oidInt4 = 23
-	oidText = 25
-	oidOID  = 26
+	oidBool   = 16
+	oidInt8   = 20
+	oidInt4   = 23
+	oidFloat8 = 701
+	oidText   = 25
+	oidOID    = 26
 
 	oidOIDArray = 1028
 )
@@ -64,6 +65,10 @@ var statements = []statement{
 	}},
 	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
 	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888", (*client).slots},
+	{"pg_stat_activity WHERE pid::text = $1", "b", (*client).runs},
+	{"l.locktype = 'transactionid'", "4ttbtttttff", (*client).holders},
+	{"SELECT pg_catalog.current_setting('lock_timeout')", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.settings["lock_timeout"] + "ms"}} }},
+	{"l.locktype = 'advisory'", "t", func(*client, [][]byte) [][]string { return [][]string{{"process 1"}} }},
 	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
 	{"pg_drop_replication_slot", "t", (*client).dropSlot},
 	{"pg_current_snapshot() AS s", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.snapshot}} }},
@@ -106,16 +111,37 @@ func (c *client) endSender(args [][]byte) [][]string {
 	return [][]string{{"t"}}
 }
 
+// runs reports whether there is a session with the PID in the arguments.
+func (c *client) runs(args [][]byte) [][]string {
+	found := "f"
+	c.each(func(other *client) {
+		if !other.gone && strconv.Itoa(int(other.pid)) == string(args[0]) {
+			found = "t"
+		}
+	})
+	return [][]string{{found}}
+}
+
+// holders returns the open transactions as the holders of locks.
+func (c *client) holders([][]byte) (found [][]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range c.xids.open {
+		found = append(found, []string{"99", "", "", "f", "writer", "app", "slow", "idle in transaction", "BEGIN", null, null})
+	}
+	return found
+}
+
 func (c *client) slots([][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.slot.dropped {
+	if c.slot.missing() {
 		return nil
 	}
 	active, pid := "f", "0"
-	if c.slot.owner != nil {
-		active, pid = "t", strconv.Itoa(int(c.slot.owner.pid))
-		if c.slot.owner.conn.run == c.conn.run {
+	if user := c.slot.user(); user != nil {
+		active, pid = "t", strconv.Itoa(int(user.pid))
+		if user == c.slot.owner && user.conn.run == c.conn.run {
 			c.history.looked(c.conn.run)
 		}
 	}
@@ -147,7 +173,7 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 
 // describe returns the columns of a statement.
 func describe(sql string) pgproto3.BackendMessage {
-	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'o': oidOID, 'O': oidOIDArray}
+	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'f': oidFloat8, 'o': oidOID, 'O': oidOIDArray}
 	var columns []column
 	for _, t := range find(sql).types {
 		columns = append(columns, column{"c", oids[t]})

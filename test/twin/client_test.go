@@ -27,6 +27,7 @@ type client struct {
 	// postgres.mu guards these.
 	snapshot  string // of its transaction
 	gone      bool   // the server sends nothing more
+	canceled  bool   // its statement is to end
 	streaming bool
 	sender    sender
 }
@@ -37,6 +38,9 @@ func (p *postgres) serve(conn *conn) {
 	m, err := c.backend.ReceiveStartupMessage()
 	if err != nil {
 		return
+	}
+	if request, ok := m.(*pgproto3.CancelRequest); ok {
+		p.cancel(request.ProcessID)
 	}
 	startup, ok := m.(*pgproto3.StartupMessage)
 	if !ok {

@@ -60,8 +60,20 @@ const (
 // A slot has a position in memory and a saved one, to which a crash resets it.
 type slot struct {
 	confirmed, saved pglogrepl.LSN
-	owner            *client // nil: not active
+	owner            *client // nil: nobody streams
 	dropped          bool
+	creator          *client // creates it again; nil: nobody
+}
+
+// missing reports whether there is no slot, not even one that is being created.
+func (s *slot) missing() bool { return s.dropped && s.creator == nil }
+
+// user returns the session for which the slot is active, or nil.
+func (s *slot) user() *client {
+	if s.creator != nil {
+		return s.creator
+	}
+	return s.owner
 }
 
 func newPostgres(n *network, h *history, rng *rand.Rand) *postgres {
@@ -109,7 +121,7 @@ func (p *postgres) crash() {
 	defer p.mu.Unlock()
 	p.history.note("postgres: crashes, slot goes back from %s to %s", p.slot.confirmed, p.slot.saved)
 	p.state = down
-	p.xids.open = nil
+	p.xids.open, p.slot.creator = nil, nil
 	p.slot.confirmed = p.slot.saved
 	p.own(nil)
 	p.history.wentBack(p.slot.saved)
@@ -174,6 +186,7 @@ func (p *postgres) stop() {
 	}
 	p.history.note("postgres: stops")
 	p.state, p.refuse = stopping, fatal("57P03", "the database system is shutting down")
+	p.xids.open = nil
 	for _, c := range p.sortedClients() {
 		if !c.streaming {
 			c.terminate()

@@ -123,7 +123,7 @@ func (p *postgres) drop() {
 func (c *client) dropSlot([][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.slot.owner == nil && !c.slot.dropped {
+	if c.slot.user() == nil && !c.slot.dropped {
 		c.drop()
 	}
 	return nil
@@ -173,12 +173,45 @@ func textColumns() []column {
 // lock waits for the advisory lock.
 func (c *client) lock() bool {
 	c.mu.Lock()
-	for c.locked != nil && !c.gone {
+	failed := c.await(func() bool { return c.locked == nil })
+	if failed == nil {
+		c.locked = c
+	}
+	c.mu.Unlock()
+	if failed != nil {
+		return c.send(failed, ready())
+	}
+	return c.rows([]column{{"pg_advisory_lock", oidText}}, []string{""})
+}
+
+// await waits until free is true, and returns nil. It returns an error if the session's lock_timeout is over, or if the session or
+// its statement is to end. The caller must hold mu.
+func (c *client) await(free func() bool) *pgproto3.ErrorResponse {
+	late := false
+	if ms, _ := strconv.Atoi(c.settings["lock_timeout"]); ms > 0 {
+		defer time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			late = true
+			c.changed.Broadcast()
+		}).Stop()
+	}
+	for !free() {
+		switch {
+		case c.gone, c.canceled:
+			return &pgproto3.ErrorResponse{Severity: "ERROR", Code: "57014", Message: "canceling statement due to user request"}
+		case late:
+			return &pgproto3.ErrorResponse{Severity: "ERROR", Code: "55P03", Message: "canceling statement due to lock timeout"}
+		}
 		c.changed.Wait()
 	}
-	c.locked = c
-	c.mu.Unlock()
-	return c.rows([]column{{"pg_advisory_lock", oidText}}, []string{""})
+	return nil
+}
+
+// cancel handles a cancel request.
+func (p *postgres) cancel(pid uint32) {
+	p.each(func(c *client) { c.canceled = c.canceled || c.pid == pid })
+	p.changed.Broadcast()
 }
 
 // forget releases what the session has locked and exported. The caller must hold mu.
@@ -206,12 +239,23 @@ func (c *client) importSnapshot(name string) bool {
 // createSlot creates the slot, or a temporary one, when all transactions that are open now have ended.
 func (c *client) createSlot(name string, temporary bool) bool {
 	c.mu.Lock()
-	for open := slices.Clone(c.xids.open); !c.gone && slices.ContainsFunc(open, func(tx *transaction) bool { return slices.Contains(c.xids.open, tx) }); {
-		c.changed.Wait()
-	}
-	if !temporary && !c.slot.dropped {
+	if !temporary && !c.slot.missing() {
 		c.mu.Unlock()
 		return c.send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "42710", Message: `replication slot "slot" already exists`}, ready())
+	}
+	if !temporary {
+		c.slot.creator = c
+	}
+	open := slices.Clone(c.xids.open)
+	failed := c.await(func() bool {
+		return !slices.ContainsFunc(open, func(tx *transaction) bool { return slices.Contains(c.xids.open, tx) })
+	})
+	if c.slot.creator == c {
+		c.slot.creator = nil
+	}
+	if failed != nil {
+		c.mu.Unlock()
+		return c.send(failed, ready())
 	}
 	point, exported := c.walEnd, fmt.Sprintf("%08X-1", len(c.exports)+1)
 	c.exports[exported] = &export{c, c.xids.snapshot()}

@@ -2,6 +2,7 @@ package twin
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -51,5 +52,37 @@ func TestSlotIsLostBeforeTheRefillStarts(t *testing.T) {
 		w.rest()
 		again(w)
 		w.launch()
+	})
+}
+
+// Relays that find the slot lost do not end while Postgres waits for an open transaction before it creates the slot. One of them
+// refills when the transaction has ended, the others wait.
+func TestRelaysWaitForTheRefillOfAnother(t *testing.T) {
+	wait := func(w *world) {
+		commit := w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
+		w.postgres.loseSlot()
+		w.commitRows()
+		w.launch()
+		time.Sleep(5 * time.Minute)
+		commit()
+	}
+	ends := func(w *world, runs int64) {
+		w.arrive(soon)
+		if n := w.runs.Load(); n > runs {
+			w.history.violated("%d runs, %d were started", n, runs)
+		}
+		if !strings.Contains(w.history.String(), `application \"slow\"`) {
+			w.history.violated("the log does not name the transaction")
+		}
+	}
+	playLoss(t, "while one runs", func(w *world) {
+		wait(w)
+		ends(w, 2)
+	})
+	playLoss(t, "at the start", func(w *world) {
+		w.rest()
+		w.launch()
+		wait(w)
+		ends(w, 3)
 	})
 }

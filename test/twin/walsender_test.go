@@ -26,11 +26,11 @@ type sender struct {
 // startReplication responds to START_REPLICATION.
 func (c *client) startReplication(from pglogrepl.LSN) bool {
 	c.mu.Lock()
-	if c.slot.dropped {
+	if c.slot.missing() {
 		c.mu.Unlock()
 		return c.send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "42704", Message: `replication slot "slot" does not exist`}, ready())
 	}
-	if c.slot.owner != nil {
+	if c.slot.user() != nil {
 		c.mu.Unlock()
 		busy := &pgproto3.ErrorResponse{Severity: "ERROR", Code: "55006", Message: `replication slot "slot" is active for PID 17`}
 		return c.send(busy, ready())
