@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -191,6 +192,7 @@ func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
 	}
 	settings := replication.Ordinary(cfg.Conn)
 	settings.RuntimeParams[lockTimeout] = millis(cfg.lockTimeout)
+	maps.Copy(settings.RuntimeParams, keepalives())
 	conn, err := replication.Connect(ctx, settings)
 	if err != nil {
 		return nil, err
@@ -202,6 +204,12 @@ func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// keepalives returns the startup parameters with which Postgres ends a session 25 s after its client's machine or the network
+// has failed, and so releases the advisory lock. By default that takes two hours.
+func keepalives() map[string]string {
+	return map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 }
 
 // patience returns how long to wait for other transactions: 20 s, or less if ctx ends before, so that there is time to find

@@ -61,8 +61,40 @@ func (p *postgres) serve(conn *conn) {
 		return
 	}
 	defer c.leave()
+	defer c.probe()()
 	c.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: c.pid, SecretKey: []byte{0, 0, 0, 1}}, ready())
 	c.converse()
+}
+
+// probe closes the connection when no data has passed for as long as the session's TCP keepalives allow, until the result is
+// called.
+func (c *client) probe() (stop func()) {
+	seconds := func(name string) int { n, _ := strconv.Atoi(c.settings["tcp_keepalives_"+name]); return n }
+	limit := time.Duration(seconds("idle")+seconds("interval")*seconds("count")) * time.Second
+	if limit == 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	c.net.serving.Go(func() {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for passed := time.Now(); ; {
+			select {
+			case <-ticker.C:
+			case <-done:
+				return
+			}
+			if !c.conn.frozen() {
+				passed = time.Now()
+			}
+			if time.Since(passed) >= limit {
+				c.history.note("postgres: gives up a connection of run %d that does not answer keepalives", c.conn.run)
+				c.conn.cut(true)
+				return
+			}
+		}
+	})
+	return func() { close(done) }
 }
 
 // leave removes the client and releases the slot if the client holds it.

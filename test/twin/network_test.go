@@ -261,6 +261,19 @@ func (c *conn) freeze(d time.Duration) {
 	c.out.freeze(d)
 }
 
+// frozen reports whether bytes that are written now arrive late.
+func (c *conn) frozen() bool {
+	for _, p := range []*pipe{c.in, c.out} {
+		p.mu.Lock()
+		until := p.last
+		p.mu.Unlock()
+		if time.Until(until) > time.Second {
+			return true
+		}
+	}
+	return false
+}
+
 // swift turns the latency of the connection off or on again. During the handshake, a sarama client
 // holds a mutex that other goroutines wait for. While a goroutine waits for a mutex, virtual time does
 // not advance.

@@ -168,7 +168,6 @@ func (r *replica) diagnose(p *process) {
 	switch {
 	case code == relay.ExitOK:
 	case (code == relay.ExitSource || code == relay.ExitSink) && !r.history.streamed(p.host.run):
-	case code == relay.ExitSlotInUse && r.cfg.RefillOnLoss && !r.history.streamed(p.host.run): // another relay refills
 	case code == relay.ExitBadRecord && r.cfg.DeadLetterTopic == "":
 		r.kafka.cure(math.MaxInt)
 	case code == relay.ExitContinuity:

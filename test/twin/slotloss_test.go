@@ -86,3 +86,19 @@ func TestRelaysWaitForTheRefillOfAnother(t *testing.T) {
 		ends(w, 3)
 	})
 }
+
+// The machine of a relay fails while it waits, and Postgres gets no answer from there. Another relay refills.
+func TestRelayVanishesBeforeTheRefill(t *testing.T) {
+	playLoss(t, "vanishes", func(w *world) {
+		commit := w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
+		w.postgres.loseSlot()
+		w.commitRows()
+		time.Sleep(time.Second)
+		w.replicas[0].host().block(block{to: everywhere, in: true, out: true, until: time.Now().Add(time.Hour)})
+		w.replicas[0].orders <- kill
+		w.launch()
+		time.Sleep(10 * time.Second)
+		commit()
+		w.arrive(time.Minute)
+	})
+}
