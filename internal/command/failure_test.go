@@ -93,17 +93,19 @@ func TestNextOfAFailure(t *testing.T) {
 	hides := &pgconn.PgError{Code: "42501", Message: `query would be affected by row-level security policy for table "outbox"`, Routine: "check_enable_rls"}
 	for _, tt := range []struct {
 		err  error
+		exit int
 		next string
 	}{
-		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), "docs/security.md#row-level-security"},
-		{fmt.Errorf("delete rows of public.outbox: %w", hides), "docs/security.md#row-level-security"},
-		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), "grant the role what the error names"},
-		{&catalog.WALLevelError{Level: "replica"}, "set wal_level and restart Postgres"},
-		{replication.ErrUnreachable, "start Postgres, or fix host and port"},
-		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), "docs/clouds.md#poolers"},
+		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), relay.ExitSource, "docs/security.md#row-level-security"},
+		{fmt.Errorf("delete rows of public.outbox: %w", hides), relay.ExitSource, "docs/security.md#row-level-security"},
+		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), relay.ExitSource, "grant the role what the error names"},
+		{&catalog.WALLevelError{Level: "replica"}, relay.ExitSource, "set wal_level and restart Postgres"},
+		{replication.ErrUnreachable, relay.ExitSource, "start Postgres, or fix host and port"},
+		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), relay.ExitSlotLost, "outbox-cdc recover; if the relay has never run, outbox-cdc setup"},
+		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), relay.ExitUnexpected, "docs/clouds.md#poolers"},
 	} {
 		f := Failed(tt.err)
-		if !strings.Contains(f.Next, tt.next) || tt.next != "docs/clouds.md#poolers" && f.Exit != relay.ExitSource {
+		if !strings.Contains(f.Next, tt.next) || f.Exit != tt.exit {
 			t.Errorf("%v: exit code %d, next: %s", tt.err, f.Exit, f.Next)
 		}
 	}

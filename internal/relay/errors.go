@@ -91,7 +91,7 @@ var faults = []fault{
 	{isUpdate, ExitNoDelivery, never, adviseUpdate, ""},
 	{as[*changeError], ExitNoDelivery, never, adviseChange, ""},
 	{is(replication.ErrPublication), ExitNoDelivery, never, "", ""},
-	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", ""},
+	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), ExitSlotLost, never, "", ""},
 	{as[*catalog.WALLevelError], ExitSource, never, "", nextWALLevel},
 	{is(replication.ErrConfig), ExitSource, never, "", nextConfig},
@@ -188,6 +188,7 @@ const (
 	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/runbook.md#exit-10)"
 	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/runbook.md#exit-10)"
 
+	nextNoSlot     = "find out why the slot is gone, then outbox-cdc recover; if the relay has never run, outbox-cdc setup (docs/runbook.md#exit-11)"
 	nextGap        = "find out which server this is; if it is the right one, outbox-cdc recover (docs/runbook.md#exit-15)"
 	nextRecord     = "start the later version again, or give this relay a name of its own (docs/runbook.md#the-position-record-cannot-be-read)"
 	nextParked     = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
