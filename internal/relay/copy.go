@@ -63,12 +63,17 @@ func withMargin(t time.Time) time.Time {
 	return t.Add(-time.Minute)
 }
 
-// openCopy returns, the first time, the copy from the snapshot of the slot that this start has created.
-// After that, it returns a copy of the current rows, or of the missing ones.
+// openCopy returns, the first time, the copy from the snapshot of the slot that this start has created, unless its connection
+// was lost before this session. After that, it returns a copy of the current rows, or of the missing ones.
 func (r *Relay) openCopy(ctx context.Context, missing *catalog.Missing) (*catalog.Copy, error) {
 	if made := r.copy; made != nil {
 		r.copy = nil
-		return made, nil
+		checking, cancel := context.WithTimeout(ctx, inspectTimeout)
+		defer cancel()
+		if made.Check(checking) == nil {
+			return made, nil
+		}
+		made.Close(ctx)
 	}
 	creating, waiting, cancel := r.whileWaiting(ctx, r.waits.announce)
 	defer cancel()

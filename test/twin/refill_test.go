@@ -146,7 +146,7 @@ func (c *client) refillQuery(sql string) (answered, ok bool) {
 		c.mu.Lock()
 		c.snapshot = c.xids.snapshot()
 		c.mu.Unlock()
-	case strings.HasPrefix(sql, "SET search_path"):
+	case strings.HasPrefix(sql, "SET search_path"), sql == "SELECT":
 	case importSnapshot.MatchString(sql):
 		if !c.importSnapshot(importSnapshot.FindStringSubmatch(sql)[1]) {
 			return true, c.send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "22023", Message: "invalid snapshot identifier"}, ready())

@@ -102,3 +102,17 @@ func TestRelayVanishesBeforeTheRefill(t *testing.T) {
 		w.arrive(time.Minute)
 	})
 }
+
+// The connection that has the snapshot of the new slot is lost in silence, while the relay waits for Kafka before it uses it.
+func TestCopyIsLostBeforeTheRefillStarts(t *testing.T) {
+	playLoss(t, "lost", func(w *world) {
+		w.postgres.created = func() {
+			w.replicas[0].host().block(block{to: isKafka, in: true, out: true, until: time.Now().Add(8 * time.Second)})
+			time.AfterFunc(time.Second, func() { w.postgres.each((*client).lose) })
+		}
+		w.postgres.loseSlot()
+		w.commitRows()
+		w.arrive(time.Minute)
+		w.postgres.created = nil
+	})
+}
