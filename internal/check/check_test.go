@@ -178,7 +178,7 @@ var brokenSources = []broken{
 		statements(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)(t, r)
 	}, title: "row security outbox", state: Failed, says: "source.on_slot_loss: refill reads the table, and row-level security of table public.outbox hides rows"},
 	{name: "copy may not read", breaks: func(t *testing.T, r *rig) {
-		r.set("source.create_slot", "true")
+		r.set("source.create", "slot")
 		r.set("source.initial_copy", "true")
 		statements(`SELECT pg_drop_replication_slot(SLOT); REVOKE SELECT ON outbox FROM CDC`)(t, r)
 	}, title: "select outbox", state: Failed, says: "may not"},
@@ -194,7 +194,7 @@ var brokenSources = []broken{
 		mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
 	},
 	{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
-		r.set("source.create", "true")
+		r.set("source.create", "all")
 		statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub`)(t, r)
 	}, title: "owner outbox", state: Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
 	{

@@ -19,8 +19,7 @@ func TestProviders(t *testing.T) {
 	fake := kafkatest.Fake(t)
 	r := newRig(t, srv, fake.Cluster)
 	r.topic, r.positions = fake.Topic(t, 2, nil), fake.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
-	r.set("source.create", "true")
-	r.set("source.create_slot", "true")
+	r.set("source.create", "slot")
 	r.set("outbox.messages", "orders")
 	r.run(t, "ALTER ROLE "+r.role+" NOREPLICATION", emitting(t, r.db, "GRANT", "TO PUBLIC"))
 	for _, tt := range []struct {

@@ -83,7 +83,7 @@ func (r *rig) config(t *testing.T) Config {
 		{Key: "source.dsn", Value: strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)},
 		{Key: "source.publication", Value: "pub"},
 		{Key: "source.slot", Value: r.db.Name},
-		{Key: "source.create", Value: "false"},
+		{Key: "source.create", Value: "none"},
 		{Key: "sink.kafka.brokers", Value: strings.Join(r.kafka.Addrs, ",")},
 		{Key: "outbox.topic", Value: r.topic},
 		{Key: "position_topic", Value: r.positions},

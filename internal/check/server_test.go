@@ -24,12 +24,12 @@ func TestBrokenServer(t *testing.T) {
 		restarts bool // the fix requires a restart
 	}{
 		{broken: broken{
-			name: "wal_level", breaks: func(_ *testing.T, r *rig) { r.set("source.create", "true"); r.set("source.create_slot", "true") },
+			name: "wal_level", breaks: func(_ *testing.T, r *rig) { r.set("source.create", "slot") },
 			title: "wal_level", state: Failed, says: "replica",
 		}, settings: map[string]string{"wal_level": "replica"}, restarts: true},
 		{broken: broken{
 			name: "no slot left", breaks: func(t *testing.T, r *rig) {
-				r.set("source.create_slot", "true")
+				r.set("source.create", "slot")
 				r.run(t, "SELECT pg_create_physical_replication_slot('other')")
 			},
 			title: "slots left", state: Failed, says: "0 of max_replication_slots = 1",

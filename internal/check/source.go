@@ -133,12 +133,12 @@ func (s *sourceLook) messages() {
 
 // creates reports whether a start of the relay creates the publication.
 func (s *sourceLook) creates() bool {
-	return s.catalog != nil && s.Relay.Create && s.catalog.Publication == nil && s.catalog.Slot == nil
+	return s.createsSlot() && s.catalog.Publication == nil
 }
 
 // createsSlot reports whether a start of the relay creates the slot.
 func (s *sourceLook) createsSlot() bool {
-	return s.creates() || s.Relay.CreateSlot && s.catalog.Publication != nil && s.catalog.Slot == nil
+	return s.Relay.Create.Allows(s.catalog)
 }
 
 // capacity checks that the server has a free slot and a free WAL sender.

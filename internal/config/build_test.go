@@ -57,7 +57,7 @@ func TestConnector(t *testing.T) {
 	if diff := cmp.Diff(wantSink, gotSink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)
 	}
-	if got.Name != "s" || !got.Create || !got.FailIfSlotInUse || !got.Route.LSNHeader || got.Source.Conn.Database != "app" ||
+	if got.Name != "s" || got.Create != relay.CreateAll || !got.FailIfSlotInUse || !got.Route.LSNHeader || got.Source.Conn.Database != "app" ||
 		got.DrainTimeout != 25*time.Second || !slices.Equal(got.Tables, []string{"outbox"}) {
 		t.Errorf("Relay() = %+v", got)
 	}
@@ -72,7 +72,7 @@ func TestRecords(t *testing.T) {
 		"debezium.name", "shop", "debezium.context_headers", "true", "debezium.decimals", "string", "debezium.times", "connect", "debezium.intervals", "string",
 		"debezium.hstore", "map", "debezium.binary", "hex", "debezium.money_digits", "0", "debezium.field_names", "avro", "debezium.expand_payload", "true",
 		"debezium.key_delegate", "json", "debezium.expand_nulls", "true", "debezium.expand_empty_arrays", "true", "debezium.exact", "true",
-		"source.create_slot", "true", "source.initial_copy", "true", "source.slot_failover", "true", "sink.kafka.max_message_bytes", "1000",
+		"source.create", "slot", "source.initial_copy", "true", "source.slot_failover", "true", "sink.kafka.max_message_bytes", "1000",
 	)})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestRecords(t *testing.T) {
 	if diff := cmp.Diff(want, got.Route); diff != "" {
 		t.Errorf("Route (-want +got):\n%s", diff)
 	}
-	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || !got.CreateSlot || !got.InitialCopy || !got.SlotFailover || kafkaOf(t, got).MaxMessageBytes != 1000 {
+	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || got.Create != relay.CreateSlot || !got.InitialCopy || !got.SlotFailover || kafkaOf(t, got).MaxMessageBytes != 1000 {
 		t.Errorf("Relay() = %+v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // minLease is the least source.lease.
@@ -31,15 +32,15 @@ func (c *Config) check() error {
 	if c.broker().stores && c.PositionTopic == c.DeadLetterTopic {
 		add(c.invalid("position_topic", "must not be the same topic as dead_letter_topic"))
 	}
-	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
-		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
+	if c.Source.InitialCopy && c.Source.Create == string(relay.CreateNone) {
+		add(c.invalid("source.initial_copy", "has no effect: source.create is none"))
 	}
 	if c.Source.Lease < minLease {
 		add(c.invalid("source.lease", "is %s; at least %s is allowed, since a busy machine may be silent for so long", c.Source.Lease, minLease))
 	}
 	if positions := c.positionKey(); c.positions() == "" {
-		if c.Source.CreateSlot {
-			add(c.invalid("source.create_slot", "needs %s, because without it a later start cannot tell whether the slot was lost", positions))
+		if c.Source.Create == string(relay.CreateSlot) {
+			add(c.invalid("source.create", "slot needs %s, because without it a later start cannot tell whether the slot was lost", positions))
 		}
 		if c.Source.InitialCopy {
 			add(c.invalid("source.initial_copy", "needs %s, because without it the next start cannot tell whether the copy was complete", positions))

@@ -48,8 +48,7 @@ type Source struct {
 	RDSIAMRegion     string
 	Publication      string
 	Slot             string
-	Create           bool
-	CreateSlot       bool
+	Create           string
 	InitialCopy      bool
 	SlotFailover     bool
 	OnSlotLoss       string

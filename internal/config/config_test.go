@@ -60,7 +60,7 @@ func TestEveryKind(t *testing.T) {
 	want := Config{
 		Name: "orders",
 		Source: Source{
-			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, OnSlotLoss: "stop", WaitForSlot: true, Lease: 8 * time.Second,
+			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: "none", OnSlotLoss: "stop", WaitForSlot: true, Lease: 8 * time.Second,
 			PasswordTimeout: 10 * time.Second, PasswordLifetime: 5 * time.Minute,
 		},
 		Outbox: Outbox{
@@ -87,7 +87,7 @@ func TestEveryKind(t *testing.T) {
 		Log: Log{Level: "info", Format: "auto"}, Admin: Admin{Listen: "127.0.0.1:9187"},
 	}
 	values := map[string]string{
-		"name": "orders", "source.dsn": "host=localhost dbname=app", "source.publication": "p", "source.slot": "s", "source.create": "false",
+		"name": "orders", "source.dsn": "host=localhost dbname=app", "source.publication": "p", "source.slot": "s", "source.create": "none",
 		"outbox.tables": "a, b", "outbox.place": `[{"column": "tenant", "to": "header", "as": "t"}, {"column": "shard", "to": "partition"}]`,
 		"outbox.topic_rules": `[{"match": "a\\.(.*)", "replace": "$1"}, {"match": "b"}]`, "outbox.on_missing_column": "ignore",
 		"outbox.encoding.key": "string", "headers.static": "source=shop, x=", "debezium.money_digits": "3",
@@ -103,7 +103,7 @@ func TestEveryKind(t *testing.T) {
 	}
 	const file = `
 name: orders
-source: {dsn: host=localhost dbname=app, publication: p, slot: s, create: false}
+source: {dsn: host=localhost dbname=app, publication: p, slot: s, create: none}
 outbox:
   tables: [a, b]
   place:
@@ -205,7 +205,7 @@ func TestProblems(t *testing.T) {
 				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
 			want: []string{
 				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
-				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, password_command, password_timeout, password_lifetime, rds_iam_region, publication, slot, create, create_slot, initial_copy, slot_failover, lease, on_slot_loss, wait_for_slot",
+				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, password_command, password_timeout, password_lifetime, rds_iam_region, publication, slot, create, initial_copy, slot_failover, lease, on_slot_loss, wait_for_slot",
 				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
 				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",
@@ -230,7 +230,7 @@ func TestProblems(t *testing.T) {
 				`c.yaml:3: sink.kafka.compression: found "gzipp"; allowed is one of none, gzip, snappy, lz4, zstd`,
 				`c.yaml:3: sink.kafka.window.records: found "0"; allowed is a whole number, at least 1`,
 				`c.yaml:4: startup_timeout: found "-1s"; allowed is a duration above 0, such as 30s or 1m30s`,
-				`OUTBOX_CDC_SOURCE_CREATE: source.create: found "maybe"; allowed is true or false`,
+				`OUTBOX_CDC_SOURCE_CREATE: source.create: found "maybe"; allowed is one of all, slot, none`,
 				`OUTBOX_CDC_OUTBOX_PLACE: outbox.place: found text; allowed is a list of {column, to, as}`,
 				`--brokers: sink.kafka.brokers: found "***"; allowed is a list, each item host:port`,
 			},
@@ -307,9 +307,9 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name: "what needs the position",
-			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\non_bad_record: park\n",
+			file: "source: {create: slot, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\non_bad_record: park\n",
 			want: []string{
-				"c.yaml:1: source.create_slot: needs position_topic, because without it a later start cannot tell whether the slot was lost",
+				"c.yaml:1: source.create: slot needs position_topic, because without it a later start cannot tell whether the slot was lost",
 				"c.yaml:1: source.initial_copy: needs position_topic, because without it the next start cannot tell whether the copy was complete",
 				"c.yaml:1: source.on_slot_loss: refill needs position_topic, because without it nothing says which rows were delivered",
 				"c.yaml:3: on_bad_record: park needs position_topic, where the relay stores which keys are parked",
@@ -332,9 +332,9 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name: "two places for events",
-			file: "source: {create: false, initial_copy: true}\noutbox: {tables: [t], messages: [m]}\n",
+			file: "source: {create: none, initial_copy: true}\noutbox: {tables: [t], messages: [m]}\n",
 			want: []string{
-				"c.yaml:1: source.initial_copy: has no effect: source.create is false",
+				"c.yaml:1: source.initial_copy: has no effect: source.create is none",
 				"c.yaml:2: outbox.messages: set together with outbox.tables; set only one of them",
 			},
 		},

@@ -135,16 +135,13 @@ var sourceKeys = []key{
 			" If relays of several databases use one broker, give each its own slot or `name`.",
 	},
 	{
-		path: "source.create", kind: boolean, def: true,
-		doc: "Create the publication and the slot if neither exists. A slot that existed before is re-created only by `outbox-cdc recover` and `on_slot_loss: refill`.",
-	},
-	{
-		path: "source.create_slot", kind: boolean, def: false,
-		doc: "On the first start, create the slot even if the publication exists. A start is the first if there is no position record of the relay.",
+		path: "source.create", kind: choice, def: string(relay.CreateAll), allowed: names(relay.Creations()),
+		doc: "What the first start creates. `all`: the publication and the slot, if neither exists. `slot`: the slot, for a publication that exists. `none`: nothing, because `outbox-cdc setup` has created both." +
+			" A start is the first if the relay has no position record. Only `outbox-cdc recover` and `on_slot_loss: refill` create the slot again later.",
 	},
 	{
 		path: "source.initial_copy", kind: boolean, def: false,
-		doc: "When `create` or `create_slot` creates the slot, first send the rows that are already in the tables.",
+		doc: "When the first start creates the slot, first send the rows that are already in the tables.",
 	},
 	{
 		path: "source.slot_failover", kind: boolean, def: false,

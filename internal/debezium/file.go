@@ -24,8 +24,7 @@ type sourceFile struct {
 	DSN          string `yaml:"dsn"`
 	Publication  string `yaml:"publication"`
 	Slot         string `yaml:"slot"`
-	Create       bool   `yaml:"create"`
-	CreateSlot   bool   `yaml:"create_slot,omitempty"`
+	Create       string `yaml:"create"`
 	InitialCopy  bool   `yaml:"initial_copy,omitempty"`
 	SlotFailover bool   `yaml:"slot_failover,omitempty"`
 }

@@ -76,7 +76,7 @@ func Import(in *Input, opts Options) (*Result, error) {
 		ID: columns["table.field.event.id"], Key: columns["table.field.event.key"],
 		Route: columns["route.by.field"], Payload: columns["table.field.event.payload"],
 	}
-	m.out.Outbox.OnUpdate = "warn"
+	m.out.Outbox.OnUpdate, m.out.Source.Create = "warn", "none"
 	if opts.Live != nil {
 		m.tables, m.resolved = opts.Live.match(m.value)
 	}

@@ -64,7 +64,7 @@ func slotRules() []rule {
 		},
 		{
 			key: "publication.autocreate.mode", ours: "source.create", verdicts: []verdict{same, partial, rejected},
-			doc:    "`disabled` is `false`; `filtered` and `all_tables` (the default) are `true`: the first start creates a publication for the outbox tables only. An existing publication is not changed, even if it is for all tables. The first start also creates a missing slot (`source.create_slot`), but not with `--offsets`, which means that the relay takes over a slot.",
+			doc:    "`disabled` is `slot`: the first start creates a missing slot. `filtered` and `all_tables` (the default) are `all`: if neither exists, the first start creates the slot and a publication for the outbox tables only. An existing publication is not changed, even if it is for all tables. With `--offsets`, which means that the relay takes over a slot, it is `none`.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.autocreate(strings.ToLower(e.value)) },
 			absent: func(m *mapping) (verdict, string) { return m.autocreate("all_tables") },
 		},
@@ -133,7 +133,7 @@ func (m *mapping) slotName() string {
 func (m *mapping) autocreate(mode string) (verdict, string) {
 	switch {
 	case m.opts.NewSlot != "":
-		return partial, "source.create: false, as setup creates the new slot, and the publication if it is missing"
+		return partial, "source.create: none, as setup creates the new slot, and the publication if it is missing"
 	case mode == "disabled", mode == "filtered", mode == "all_tables", mode == "no_tables" && m.chain.decode != "":
 	case mode == "no_tables":
 		return rejected, "an empty publication delivers nothing unless somebody adds tables to it; use disabled or filtered"
@@ -141,17 +141,18 @@ func (m *mapping) autocreate(mode string) (verdict, string) {
 		return rejected, fmt.Sprintf("%q is not one of all_tables, disabled, filtered, no_tables", mode)
 	}
 	if m.opts.Offset != nil {
-		return partial, "source.create: false, as the stored offsets say that the slot is there: one that is missing has lost rows"
+		return partial, "source.create: none, as the stored offsets say that the slot is there: one that is missing has lost rows"
 	}
 	if m.dropsSlot() {
-		return partial, "source.create: false, because of slot.drop.on.stop: a relay that created the slot would not notice that the connector's was dropped"
+		return partial, "source.create: none, because of slot.drop.on.stop: a relay that created the slot would not notice that the connector's was dropped"
 	}
-	m.out.Source.Create, m.out.Source.CreateSlot = mode != "disabled", true
+	m.out.Source.Create = "all"
 	switch mode {
 	case "disabled":
-		return same, "source.create: false, source.create_slot: true: only a first start creates the slot"
+		m.out.Source.Create = "slot"
+		return same, "source.create: slot: only a first start creates the slot"
 	case "filtered":
-		return partial, "source.create, source.create_slot: a first start creates what is missing, the publication for the outbox tables; an existing one is never changed"
+		return partial, "source.create: all: if neither exists, a first start creates the slot and a publication for the outbox tables; an existing one is never changed"
 	}
-	return partial, "source.create, source.create_slot: a first start creates what is missing, the publication for the outbox tables only; an existing one for all tables is used, but Postgres then decodes and sends all of them"
+	return partial, "source.create: all: if neither exists, a first start creates the slot and a publication for the outbox tables only; an existing one for all tables is used, but Postgres then decodes and sends all of them"
 }

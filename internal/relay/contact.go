@@ -110,14 +110,8 @@ func (r *Relay) needsSetup(state *catalog.State, err error) bool {
 // createsSource reports whether err says that publication and slot, or the slot alone, are missing, and
 // the configuration has the relay create them.
 func (r *Relay) createsSource(state *catalog.State, err error) bool {
-	switch {
-	case state == nil || state.Slot != nil:
-		return false
-	case state.Publication != nil:
-		return r.cfg.CreateSlot && errors.Is(err, replication.ErrSlotMissing)
-	default:
-		return r.cfg.Create && (errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing))
-	}
+	return r.cfg.Create.Allows(state) &&
+		(errors.Is(err, replication.ErrSlotMissing) || state.Publication == nil && errors.Is(err, replication.ErrPublication))
 }
 
 // setUpSource creates what createsSource has found missing because of cause, unless there is a position

@@ -32,24 +32,20 @@ type Config struct {
 	// its other tables are skipped.
 	Tables []string
 
-	// Create lets the relay create the publication, for Tables, and the slot if neither exists. The
-	// relay never re-creates a slot that was dropped later: it would miss the rows written in between.
-	Create bool
-
-	// CreateSlot lets the relay create the slot if the publication exists and there is no position
-	// record. It needs PositionTopic, which tells a dropped slot from one that never existed.
-	CreateSlot bool
+	// Create is what the relay creates if it has no position record. The relay never re-creates a slot that
+	// was dropped later: it would miss the rows written in between. Empty means CreateNone.
+	Create Creation
 
 	// Messages are the prefixes of logical messages (see pg_logical_emit_message) that have a row as a
 	// JSON object. [replication.AnyPrefix] means every prefix that is not reserved, see
 	// [catalog.Reserved]. Without Tables, the publication need not have a table.
 	Messages []string
 
-	// InitialCopy makes the relay send the rows that are in the tables when Create creates the slot,
+	// InitialCopy makes the relay send the rows that are in the tables when it creates the slot,
 	// before later rows. It needs PositionTopic, where the relay records whether the copy is finished.
 	InitialCopy bool
 
-	// SlotFailover makes Create create a failover slot, from Postgres 17 on.
+	// SlotFailover makes a slot that the relay creates a failover slot, from Postgres 17 on.
 	SlotFailover bool
 
 	// SkipTo makes the relay skip transactions that end at or before this position. It must not be

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// If somebody else creates the publication, source.create_slot lets the first start create the slot. Later
+// If somebody else creates the publication, source.create=slot lets the first start create the slot. Later
 // starts do not create it: if an existing slot has disappeared, rows are lost. Nor is the slot created again with a publication that has disappeared, too.
 func TestCreateSlot(t *testing.T) {
 	t.Parallel()
@@ -15,7 +15,7 @@ func TestCreateSlot(t *testing.T) {
 	r.DB.Exec(t, "CREATE PUBLICATION "+rig.Publication+" FOR TABLE outbox WITH (publish = 'insert')")
 	rig.Start(t, "run", "-c", r.Config).Fails(t, relay.ExitSlotLost, "does not exist")
 
-	with := []string{"run", "-c", r.Config, "--set", "source.create_slot=true"}
+	with := []string{"run", "-c", r.Config, "--set", "source.create=slot"}
 	process := rig.Start(t, with...)
 	process.Logged(t, "streaming")
 	r.Load.Run(t.Context(), t, 100)

@@ -183,7 +183,7 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	r.Config = rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot, "${route}", more)
 	process := r.Run(t)
 	neighbour := rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot+"_neighbour", "${route}", "admin: {listen: ''}\nposition_topic: neighbours\n"+more)
-	other := rig.Start(t, "run", "-c", neighbour, "--set", "source.create_slot=true")
+	other := rig.Start(t, "run", "-c", neighbour, "--set", "source.create=slot")
 	other.Logged(t, "streaming")
 	conn := writerOf(t, r)
 	insertAs(t, conn, r.Topic, "k", `{"n": 0}`, `{}`)

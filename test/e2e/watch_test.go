@@ -59,7 +59,7 @@ func watchedConfig(t *testing.T, db *pgtest.DB, slot string, cluster *kafkatest.
 		Source: replication.Config{Conn: db.Config(t), Publication: rig.Publication, Slot: slot, MessagePrefix: catalog.MessagePrefix},
 		Route:  encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()},
 		Sink:   kafka.Config{Brokers: cluster.Addrs},
-		Create: true, Tables: []string{"outbox"},
+		Create: relay.CreateAll, Tables: []string{"outbox"},
 		WatchInterval: 100 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 	}
 }

@@ -123,7 +123,7 @@ func TestWriterLimit(t *testing.T) {
 			}
 		}
 	}))
-	rig.Must(t, os.WriteFile(r.Config, fmt.Appendf(nil, "source: {dsn: %q, publication: %s, slot: %s, create: true, initial_copy: true}\n"+
+	rig.Must(t, os.WriteFile(r.Config, fmt.Appendf(nil, "source: {dsn: %q, publication: %s, slot: %s, initial_copy: true}\n"+
 		"outbox: {topic: %s}\nsink: {kafka: {brokers: [%q]}}\nheaders: {static: [source=shop, lsn=FFFFFFFF/FFFFFFFF:1000000]}\n",
 		r.DB.DSN, rig.Publication, r.Slot, r.Topic, r.Kafka.Addrs[0]), 0o600))
 	process := r.Run(t)

@@ -124,7 +124,7 @@ func (s *siege) start(t *testing.T) {
 	if s.messages {
 		taken = "outbox.messages=" + Rows
 	}
-	s.process = s.Run(t, "--set", taken, "--set", "source.create_slot=true", "--set", "outbox.columns.route=topic", "--set", "outbox.columns.trace_context=trace",
+	s.process = s.Run(t, "--set", taken, "--set", "source.create=slot", "--set", "outbox.columns.route=topic", "--set", "outbox.columns.trace_context=trace",
 		"--set", `outbox.place=[{"column": "part", "to": "partition"}]`, "--set", "outbox.on_missing_column=ignore")
 }
 

@@ -53,7 +53,7 @@ func (t Target) configure(more map[string]any) (string, error) {
 	maps.Copy(settings, map[string]any{
 		"name":               t.ClientID,
 		"source.publication": t.Publication, "source.slot": t.Slot,
-		"source.create": false, "source.wait_for_slot": false,
+		"source.create": "none", "source.wait_for_slot": false,
 		"outbox.tables": []string{pgx.Identifier{t.Schema, t.Table}.Sanitize()},
 	})
 	maps.Copy(settings, t.Settings)

@@ -197,7 +197,7 @@ func WriteConfigOver(t *testing.T, dsn, slot, topic, more string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
 	Must(t, os.WriteFile(path, fmt.Appendf(nil, `
-source: {dsn: %q, publication: %s, slot: %s, create: true}
+source: {dsn: %q, publication: %s, slot: %s}
 outbox: {topic: %q}
 %s
 `, dsn, Publication, slot, topic, more), 0o600))
