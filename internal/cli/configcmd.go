@@ -12,8 +12,9 @@ func (a *app) config() *cobra.Command {
 		Use:   "config",
 		Short: "Print the effective configuration",
 		Long: `Config prints the configuration that results from the file, the environment and the flags, with the
-source of each value. Secrets are masked. It validates the configuration without connecting to a server,
-and does not require any key.
+source of each value. Secrets are masked. Keys without an effect are left out: those of other brokers, and
+those of debezium as long as none is set. It validates the configuration without connecting to a server, and
+does not require any key.
 
 With --schema, config prints the JSON Schema of the file, for editors and deployment checks.`,
 		Example: `  outbox-cdc config -c outbox-cdc.yaml

@@ -67,3 +67,27 @@ func TestOtherBroker(t *testing.T) {
 		t.Errorf("%+v", relay)
 	}
 }
+
+// The debezium keys are printed all together: if one of them is set, or if an encoding depends on them.
+func TestDebeziumKeysArePrintedTogether(t *testing.T) {
+	for file, want := range map[string]bool{
+		"":                            false,
+		"debezium: {money_digits: 3}": true,
+		"outbox: {encoding: {value: json-schema}}": true,
+	} {
+		cfg, err := load(t, file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var printed strings.Builder
+		if err := cfg.WriteYAML(&printed); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range debeziumKeys {
+			line := "\n  " + strings.TrimPrefix(k.path, "debezium.") + ": "
+			if k.def != nil && strings.Contains(printed.String(), line) != want {
+				t.Errorf("%q: prints %s: %t, want %t", file, k.path, !want, want)
+			}
+		}
+	}
+}

@@ -11,18 +11,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// WriteYAML writes every key that has a value, with its source as a comment. It masks secrets and whatever may be one:
+// WriteYAML writes every key that has a value, with its source as a comment. It leaves out what has no effect: the keys
+// of other brokers, and the debezium keys unless one is set or an encoding depends on them. It masks secrets and whatever may be one:
 // parameters of the connection string that are not known to be harmless, the query of a URL, and a path that does not
 // look like one. It does not write the contents of secret files.
 func (c *Config) WriteYAML(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	broker := c.broker()
-	unused := func(path string) bool {
-		return strings.HasPrefix(path, "sink.") && !strings.HasPrefix(path, broker.at()) || path == "position_topic" && !broker.stores
-	}
 	for _, k := range keys {
 		s, ok := c.settings[k.path]
-		if !ok || unused(k.path) {
+		if !ok || !c.hasEffect(k.path) {
 			continue
 		}
 		n := k.encode(s.value)
@@ -35,6 +32,20 @@ func (c *Config) WriteYAML(w io.Writer) error {
 		return err
 	}
 	return encoder.Close()
+}
+
+// hasEffect reports whether the broker and the records depend on the key.
+func (c *Config) hasEffect(path string) bool {
+	section, _, _ := strings.Cut(path, ".")
+	switch section {
+	case "sink":
+		return strings.HasPrefix(path, c.broker().at())
+	case "position_topic":
+		return c.broker().stores
+	case "debezium":
+		return c.Outbox.Encoding != Encoding{raw, raw, raw} || slices.ContainsFunc(debeziumKeys, func(k key) bool { return c.isSet(k.path) })
+	}
+	return true
 }
 
 // insert puts n into the mapping m under path.
