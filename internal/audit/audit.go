@@ -72,6 +72,7 @@ type auditor struct {
 	confirmed Confirmed
 	progress  catalog.SlotProgress // when the waiting ended
 	findings  []Finding
+	expected  map[uint64]expectation // of the rows of altered records, by the hash of their id
 	notes     []string
 
 	timed        bool // all tables have a column with the time of a row
@@ -206,26 +207,35 @@ func (a *auditor) compare(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := a.explainAltered(ctx); err != nil {
+		return err
+	}
 	a.findings = a.ledger.phantoms(a.findings)
 	return nil
 }
 
-// findCandidates reads rows of the tables again. It drops the candidates that have a row, and names the events of
-// findings.
+// findCandidates reads rows of the tables again. It drops the candidates that have a row, names the events of
+// findings, and keeps what the rows of altered records say.
 func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) error {
 	sel.ID, sel.Order, sel.Time = a.cfg.Selection.ID, a.cfg.Selection.Order, a.cfg.Selection.Time
 	wanted := make(map[uint64]string, len(a.ledger.candidates)+len(a.findings)) // empty: not found
 	for _, c := range a.ledger.candidates {
 		wanted[c.id] = ""
 	}
+	altered := make(map[uint64]bool)
 	for _, f := range a.findings {
 		wanted[f.id] = ""
+		altered[f.id] = altered[f.id] || f.Kind == Altered
 	}
-	err := a.readAgain(ctx, sel, func(rec *sink.Record) {
+	a.expected = make(map[uint64]expectation, len(altered))
+	err := a.readAgain(ctx, sel, func(rec *sink.Record, rejected error) {
 		id := headerID(rec)
 		hash := a.ledger.hasher.ID(id)
 		if _, ok := wanted[hash]; ok && id != nil {
 			wanted[hash] = string(id)
+		}
+		if altered[hash] {
+			a.expected[hash] = expectation{relay.Clone(*rec), rejected}
 		}
 	})
 	if err != nil {
@@ -238,8 +248,8 @@ func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) err
 	return nil
 }
 
-// readAgain calls fn with the record of each selected row.
-func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(rec *sink.Record)) error {
+// readAgain calls fn with the record of each selected row, as table.each does.
+func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(rec *sink.Record, rejected error)) error {
 	tables, err := a.openTables(ctx, sel)
 	defer func() { closeTables(ctx, tables) }()
 	if err != nil {
@@ -250,8 +260,8 @@ func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(
 		total += int(t.rows.Count)
 	}
 	for _, t := range tables {
-		err := t.each(ctx, func(rec *sink.Record, _ uint64, _ error) {
-			fn(rec)
+		err := t.each(ctx, func(rec *sink.Record, _ uint64, rejected error) {
+			fn(rec, rejected)
 			done++
 			a.show("rows again", done, total)
 		})

@@ -180,19 +180,19 @@ func TestAuditOfATopic(t *testing.T) {
 		},
 		"value": {
 			change: func(s *scene) { s.topic[0][1] = with(s.topic[0][1], func(r *sink.Record) { r.Value = []byte("x") }) },
-			want:   Topic{Altered: 1}, found: []string{"altered [0]@1"},
+			want:   Topic{Altered: 1}, found: []string{"altered [0]@1 a/1"},
 		},
 		"a tombstone is not empty": {
 			change: func(s *scene) { s.rows[0].Value, s.topic[0][0].Value = nil, []byte{} },
-			want:   Topic{Altered: 1}, found: []string{"altered [0]@0"},
+			want:   Topic{Altered: 1}, found: []string{"altered [0]@0 a/0"},
 		},
 		"key": {
 			change: func(s *scene) { s.topic[0][1] = with(s.topic[0][1], func(r *sink.Record) { r.Key = []byte("b") }) },
-			want:   Topic{Altered: 1}, found: []string{"altered [0]@1"},
+			want:   Topic{Altered: 1}, found: []string{"altered [0]@1 a/1"},
 		},
 		"header": {
 			change: func(s *scene) { s.topic[0][1] = header(s.topic[0][1], "more", "x") },
-			want:   Topic{Altered: 1}, found: []string{"altered [0]@1"},
+			want:   Topic{Altered: 1}, found: []string{"altered [0]@1 a/1"},
 		},
 		"altered, and right": {
 			change: func(s *scene) { s.topic[0] = slices.Insert(s.topic[0], 1, header(s.topic[0][1], "more", "x")) },
@@ -247,6 +247,19 @@ func TestAuditOfATopic(t *testing.T) {
 		"dead letter": {
 			change: func(s *scene) { s.topic[0], s.letter = slices.Delete(s.topic[0], 1, 2), []string{"a/1", "z/1"} },
 			want:   Topic{DeadLetters: 1},
+		},
+		"resent dead letter": {
+			change: func(s *scene) {
+				s.topic[0], s.letter = append(slices.Delete(s.topic[0], 1, 2), header(eventOf("a", 1), "resent", "true")), []string{"a/1"}
+			},
+			want: Topic{DeadLetters: 1, Resent: 1},
+		},
+		"dead letter resent with another value": {
+			change: func(s *scene) {
+				resent := header(with(eventOf("a", 1), func(r *sink.Record) { r.Value = nil }), "resent", "true")
+				s.topic[0], s.letter = append(slices.Delete(s.topic[0], 1, 2), resent), []string{"a/1"}
+			},
+			want: Topic{DeadLetters: 1, Altered: 1}, found: []string{"altered [0]@4 a/1"},
 		},
 		"replayed": {
 			change: func(s *scene) { s.topic[0] = append(s.topic[0], header(s.topic[0][1], "replayed", "true")) },

@@ -92,7 +92,7 @@ func (a *auditor) someDue(ctx context.Context) error {
 		return err
 	}
 	a.confirmed = ByRecord
-	return a.readAgain(ctx, sel, func(rec *sink.Record) {
+	return a.readAgain(ctx, sel, func(rec *sink.Record, _ error) {
 		if n, ok := a.ledger.find(a.ledger.hasher.ID(headerID(rec))); ok {
 			a.ledger.flags[n] |= due
 		}

@@ -19,11 +19,12 @@ type fingerprint struct {
 	content uint64 // of the headers in any order, upper half, and the value, lower half
 }
 
-// The parts in which a record differs from its row.
+// The differences between a record and its row.
 const (
 	placeDiffers uint16 = 1 << iota
 	headersDiffer
 	valueDiffers
+	rowRejected // no record can be made of the row
 )
 
 // compare returns the parts in which a record differs from that of its row.
@@ -40,8 +41,11 @@ func (want fingerprint) compare(got fingerprint) (differs uint16) {
 	return differs
 }
 
-// damage describes the parts that differ, without their values.
+// damage describes differences as far as the fingerprints show them.
 func damage(differs uint16) string {
+	if differs&rowRejected != 0 {
+		return "no record can be made of its row"
+	}
 	var parts []string
 	for i, part := range []string{"topic or key", "headers", "value"} {
 		if differs&(1<<i) != 0 {

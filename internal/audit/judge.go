@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -93,6 +94,7 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 	if !k.ordered {
 		k.sortByCommit(seen)
 	}
+	k.noteAltered(seen)
 	checker := k.check(seen)
 	if late := checker.Counts().OutOfOrder; late > 0 && k.ordered && k.sortByCommit(seen) {
 		if again := k.check(seen); again.Counts().OutOfOrder < late {
@@ -100,8 +102,25 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 			k.topics[k.rows[rows[0]].topic].Concurrent++
 		}
 	}
-	k.count(checker, rows)
+	k.count(checker, k.rows[rows[0]].topic, seen)
 }
+
+// noteAltered counts the records that differ from their rows.
+func (k *keyJudge) noteAltered(seen []sighting) {
+	for i := range seen {
+		s := &seen[i]
+		differs := s.flags &^ isLSN
+		if differs == 0 {
+			continue
+		}
+		p, offset := &k.parts[s.part], k.offset(s)
+		k.topics[k.rows[s.row].topic].Altered++
+		k.note(k.findings, p.topic, Finding{Kind: Altered, Partition: &p.number, Offset: &offset, Detail: damage(differs), id: k.rows[s.row].id})
+	}
+}
+
+// offset returns the offset of a record in its partition.
+func (k *keyJudge) offset(s *sighting) int64 { return k.parts[s.part].begin + int64(s.offset) }
 
 // miss counts a missing row.
 func (k *keyJudge) miss(t *topicLedger, n uint32) {
@@ -137,7 +156,7 @@ func (k *keyJudge) mayHaveExpired(n uint32, seen []sighting) bool {
 	return false
 }
 
-// check has a Checker judge the records of a key against its numbered rows.
+// check has a Checker judge the unaltered records of a key against its numbered rows.
 func (k *keyJudge) check(seen []sighting) *delivery.Checker {
 	clear(k.place)
 	for i, n := range k.numbered {
@@ -146,13 +165,11 @@ func (k *keyJudge) check(seen []sighting) *delivery.Checker {
 	checker := delivery.New(delivery.Config{})
 	for i := range seen {
 		s := &seen[i]
-		p := &k.parts[s.part]
-		r := delivery.Record{Coordinates: delivery.Coordinates{Topic: k.topics[p.topic].Name, Partition: p.number, Offset: p.begin + int64(s.offset)}}
-		if differs := s.flags &^ isLSN; differs != 0 {
-			r.Damage = damage(differs)
-		} else if k.flags[s.row]&unroutable != 0 {
-			r.Damage = "no record can be made of its row"
+		if s.flags&^isLSN != 0 {
+			continue
 		}
+		p := &k.parts[s.part]
+		r := delivery.Record{Coordinates: delivery.Coordinates{Topic: k.topics[p.topic].Name, Partition: p.number, Offset: k.offset(s)}}
 		checker.Record(&r, &delivery.Event{Seq: k.place[s.row], Topic: r.Topic})
 	}
 	return checker
@@ -214,9 +231,9 @@ func (k *keyJudge) sortByCommit(seen []sighting) bool {
 	return true
 }
 
-// count adds the violations of a key to the counts of the topics, and keeps the first ones as findings.
-func (k *keyJudge) count(checker *delivery.Checker, rows []uint32) {
-	own := k.rows[rows[0]].topic
+// count adds the violations of a key, whose rows belong to the topic own, to the counts, and keeps the first ones as
+// findings.
+func (k *keyJudge) count(checker *delivery.Checker, own uint16, seen []sighting) {
 	end := checker.Finish(k.missingRows(), 0)
 	counts := checker.Counts()
 	stale := 0
@@ -234,6 +251,9 @@ func (k *keyJudge) count(checker *delivery.Checker, rows []uint32) {
 		if v.Seq > 0 && v.Seq <= int64(len(k.numbered)) {
 			f.id = k.rows[k.numbered[v.Seq-1]].id
 		}
+		if kind == Duplicate {
+			f.Detail = k.firstRecord(k.numbered[v.Seq-1], seen)
+		}
 		if kind == Missing {
 			f.Detail = "no record of the row is in the topic"
 		} else {
@@ -245,7 +265,13 @@ func (k *keyJudge) count(checker *delivery.Checker, rows []uint32) {
 	t := k.topics[own]
 	t.Duplicate += counts.Duplicates
 	t.OutOfOrder += counts.OutOfOrder + counts.Misplaced + stale
-	t.Altered += counts.Altered
+}
+
+// firstRecord says where the first record of a row is that is not altered. There is one.
+func (k *keyJudge) firstRecord(row uint32, seen []sighting) string {
+	i := slices.IndexFunc(seen, func(s sighting) bool { return s.row == row && s.flags&^isLSN == 0 })
+	p := &k.parts[seen[i].part]
+	return fmt.Sprintf("the row has an earlier record at %s[%d]@%d", k.topics[p.topic].Name, p.number, k.offset(&seen[i]))
 }
 
 // missingRows yields the first missing rows: more would not be shown.

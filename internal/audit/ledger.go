@@ -197,13 +197,9 @@ func (l *ledger) addRecord(part uint16, stored *sink.StoredRecord) {
 		l.addStranger(part, stored.Offset, got.id, d.at)
 		return
 	}
-	want := l.rows[n].fingerprint
-	if l.cfg.PlacedPartition && want.place != got.place {
-		got.place = l.hasher.placeOf(&stored.Record, stored.Partition, got.id)
-	}
-	s := sighting{row: n, part: part, flags: want.compare(got), offset: uint32(stored.Offset - p.begin)}
+	s := sighting{row: n, part: part, flags: l.differences(n, got, stored, d.resent), offset: uint32(stored.Offset - p.begin)}
 	switch {
-	case l.flags[n]&unroutable != 0, s.flags != 0:
+	case s.flags != 0:
 		l.flags[n] |= hasAltered
 	case d.resent:
 		l.flags[n] |= hasResent
@@ -217,6 +213,27 @@ func (l *ledger) addRecord(part uint16, stored *sink.StoredRecord) {
 		s.flags |= isLSN
 	}
 	l.seen = append(l.seen, s)
+}
+
+// differences returns the differences between the record got, which is stored, and that of row n.
+func (l *ledger) differences(n uint32, got fingerprint, stored *sink.StoredRecord, resent bool) uint16 {
+	want := l.rows[n].fingerprint
+	if l.cfg.PlacedPartition && want.place != got.place {
+		got.place = l.hasher.placeOf(&stored.Record, stored.Partition, got.id)
+	}
+	fromDeadLetter := resent && l.flags[n]&hasDeadLetter != 0
+	switch {
+	case l.flags[n]&unroutable == 0 && !fromDeadLetter:
+		return want.compare(got)
+	case l.flags[n]&unroutable == 0: // dead-letter resend may have had another topic rule
+		moved := stored.Record
+		moved.Topic = l.topics[l.rows[n].topic].Name
+		got.place = l.hasher.placeOf(&moved, sink.AnyPartition, got.id)
+		return want.compare(got)
+	case fromDeadLetter: // with a configuration that makes a record of the row
+		return 0
+	}
+	return rowRejected
 }
 
 // addStranger adds a record without a row.

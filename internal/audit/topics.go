@@ -12,17 +12,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// readTopics reads the topics that rows belong to, and the dead-letter topic, each up to where it ends at the
+// readTopics reads the dead-letter topic, and then the topics that rows belong to, each up to where it ends at the
 // beginning.
 func (a *auditor) readTopics(ctx context.Context) error {
 	dead := a.cfg.Relay.DeadLetterTopic
-	wanted := make(map[string]bool, len(a.ledger.topics)+1)
+	wanted := make(map[string]bool, len(a.ledger.topics))
 	for _, t := range a.ledger.topics {
 		wanted[t.Name] = true
 	}
-	wanted[dead] = true
 	delete(wanted, "")
+	delete(wanted, dead)
 	names := slices.Sorted(maps.Keys(wanted))
+	if dead != "" {
+		names = slices.Insert(names, 0, dead) // first: the ledger judges a resent record by the dead letter of its row
+	}
 	spans, err := a.readableSpans(ctx, names...)
 	if err != nil {
 		return err

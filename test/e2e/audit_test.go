@@ -124,10 +124,10 @@ func TestAuditFindsDamage(t *testing.T) {
 	want := []string{
 		"missing 00000000-0000-0000-0000-000000000001 no record of the row is in the topic",
 		"phantom  no row of the table has its id",
-		"duplicate " + id(last["key 1"]) + " the event has an earlier record: duplicate 1 of 1, allowed: 0",
-		"altered " + id(all[0]) + " its value: not what the row says",
-		"altered " + id(all[1]) + " its headers: not what the row says",
-		"altered " + id(all[2]) + " its topic or key: not what the row says",
+		"duplicate " + id(last["key 1"]) + " the row has an earlier record at " + fmt.Sprintf("%s[%d]@%d", r.Topic, last["key 1"].Partition, last["key 1"].Offset),
+		"altered " + id(all[0]) + " its value (8 bytes) is not that of the row (8 bytes)",
+		"altered " + id(all[1]) + " it has no header tenant",
+		"altered " + id(all[2]) + ` its key is "another", not "` + string(all[2].Key) + `"`,
 	}
 	if diff := cmp.Diff(want, found, cmpopts.SortSlices(strings.Compare)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -183,6 +183,29 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 	sortTopics := cmpopts.SortSlices(func(a, b audit.Topic) bool { return a.Rows < b.Rows })
 	want := []audit.Topic{{Name: dead, Rows: 1, DeadLetters: 1}, {Name: r.Topic, Rows: 10, Records: 10}}
 	if diff := cmp.Diff(want, report.Topics, sortTopics); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%+v", diff, report.Findings)
+	}
+}
+
+// A dead letter that was resent with a topic rule is the row's record, although the audit's configuration has no such rule.
+func TestAuditKnowsDeadLettersResentToAnotherTopic(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	dead := r.Kafka.Topic(t, 1, nil)
+	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, "${route}", "on_bad_record: dead-letter\ndead_letter_topic: "+dead)
+	process := r.Run(t)
+	for _, topic := range []string{r.Topic, "no such topic!"} {
+		r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), '`+topic+`', 'key 1', 'T')`)
+	}
+	r.Confirmed(t)
+	process.Terminate(t)
+	rule := fmt.Sprintf(`outbox.topic_rules=[{match: "no such topic!", replace: %q}]`, r.Topic)
+	if out, code := rig.Command(t, "dead-letter", "resend", "0:0", "-c", r.Config, "--set", rule); code != 0 {
+		t.Fatalf("resend: exit code %d\n%s", code, out)
+	}
+	report := runAudit(t, r, 0, "--assume-confirmed")
+	want := []audit.Topic{{Name: r.Topic, Rows: 1, Records: 2, Resent: 1}, {Name: dead, Rows: 1, DeadLetters: 1}}
+	if diff := cmp.Diff(want, report.Topics, cmpopts.SortSlices(func(a, b audit.Topic) bool { return a.Records > b.Records })); diff != "" {
 		t.Errorf("(-want +got):\n%s\n%+v", diff, report.Findings)
 	}
 }
