@@ -42,6 +42,9 @@ type SetupConfig struct {
 	// Failover makes Setup create a failover slot, which standbys synchronize, from Postgres 17 on.
 	Failover bool
 
+	// Operator is a role to grant what the commands of an operator need on Tables. Empty: none.
+	Operator string
+
 	// lockTimeout limits each wait for other transactions. Zero means [patience].
 	lockTimeout time.Duration
 }
@@ -49,7 +52,7 @@ type SetupConfig struct {
 // A Step is the result of Setup or Drop for one object.
 type Step struct {
 	Object string        // for example: publication "outbox_cdc"
-	Action string        // exists, created, dropped or missing
+	Action string        // exists, created, dropped, granted or missing
 	LSN    pglogrepl.LSN // for a slot: its confirmed position; 0 if there is none
 
 	Warning string // how the object differs from SetupConfig; empty: it does not
@@ -66,7 +69,7 @@ type Step struct {
 // [*advisory.HeldError].
 //
 // For the slot, the role needs REPLICATION. For the publication, it needs CREATE on the database and
-// must own the tables.
+// must own the tables; for Operator, it must own them.
 func Setup(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
@@ -95,7 +98,17 @@ func (s *setup) run(ctx context.Context) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.create(ctx, state)
+	var granted []Step
+	if s.cfg.Operator != "" {
+		if granted, err = s.grantOperator(ctx, state.Outboxes); err != nil {
+			return nil, err
+		}
+	}
+	steps, err := s.create(ctx, state)
+	if err != nil {
+		return nil, err
+	}
+	return append(steps, granted...), nil
 }
 
 // create creates the missing objects. Before that it makes sure that a Copy could read the tables.
@@ -172,6 +185,7 @@ const (
 	actionExists  = "exists"
 	actionCreated = "created"
 	actionDropped = "dropped"
+	actionGranted = "granted"
 	actionMissing = "missing"
 )
 

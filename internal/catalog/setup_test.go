@@ -44,6 +44,17 @@ func TestSetupAndDrop(t *testing.T) {
 		}
 		step(Setup, Step{Object: publication, Action: "created"}, Step{Object: slot, Action: "created"})
 		step(Setup, Step{Object: publication, Action: "exists"}, Step{Object: slot, Action: "exists"})
+		cfg.Operator = "nobody " + db.Name
+		if _, err := Setup(t.Context(), cfg); !errors.Is(err, replication.ErrConfig) {
+			t.Errorf("operator without a role: %v", err)
+		}
+		db.Exec(t, fmt.Sprintf("CREATE ROLE %q", cfg.Operator))
+		steps, err := Setup(t.Context(), cfg)
+		if err != nil || len(steps) != 5 || !strings.Contains(steps[2].Warning, "lacks REPLICATION") || steps[4].Action != "granted" {
+			t.Errorf("operator: %+v, %v", steps, err)
+		}
+		db.Exec(t, fmt.Sprintf("DROP OWNED BY %q; DROP ROLE %[1]q", cfg.Operator))
+		cfg.Operator = ""
 
 		state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot, nil)
 		if err != nil {

@@ -69,22 +69,25 @@ type RoleSurvey struct {
 
 // Role reads the privileges of the role.
 func (s *Surveyor) Role(ctx context.Context) (*RoleSurvey, error) {
-	return survey(ctx, s, func(conn executor) (*RoleSurvey, error) {
-		return queryOne(ctx, conn, func(row pgx.CollectableRow) (r RoleSurvey, err error) {
-			return r, row.Scan(&r.Name, &r.Superuser, &r.Replication, &r.Create, &r.EmitsMessages, &r.EmitText, &r.OpenEmit)
-		}, "read the role", `
-			WITH emit AS (
-				SELECT oid, proargtypes[2] = 'text'::regtype AS text,
-					pg_catalog.format('pg_catalog.%I(%s)', proname, pg_catalog.oidvectortypes(proargtypes)) AS form
-				FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'pg_logical_emit_message')
-			SELECT r.rolname, r.rolsuper, r.rolsuper OR r.rolreplication OR EXISTS (
-					SELECT FROM pg_catalog.pg_roles s WHERE s.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, s.oid, 'member')),
-				pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CREATE'),
-				(SELECT pg_catalog.bool_or(pg_catalog.has_function_privilege(r.oid, oid, 'EXECUTE')) FROM emit WHERE text),
-				(SELECT pg_catalog.max(form) FROM emit WHERE text),
-				ARRAY(SELECT form FROM emit WHERE pg_catalog.has_function_privilege('public', oid, 'EXECUTE') ORDER BY form)
-			FROM pg_catalog.pg_roles r WHERE r.rolname = session_user`)
-	})
+	return survey(ctx, s, func(conn executor) (*RoleSurvey, error) { return readRole(ctx, conn, "") })
+}
+
+// readRole reads the privileges of a role, or of the session's if name is empty. It returns nil if there is no such role.
+func readRole(ctx context.Context, conn executor, name string) (*RoleSurvey, error) {
+	return queryOne(ctx, conn, func(row pgx.CollectableRow) (r RoleSurvey, err error) {
+		return r, row.Scan(&r.Name, &r.Superuser, &r.Replication, &r.Create, &r.EmitsMessages, &r.EmitText, &r.OpenEmit)
+	}, "read the role", `
+		WITH emit AS (
+			SELECT oid, proargtypes[2] = 'text'::regtype AS text,
+				pg_catalog.format('pg_catalog.%I(%s)', proname, pg_catalog.oidvectortypes(proargtypes)) AS form
+			FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'pg_logical_emit_message')
+		SELECT r.rolname, r.rolsuper, r.rolsuper OR r.rolreplication OR EXISTS (
+				SELECT FROM pg_catalog.pg_roles s WHERE s.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, s.oid, 'member')),
+			pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CREATE'),
+			(SELECT pg_catalog.bool_or(pg_catalog.has_function_privilege(r.oid, oid, 'EXECUTE')) FROM emit WHERE text),
+			(SELECT pg_catalog.max(form) FROM emit WHERE text),
+			ARRAY(SELECT form FROM emit WHERE pg_catalog.has_function_privilege('public', oid, 'EXECUTE') ORDER BY form)
+		FROM pg_catalog.pg_roles r WHERE r.rolname = COALESCE(NULLIF($1, ''), session_user)`, name)
 }
 
 // HBAErrors returns the lines of pg_hba.conf that the server cannot parse. known is false if the role may

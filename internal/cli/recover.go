@@ -42,9 +42,9 @@ Recover prints first what is missing. It may be interrupted: the same command co
 if the slot continues at the position record, or if it cannot find out which rows are missing.
 
 The table needs the columns xid and position, as outbox-cdc migrate creates them. The role needs REPLICATION,
-and SELECT on the table, which a relay's role does not have by default.`,
-		Example: `  outbox-cdc recover -c outbox-cdc.yaml --dry-run
-  outbox-cdc recover -c outbox-cdc.yaml`,
+and SELECT on the table, which a relay's role does not have: give the --dsn of an operator (docs/roles.md).`,
+		Example: `  outbox-cdc recover -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --dry-run
+  outbox-cdc recover -c outbox-cdc.yaml --dsn "$OPERATOR_DSN"`,
 		Args: command.NoArgs,
 	}
 	r.settings = command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)

@@ -20,15 +20,21 @@ objects unchanged, so you can repeat it. It refuses to create the slot if rows c
 must exist (outbox-cdc migrate up). The role must own the tables and have the REPLICATION attribute; the
 relay itself needs only REPLICATION.
 
+With --grant-operator, setup also grants a role what prune, recover, replay and audit need on the tables, which
+the relay's role does not need (docs/roles.md). The role must own the tables.
+
 With --drop, setup drops the slot and then the publication. The relay then no longer delivers rows that
 the slot had not confirmed. Setup does not change the tables.`,
 		Example: `  outbox-cdc setup --dsn postgres://owner@db/app
   outbox-cdc setup -c outbox-cdc.yaml --table public.outbox --table billing.outbox
+  outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --grant-operator outbox_operator
   outbox-cdc setup -c outbox-cdc.yaml --drop`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
 	drop := cmd.Flags().Bool("drop", false, "drop the slot and the publication")
+	operator := cmd.Flags().String("grant-operator", "", "`role` to grant what an operator's commands need on the tables")
+	cmd.MarkFlagsMutuallyExclusive("drop", "grant-operator")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := s.Load(a.environ)
 		if err != nil {
@@ -38,6 +44,7 @@ the slot had not confirmed. Setup does not change the tables.`,
 		if err != nil {
 			return command.Failed(err)
 		}
+		setupCfg.Operator = *operator
 		do := catalog.Setup
 		if *drop {
 			do = catalog.Drop

@@ -1,0 +1,81 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// grantOperator grants cfg.Operator the privileges on the outbox tables that an operator's commands need: SELECT for
+// audit, replay and recover, DELETE for prune, and SELECT on the sequence of the insertion order, with which recover
+// can tell that an empty table never had a row. A Warning of the role's Step names what its owner cannot grant.
+func (s *setup) grantOperator(ctx context.Context, outboxes []Outbox) ([]Step, error) {
+	name := s.cfg.Operator
+	role, err := readRole(ctx, s.conn, name)
+	if err != nil {
+		return nil, err
+	}
+	if role == nil {
+		return nil, fmt.Errorf("%w: there is no role %q to be the operator: CREATE ROLE %s LOGIN REPLICATION PASSWORD '…'", replication.ErrConfig, name, replication.QuoteIdent(name))
+	}
+	steps := []Step{{Object: fmt.Sprintf("role %q", name), Action: actionExists, Warning: role.operatorWarning()}}
+	for _, o := range outboxes {
+		step, err := s.grantTable(ctx, o.table())
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// operatorWarning names what an operator's commands need that only a superuser can grant, "" if the role has it.
+func (r *RoleSurvey) operatorWarning() string {
+	switch {
+	case !r.Replication:
+		return "it lacks REPLICATION, which recover and tail need; as a superuser: ALTER ROLE " + replication.QuoteIdent(r.Name) +
+			" REPLICATION; on a managed server, outbox-cdc check with its --dsn prints the statement"
+	case !r.EmitsMessages:
+		return "it may not execute pg_logical_emit_message, which prune and recover need; as a superuser: GRANT EXECUTE ON FUNCTION " +
+			r.EmitText + " TO " + replication.QuoteIdent(r.Name)
+	}
+	return ""
+}
+
+// grantTable grants the operator the privileges on one table.
+func (s *setup) grantTable(ctx context.Context, table Part) (Step, error) {
+	role, on := replication.QuoteIdent(s.cfg.Operator), table.SQLName()
+	doing := fmt.Sprintf("grant %q privileges on %s", s.cfg.Operator, on)
+	oid := strconv.FormatUint(uint64(table.OID), 10)
+	owns, err := queryOne(ctx, s.conn, pgx.RowTo[bool], doing,
+		`SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1::oid`, oid)
+	switch {
+	case err != nil:
+		return Step{}, err
+	case owns == nil || !*owns: // Postgres would only warn
+		return Step{}, fmt.Errorf("%w: %s: only the owner of the table can grant them", replication.ErrAccess, doing)
+	}
+	sequence, err := queryOne(ctx, s.conn, pgx.RowTo[string], doing, `
+		SELECT pg_catalog.pg_get_serial_sequence($1, attname) FROM pg_catalog.pg_attribute
+		WHERE attrelid = $2::oid AND attname = $3 AND NOT attisdropped AND pg_catalog.pg_get_serial_sequence($1, attname) IS NOT NULL`,
+		on, oid, orderColumn)
+	if err != nil {
+		return Step{}, err
+	}
+	grant := "GRANT SELECT, DELETE ON " + on + " TO " + role
+	if sequence != nil {
+		grant += "; GRANT SELECT ON SEQUENCE " + *sequence + " TO " + role
+	}
+	if err := s.exec(ctx, doing, grant); err != nil {
+		return Step{}, err
+	}
+	step := Step{Object: fmt.Sprintf("SELECT, DELETE on %s", on), Action: actionGranted}
+	if table.Kind == partitionedTable {
+		step.Warning = "prune drops its partitions, which only their owner can do: run prune as the owner"
+	}
+	return step, nil
+}
