@@ -43,7 +43,7 @@ func TestPageOfSQS(t *testing.T) {
 	}
 }
 
-// docs/inbox.md has all log messages, and no others.
+// docs/inbox-reference.md has all log messages, and no others.
 func TestLogMessages(t *testing.T) {
 	message := regexp.MustCompile("\\b(?:(Info|Warn)(?:Context\\(ctx|Context\\(session.Context\\(\\)|\\()|LogAttrs\\(ctx, slog.Level(Info|Warn|Error)),? ?\"(inbox: [^\"]+)\"")
 	logged := make(map[string]bool)
@@ -62,7 +62,7 @@ func TestLogMessages(t *testing.T) {
 			}
 		}
 	}
-	page, err := os.ReadFile("../docs/inbox.md")
+	page, err := os.ReadFile("../docs/inbox-reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestLogMessages(t *testing.T) {
 		listed[row] = true
 	}
 	if diff := cmp.Diff(logged, listed); diff != "" {
-		t.Errorf("docs/inbox.md (-logged +listed):\n%s", diff)
+		t.Errorf("docs/inbox-reference.md (-logged +listed):\n%s", diff)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
-var update = flag.Bool("update", false, "write the metrics into docs/inbox.md")
+var update = flag.Bool("update", false, "write the metrics into docs/inbox-reference.md")
 
 // noDB is a DB that the test does not use.
 type noDB struct{ inbox.DB }
@@ -60,5 +60,5 @@ func TestCollector(t *testing.T) {
 	if found != 1 {
 		t.Error("the ignored event is not counted")
 	}
-	doctest.CheckPart(t, "../../docs/inbox.md", "metrics", page, *update)
+	doctest.CheckPart(t, "../../docs/inbox-reference.md", "metrics", page, *update)
 }
