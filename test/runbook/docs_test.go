@@ -179,7 +179,7 @@ func tryStatements(t *testing.T, conn *pgx.Conn, page, text string) {
 // TestPattern compiles the Go code of docs/pattern.md.
 func TestPattern(t *testing.T) {
 	t.Parallel()
-	c := doctest.NewChecker(t, "context", "database/sql", "errors", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+	c := doctest.NewChecker(t, "context", "errors", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 		"github.com/outbox-cdc/outbox-cdc/inbox", "github.com/outbox-cdc/outbox-cdc/outbox")
 	page, err := os.ReadFile("../../docs/pattern.md")
 	rig.Must(t, err)
