@@ -118,7 +118,6 @@ func others() []other {
 		{"echo \"whsec_", receiver},
 		{"SECRET=", receiver},
 		{"aws sqs ", "takes an account; ./sink/sqs creates queues and receives messages"},
-		{"OUTBOX_TEST_FULL=1 go test ", tooling},
 		{"kafka-console-consumer.sh ", "Kafka's own tool"},
 		{"make ", tooling},
 		{"go ", tooling},
