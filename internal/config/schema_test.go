@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
-var update = flag.Bool("update", false, "write the table of keys into docs/configuration.md")
+var update = flag.Bool("update", false, "write the tables of keys into docs/configuration.md")
 
 // TestSchemaAgreesWithLoad checks documents against the schema and with Load. Both accept a document, or neither
 // does.
@@ -174,21 +175,63 @@ func TestSchemaIsComplete(t *testing.T) {
 	}
 }
 
-// TestReference checks the documented table of keys against keys.go. -update writes it.
+// TestReference checks the documented tables of keys against keys.go. -update writes them.
 func TestReference(t *testing.T) {
 	doctest.CheckPart(t, "../../docs/configuration.md", "config", markdown(), *update)
 }
 
-// markdown returns the reference table of all keys, as docs/configuration.md shows it.
+// A referenceRow is a row of the reference: keys of a table that have the same default and meaning.
+type referenceRow struct{ keys, text string }
+
+// markdown returns the reference tables of all keys, as docs/configuration.md shows them.
 func markdown() string {
-	var b strings.Builder
-	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
+	var titles []string
+	tables := make(map[string][]referenceRow)
 	for _, k := range keys {
-		if k.kind != section {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.path, k.markdownDefault(), strings.ReplaceAll(k.meaning(), "|", `\|`))
+		if k.kind == section {
+			continue
+		}
+		row := referenceRow{"`" + k.path + "`", k.referenceText()}
+		title := k.referenceTitle()
+		if !slices.Contains(titles, title) {
+			titles = append(titles, title)
+		}
+		if i := slices.IndexFunc(tables[title], func(r referenceRow) bool { return r.text == row.text }); i >= 0 {
+			tables[title][i].keys += ", " + row.keys
+			continue
+		}
+		tables[title] = append(tables[title], row)
+	}
+	var b strings.Builder
+	for _, title := range titles {
+		fmt.Fprintf(&b, "\n## %s\n\n| key | default | meaning |\n|---|---|---|\n", title)
+		for _, r := range tables[title] {
+			fmt.Fprintf(&b, "| %s | %s |\n", r.keys, r.text)
 		}
 	}
-	return b.String()
+	return strings.TrimPrefix(b.String(), "\n")
+}
+
+// referenceTitle returns the heading of the table with the key.
+func (k key) referenceTitle() string {
+	switch parts := strings.Split(k.path, "."); parts[0] {
+	case "source", "debezium", "tracing":
+		return "`" + parts[0] + "`"
+	case "outbox", "headers":
+		return "`outbox` and `headers`"
+	case "sink":
+		if parts[2] == "tls" {
+			return "TLS of the brokers"
+		}
+		return "`sink." + parts[1] + "`"
+	default:
+		return "Relay"
+	}
+}
+
+// referenceText returns default and meaning, as cells.
+func (k key) referenceText() string {
+	return k.markdownDefault() + " | " + strings.ReplaceAll(k.meaning(), "|", `\|`)
 }
 
 func (k key) markdownDefault() string {
