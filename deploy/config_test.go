@@ -74,21 +74,21 @@ func TestMetricNames(t *testing.T) {
 	if len(known) < 10 || len(asked) < 10 {
 		t.Errorf("%d metrics exist, %d are used", len(known), len(asked))
 	}
-	page := read(t, "../docs/runbook.md")
+	page := read(t, "../docs/alerts.md")
 	rules := read(t, "prometheus/alerts.yaml")
 	alerts := regexp.MustCompile(`(?m)^ +- alert: (\S+)$`).FindAllStringSubmatch(rules, -1)
 	for _, alert := range alerts {
 		name := alert[1]
-		if !strings.Contains(page, "\n### "+name+"\n") {
-			t.Errorf("the runbook has no section %s", name)
+		if !strings.Contains(page, "\n## "+name+"\n") {
+			t.Errorf("docs/alerts.md has no section %s", name)
 		}
 		_, rule, _ := strings.Cut(rules, "- alert: "+name+"\n")
 		rule, _, _ = strings.Cut(rule, "- alert: ")
-		if !strings.Contains(rule, "runbook_url: https://github.com/outbox-cdc/outbox-cdc/blob/main/docs/runbook.md#"+strings.ToLower(name)+"\n") {
+		if !strings.Contains(rule, "runbook_url: https://github.com/outbox-cdc/outbox-cdc/blob/main/docs/alerts.md#"+strings.ToLower(name)+"\n") {
 			t.Errorf("%s does not link to its section", name)
 		}
 	}
-	if sections := strings.Count(page, "\n### OutboxCDC"); sections != len(alerts) || sections < 10 {
+	if sections := strings.Count(page, "\n## OutboxCDC"); sections != len(alerts) || sections < 10 {
 		t.Errorf("%d alerts, and %d sections about alerts", len(alerts), sections)
 	}
 }

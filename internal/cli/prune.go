@@ -98,13 +98,13 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	f.Object = "slot " + opts.Slots[0]
 	if refusal, ok := errors.AsType[*prune.NotConfirmedError](err); ok {
 		f.Exit, f.What, f.Object = relay.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
-		f.Next = "check that the relay is running and has caught up, then run prune again (docs/runbook.md#prune-removes-nothing)"
+		f.Next = "check that the relay is running and has caught up, then run prune again (docs/prune.md#prune-removes-nothing)"
 	}
 	if errors.Is(err, prune.ErrConfig) {
 		f.Exit, f.Next = relay.ExitUsage, "see outbox-cdc prune --help"
 	}
 	if refusal, ok := errors.AsType[*prune.NotPublishedError](err); ok {
-		f.Object, f.Next = "publication "+refusal.Publication, "resend the rows that were not published, then prune (docs/runbook.md#prune-refuses-a-table)"
+		f.Object, f.Next = "publication "+refusal.Publication, "resend the rows that were not published, then prune (docs/prune.md#prune-refuses-a-table)"
 		f.Advice = "Rows that are inserted while the relay's publication leaves them out are never delivered. Before you prune:\n" +
 			"  - If another relay delivers the table, give its --publication and --slot.\n" +
 			"  - Otherwise change the publication, then resend the earlier rows with outbox-cdc replay."

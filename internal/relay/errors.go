@@ -179,27 +179,27 @@ const (
 // Next steps of errors for which that of the exit code would say too much or too little, each with its section of the
 // documentation.
 const (
-	nextWALLevel    = "set wal_level and restart Postgres, then start the relay (docs/runbook.md#wal_level-is-not-logical)"
-	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/runbook.md#a-transaction-locks-a-table-55p03)"
-	nextConfig      = "change the setting that the error names, then run the command again (docs/runbook.md#exit-10)"
-	nextPrivilege   = "grant the role what the error names, or give the --dsn of a role that has it, then run the command again (docs/runbook.md#the-role-lacks-a-privilege-28000-42501)"
-	nextLogin       = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/runbook.md#exit-10)"
-	nextCredentials = "fix the command or login that gets the password, then run the command again (docs/runbook.md#the-password-command-or-the-iam-login-fails)"
-	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/runbook.md#exit-10)"
-	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/runbook.md#exit-10)"
+	nextWALLevel    = "set wal_level and restart Postgres, then start the relay (docs/access.md#postgres)"
+	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
+	nextConfig      = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
+	nextPrivilege   = "grant the role what the error names, or give the --dsn of a role that has it, then run the command again (docs/access.md#postgres)"
+	nextLogin       = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
+	nextCredentials = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
+	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
+	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
 	nextNoSlot     = "find out why the slot is gone, then outbox-cdc recover; if the relay has never run, outbox-cdc setup (docs/runbook.md#exit-11)"
 	nextGap        = "find out which server this is; if it is the right one, outbox-cdc recover (docs/runbook.md#exit-15)"
-	nextRecord     = "start the later version again, or give this relay a name of its own (docs/runbook.md#the-position-record-cannot-be-read)"
+	nextRecord     = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
 	nextParked     = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
 	nextParkedLost = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
-	nextCopy       = "set source.initial_copy again, then start the relay (docs/runbook.md#the-initial-copy-is-not-finished)"
-	nextRefill     = "outbox-cdc recover (docs/runbook.md#the-refill-is-not-finished)"
+	nextCopy       = "set source.initial_copy again, then start the relay (docs/runbook.md#exit-15)"
+	nextRefill     = "outbox-cdc recover (docs/recover.md#recover)"
 	nextNoRefill   = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 
-	nextBroker      = "start the broker, or fix its address, then run the command again (docs/runbook.md#no-broker-can-be-reached)"
-	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/runbook.md#exit-20)"
-	nextDestination = "create the destination, then start the relay (docs/runbook.md#exit-20)"
+	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
+	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#kafka)"
+	nextDestination = "create the destination, then start the relay (docs/access.md#kafka)"
 )
 
 func is(target error) func(error) bool {

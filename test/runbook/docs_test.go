@@ -114,6 +114,7 @@ func TestDocumentedSQL(t *testing.T) {
 	rig.Must(t, err)
 	db := pgtest.Database(t)
 	rig.Migrate(t, db.DSN)
+	db.Exec(t, `CREATE PUBLICATION outbox_cdc FOR TABLE outbox`)
 	conn := db.Conn(t)
 	statements := 0
 	for _, page := range append(pages, "../../README.md") {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,35 +35,33 @@ var exitRecipes = map[string]recipe{
 	"Exit 1":         unexpected,
 	"Exit 2":         wrongConfiguration,
 
-	"The password is wrong (28P01)":                         wrongPassword,
-	"pg_hba.conf has no line for it (28000)":                noHBALine,
-	"The role lacks a privilege (28000, 42501)":             noPrivilege,
-	"wal_level is not logical":                              wrongWALLevel,
-	"No free connection, WAL sender or slot (53300, 53400)": noFreeSender,
-	"setup waits for other transactions (55P03)":            setupWaits,
-	"A transaction locks a table (55P03)":                   tableLocked,
-	"The slot is of another kind":                           slotOfAnotherKind,
-	"The slot is missing":                                   slotMissing,
-	"The slot is invalidated":                               slotInvalidated,
-	"Exit 12":                                               slotHeld,
-	"The publication is missing":                            publicationMissing,
-	"The table is not in the publication":                   changedPublication(`ALTER PUBLICATION outbox_cdc DROP TABLE outbox`, "has no table"),
-	"The publication does not publish inserts":              changedPublication(`ALTER PUBLICATION outbox_cdc SET (publish = 'update')`, "does not publish inserts"),
-	"A row filter was added":                                rowFilter,
-	"A column is missing":                                   columnMissing,
-	"An UPDATE stopped the relay":                           updateStopsRelay,
-	"A DELETE or TRUNCATE stopped the relay":                deleteStopsRelay,
-	"Fix the cause":                                         tooLargeForTopic,
-	"Send the row to the dead-letter topic":                 sendToDeadLetterTopic,
-	"Skip the transaction":                                  skipTransaction,
-	"A row that cannot be streamed":                         tooLargeToStream,
-	"The slot was advanced or re-created":                   slotAdvanced,
-	"This is another server":                                anotherServer,
-	"A standby was promoted without the end of the WAL":     recordsWithoutRows,
-	"The position record cannot be read":                    unreadableRecord,
-	"No broker can be reached":                              noBroker,
-	"Kafka rejects the user":                                userRejected,
-	"Exit 21":                                               fenced,
+	"`28P01`: the password is wrong":                                                     wrongPassword,
+	"`28000`: no `pg_hba.conf` entry":                                                    noHBALine,
+	"`28000`, `42501`: the role lacks a privilege":                                       noPrivilege,
+	"`wal_level` is not `logical`":                                                       wrongWALLevel,
+	"`53300`: no free WAL sender or connection":                                          noFreeSender,
+	"`53400`: no free slot":                                                              noFreeSlot,
+	"setup waits for other transactions (55P03)":                                         setupWaits,
+	"A transaction locks a table (55P03)":                                                tableLocked,
+	"the slot is physical, temporary, of another plugin or database, or has `two_phase`": slotOfAnotherKind,
+
+	"Exit 11":                  slotInvalidated,
+	"Exit 12":                  slotHeld,
+	"does not exist":           publicationMissing,
+	"has no table":             changedPublication(`ALTER PUBLICATION outbox_cdc DROP TABLE outbox`),
+	"does not publish inserts": changedPublication(`ALTER PUBLICATION outbox_cdc SET (publish = 'update')`),
+	"has another row filter":   rowFilter,
+	"A column is missing":      columnMissing,
+	"An UPDATE, DELETE or TRUNCATE stopped the relay": changesStopRelay,
+	"Fix the cause":                         tooLargeForTopic,
+	"Send the row to the dead-letter topic": sendToDeadLetterTopic,
+	"Skip the transaction":                  skipTransaction,
+	"Exit 15":                               slotRecreated,
+	"A standby was promoted without the end of the WAL": recordsWithoutRows,
+	"the position record cannot be read":                unreadableRecord,
+	"No broker can be reached":                          noBroker,
+	"Kafka rejects the user":                            userRejected,
+	"Exit 21":                                           fenced,
 }
 
 func startHere(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -125,12 +124,6 @@ func unexpected(t *testing.T, o *operation, srv *pgserver.Server) {
 	if last := rig.Tail(out, 1); code != 1 || !strings.HasPrefix(last, "exit 1 (unexpected): slot "+o.slot+" at ") || !strings.Contains(out, `unknown type '!'`) {
 		t.Errorf("exit code %d, want 1:\n%s", code, out)
 	}
-	if out, _ := o.sh(t); !strings.Contains(out, "outbox-cdc") {
-		t.Errorf("the version: %s", out)
-	}
-	if rows := o.sql(t); !strings.HasPrefix(rows[0]["version"], "PostgreSQL ") {
-		t.Errorf("the version: %v", rows)
-	}
 	o.source = srv.Addr()
 	o.configure(t)
 	o.stream(t)
@@ -171,13 +164,13 @@ func noHBALine(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, srv)
 	write := func(lines string) {
 		t.Helper()
-		rig.Must(t, srv.WriteFile("pg_hba.conf", []byte("host all postgres 127.0.0.1/32 trust\n"+lines)))
+		rig.Must(t, srv.WriteFile("pg_hba.conf", []byte(trusted+lines)))
 	}
 	write("host replication cdc 127.0.0.1/32 scram-sha-256\n")
 	o.exec(t, `SELECT pg_reload_conf()`)
 	wait.For(t, "the line to be gone", func() bool { return !o.admitted() })
-	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not apply`)
-	write(o.named(o.nextBlock(t, "conf")))
+	out := o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not apply`)
+	write(regexp.MustCompile(`host \S+ \S+ \S+ scram-sha-256`).FindString(out) + "\n")
 	o.sql(t)
 	wait.For(t, "the line to be there", o.admitted)
 	o.stream(t)
@@ -205,6 +198,7 @@ func noPrivilege(t *testing.T, o *operation, _ *pgserver.Server) {
 		o.fails(t, 10, "cdc", says)
 		o.next = 0
 		o.sql(t)
+		o.sql(t)
 	}
 	o.stream(t)
 	o.delivers(t)
@@ -223,21 +217,35 @@ func wrongWALLevel(t *testing.T, o *operation, _ *pgserver.Server) {
 }
 
 func noFreeSender(t *testing.T, o *operation, _ *pgserver.Server) {
-	srv := startSource(t, map[string]string{"max_wal_senders": "1", "max_replication_slots": "2"})
+	srv := startSource(t, map[string]string{"max_wal_senders": "1"})
 	o.patience = 2 * time.Second
 	o.on(t, srv)
-	o.exec(t, `SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')`)
 	o.db.ReplicationConn(t)
 	o.fails(t, 10, "53300", "max_wal_senders")
-	if rows := o.sql(t); len(rows) != 2 {
+	o.sql(t)
+	if rows := o.sql(t); len(rows) != 1 {
+		t.Errorf("WAL senders: %v", rows)
+	}
+	rig.Must(t, srv.Restart(t.Context()))
+	o.db.ReplicationConn(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func noFreeSlot(t *testing.T, o *operation, _ *pgserver.Server) {
+	srv := startSource(t, map[string]string{"max_replication_slots": "1"})
+	o.fake = kafkatest.Fake(t)
+	o.with(t, srv, o.fake.Cluster)
+	o.exec(t, `SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')`)
+	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
+	o.ends(t, o.run(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN"`), 10, "53400", "max_replication_slots")
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["slot_name"] != "left_behind" {
 		t.Errorf("slots: %v", rows)
 	}
 	o.sql(t)
-	rig.Must(t, srv.Restart(t.Context()))
-	o.db.ReplicationConn(t)
-	o.sql(t)
-	o.stream(t)
+	o.setup(t).stream(t)
 	o.delivers(t)
+	o.sql(t)
 }
 
 func setupWaits(t *testing.T, o *operation, _ *pgserver.Server) {
@@ -255,12 +263,8 @@ func setupWaits(t *testing.T, o *operation, _ *pgserver.Server) {
 			t.Fatal(err)
 		}
 	}
-	if rows := o.sql(t); len(rows) != 1 || rows[0]["pg_terminate_backend"] != "t" {
-		t.Errorf("ended: %v", rows)
-	}
 	o.sql(t)
-	o.sh(t)
-	o.stream(t)
+	o.setup(t).stream(t)
 	o.delivers(t)
 }
 
@@ -302,6 +306,7 @@ func slotOfAnotherKind(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	o.exec(t, "SELECT pg_drop_replication_slot('outbox_cdc');\nSELECT pg_create_logical_replication_slot('outbox_cdc', 'test_decoding')")
 	o.fails(t, 10, "outbox_cdc", "test_decoding", "choose another slot name")
+	o.sh(t)
 	o.streams(t)
 }
 
@@ -337,12 +342,11 @@ func (o *operation) recreatesSlot(t *testing.T, lost string) {
 	})
 }
 
-func slotMissing(t *testing.T, o *operation, srv *pgserver.Server) {
-	lost := o.on(t, srv).loseRow(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
-	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc recover")
-	o.sh(t)
-	o.replays(t, lost)
-	o.streams(t)
+// recovers follows the section "Exit 11", and requires that the lost row arrives.
+func (o *operation) recovers(t *testing.T, lost string) {
+	t.Helper()
+	o.follow(t, "Exit 11", func(o *operation) { o.streams(t) })
+	o.arrived(t, lost)
 }
 
 func slotInvalidated(t *testing.T, o *operation, _ *pgserver.Server) {
@@ -353,7 +357,8 @@ func slotInvalidated(t *testing.T, o *operation, _ *pgserver.Server) {
 	}
 	o.exec(t, `CHECKPOINT`)
 	o.fails(t, 11, `slot "outbox_cdc" is invalidated`, "outbox-cdc recover")
-	o.recreatesSlot(t, lost)
+	o.streams(t)
+	o.arrived(t, lost)
 }
 
 func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -366,7 +371,7 @@ func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
 	if rows := o.sql(t); len(rows) != 1 || rows[0]["application_name"] != "outbox-cdc" {
 		t.Errorf("the holder: %v", rows)
 	}
-	o.sql(t)
+	o.execAs(t, o.section.blocks[0].role, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)
 	wait.For(t, "the slot to be free", func() bool {
 		return o.exec(t, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)[0]["active"] == "f"
 	})
@@ -390,11 +395,11 @@ func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 // changedPublication returns a recipe for a change that the relay detects at its start and a statement
-// reverts.
-func changedPublication(change, says string) recipe {
+// reverts. The title of the section is in the error.
+func changedPublication(change string) recipe {
 	return func(t *testing.T, o *operation, srv *pgserver.Server) {
 		lost := o.on(t, srv).loseRow(t, change)
-		o.fails(t, 13, `publication "outbox_cdc" `+says, "ALTER PUBLICATION")
+		o.fails(t, 13, `publication "outbox_cdc" `+o.section.title, "ALTER PUBLICATION")
 		o.sql(t)
 		o.replays(t, lost)
 		o.stream(t)
@@ -422,44 +427,37 @@ func columnMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 		VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}') RETURNING id::text`)
 	o.fails(t, 13, `no column "payload"`, "outbox.columns.payload", "body")
 	o.arrived(t, still)
-	o.more += o.nextBlock(t, "yaml")
+	o.more += o.nextBlock(t, "yaml").text
 	o.configure(t)
 	o.stream(t)
 	o.arrived(t, lost)
 }
 
-func updateStopsRelay(t *testing.T, o *operation, srv *pgserver.Server) {
+func changesStopRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	o.exec(t, `ALTER PUBLICATION outbox_cdc SET (publish = 'insert, update')`)
 	r := o.stream(t)
 	r.Logged(t, "the publication also publishes UPDATEs")
 	o.delivers(t)
+	o.exec(t, "ALTER PUBLICATION outbox_cdc SET (publish = 'insert, update, delete');\nDELETE FROM outbox")
+	o.ends(t, r, 13, "DELETE of public.outbox", "Start the relay again")
+	r = o.stream(t)
+	o.delivers(t)
 	o.exec(t, `UPDATE outbox SET payload = '{"n": 2}'`)
 	o.usePosition(t, o.ends(t, r, 13, "UPDATE of public.outbox", "ALTER PUBLICATION outbox_cdc SET (publish = 'insert')"))
 	o.sql(t)
 	reached(t, o.fails(t, 13, "UPDATE of public.outbox")) // the UPDATE is in the WAL
-	o.advances(t)
-	o.streams(t)
+	o.follow(t, "Skip the transaction", func(o *operation) { o.skips(t) })
+	o.exec(t, "UPDATE outbox SET payload = '{}';\nDELETE FROM outbox")
+	o.delivers(t)
 }
 
-// advances runs the next block, which advances the slot, and requires that the relay then asks for
-// --accept-gap.
-func (o *operation) advances(t *testing.T) {
+// skips follows the section about skipping a transaction. The relay asks for --accept-gap after the slot was advanced.
+func (o *operation) skips(t *testing.T) *rig.Process {
 	t.Helper()
 	o.sql(t)
 	reached(t, o.fails(t, 15, "--accept-gap"))
-}
-
-func deleteStopsRelay(t *testing.T, o *operation, srv *pgserver.Server) {
-	r := o.on(t, srv).stream(t)
-	o.delivers(t)
-	o.exec(t, "ALTER PUBLICATION outbox_cdc SET (publish = 'insert, delete');\nDELETE FROM outbox")
-	o.ends(t, r, 13, "DELETE of public.outbox", "Start the relay again")
-	o.stream(t)
-	o.delivers(t)
-	o.sql(t)
-	o.exec(t, `DELETE FROM outbox`)
-	o.delivers(t)
+	return o.streams(t)
 }
 
 func tooLargeForTopic(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -507,30 +505,23 @@ func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 
 func skipTransaction(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv).stopsAtBadRow(t)
-	o.advances(t)
-	o.streams(t)
-}
-
-func tooLargeToStream(t *testing.T, o *operation, srv *pgserver.Server) {
-	r := o.on(t, srv).stream(t)
-	o.delivers(t)
+	r := o.skips(t)
 	o.exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 68000000)))`)
 	behind := o.write(t)
 	out := o.ends(t, r, 14, "exceeds the limit", "whatever on_bad_record is")
 	reached(t, out)
 	o.usePosition(t, out)
-	o.advances(t)
-	o.streams(t)
+	o.next = 0
+	o.skips(t)
 	o.arrived(t, behind)
 }
 
-func slotAdvanced(t *testing.T, o *operation, srv *pgserver.Server) {
+func slotRecreated(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, "SELECT pg_drop_replication_slot('outbox_cdc')")
 	o.exec(t, `SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput')`)
 	reached(t, o.fails(t, 15, "outbox_cdc", "re-created by somebody else", "--accept-gap"))
-	o.replays(t, lost)
-	o.streams(t)
+	o.recovers(t, lost)
 }
 
 func anotherServer(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -562,7 +553,7 @@ func (o *operation) moves(t *testing.T) {
 	t.Helper()
 	other := prepareSource(t, pgtest.StartOther(t, pgserver.Config{}))
 	admin := &pgtest.DB{DSN: other.DSN("postgres")}
-	admin.Exec(t, `CREATE DATABASE `+o.db.Name)
+	admin.Exec(t, `CREATE DATABASE `+o.db.Name+` OWNER owner`)
 	o.db = &pgtest.DB{Name: o.db.Name, DSN: other.DSN(o.db.Name), Server: other}
 	o.source = other.Addr()
 	o.configure(t)

@@ -34,6 +34,13 @@ var jobRecipes = map[string]recipe{
 	"Limit retained WAL":            limitRetainedWAL,
 	"The disk of Postgres is full":  diskFull,
 	"Remove everything":             removeEverything,
+
+	"Recover":                          recoverSlot,
+	"Recover automatically":            recoverAutomatically,
+	"Prepare for it":                   prepareToRecover,
+	"Which server this is":             anotherServer,
+	"Rows were removed from the table": recoverUnpruned,
+	"The database was upgraded or restored from a dump": recoverOtherSystem,
 }
 
 func upgradeRelay(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -69,7 +76,7 @@ func moveSource(t *testing.T, o *operation, _ *pgserver.Server) {
 	})
 	r.Terminate(t)
 	other := startSource(t, nil)
-	(&pgtest.DB{DSN: other.DSN("postgres")}).Exec(t, `CREATE DATABASE `+o.db.Name)
+	(&pgtest.DB{DSN: other.DSN("postgres")}).Exec(t, `CREATE DATABASE `+o.db.Name+` OWNER owner`)
 	o.db = &pgtest.DB{Name: o.db.Name, DSN: other.DSN(o.db.Name), Server: other}
 	o.source = other.Addr()
 	o.configure(t)
@@ -95,13 +102,14 @@ func rotatePassword(t *testing.T, o *operation, _ *pgserver.Server) {
 
 func failover(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
-	command := o.named(o.nextBlock(t, "sql"))
+	command := o.named(o.nextBlock(t, "sql").text)
 	if srv.Install().Major < 17 {
 		t.Log("Postgres has this from 17 on")
 		o.nextBlock(t, "sql")
 		return
 	}
 	cfg := o.db.Config(t)
+	cfg.User = "owner"
 	cfg.RuntimeParams["replication"] = "database"
 	conn, err := pgconn.ConnectConfig(t.Context(), cfg)
 	rig.Must(t, err)
@@ -230,12 +238,8 @@ func limitRetainedWAL(t *testing.T, o *operation, _ *pgserver.Server) {
 func diskFull(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, `SELECT 1`)
 	o.sql(t)
-	o.fails(t, 11, "outbox_cdc")
-	o.follow(t, "The slot is missing", func(o *operation) {
-		o.sh(t)
-		o.replays(t, lost)
-		o.streams(t)
-	})
+	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc recover")
+	o.recovers(t, lost)
 }
 
 func removeEverything(t *testing.T, o *operation, srv *pgserver.Server) {

@@ -29,8 +29,8 @@ import (
 )
 
 // TestOperations follows each section of the followed pages, with servers in the state that the section
-// describes. A section with statements but without a recipe is an error, and so is a recipe without a
-// section.
+// describes, as the roles that the section names. A section with statements but without a recipe is an error, and so is
+// a recipe without a section.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	page := readPages(t)
@@ -60,17 +60,23 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// A section is a heading of a page and the code blocks under it.
+// A section is a heading of a page and the code under it, or a row of a table and the code in it: the title of the row
+// is its first cell.
 type section struct {
 	title  string
 	blocks []block
 }
 
-// A block is fenced code.
-type block struct{ lang, text string }
+// A block is fenced code, or a whole statement or command in a table.
+type block struct {
+	lang, text string
+	role       string // that the text before names, such as "owner", or empty
+}
 
 // followed are the pages whose statements and commands TestOperations runs. internal/cli has the same list.
-var followed = []string{"runbook.md", "operations.md", "inspect.md", "high-availability.md", "prune.md", "resend.md"}
+var followed = []string{
+	"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "prune.md", "recover.md", "resend.md",
+}
 
 // readPages returns the sections of the pages that are followed.
 func readPages(t *testing.T) []section {
@@ -86,34 +92,67 @@ func readPage(t *testing.T, file string) []section {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	rig.Must(t, err)
-	var page []section
+	var page, rows []section
 	var open *block
+	role := ""
 	for line := range strings.Lines(string(data)) {
 		heading, isHeading := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
 		lang, isFence := strings.CutPrefix(line, "```")
 		switch {
 		case isFence && open == nil:
 			s := &page[len(page)-1]
-			s.blocks = append(s.blocks, block{lang: strings.TrimSpace(lang)})
+			s.blocks = append(s.blocks, block{lang: strings.TrimSpace(lang), role: role})
 			open = &s.blocks[len(s.blocks)-1]
 		case isFence:
 			open = nil
 		case open != nil:
 			open.text += line
 		case strings.HasPrefix(line, "#") && isHeading:
-			page = append(page, section{title: strings.TrimSpace(heading)})
+			page, role = append(page, section{title: strings.TrimSpace(heading)}), ""
+		case strings.HasPrefix(line, "| "):
+			if row := readRow(line, role); len(row.blocks) > 0 {
+				rows = append(rows, row)
+			}
+		default:
+			if named := namedRole.FindAllStringSubmatch(line, -1); named != nil {
+				role = named[len(named)-1][1]
+			}
 		}
 	}
-	return page
+	return append(page, rows...)
+}
+
+var (
+	// namedRole matches the role that runs the next statements.
+	namedRole = regexp.MustCompile(`\b[Aa]s (?:the |a )(owner|superuser|relay's role)\b`)
+
+	// tableCode matches a whole statement or command in a cell.
+	tableCode = regexp.MustCompile("`((?:ALTER|CREATE|GRANT|SELECT) [^`…]+|outbox-cdc [^`…]+ -c outbox-cdc.yaml [^`…]+)`")
+)
+
+// readRow returns a row of a table as a section.
+func readRow(line, role string) section {
+	title, rest, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+	row := section{title: title}
+	for _, code := range tableCode.FindAllStringSubmatch(rest, -1) {
+		b := block{lang: "sql", text: code[1], role: role}
+		if strings.HasPrefix(code[1], "outbox-cdc ") {
+			b.lang = "sh"
+		}
+		row.blocks = append(row.blocks, b)
+	}
+	return row
 }
 
 // secret is the password of role cdc.
 const secret = "the-right-one"
 
-// hba admits the superuser without a password, and cdc with one.
-const hba = "host all postgres 127.0.0.1/32 trust\nhost all cdc 127.0.0.1/32 scram-sha-256\n"
+// hba admits the superuser and the owner without a password, and cdc with one.
+const hba = trusted + "host all cdc 127.0.0.1/32 scram-sha-256\n"
 
-// startSource starts a server with the role cdc.
+const trusted = "host all postgres,owner 127.0.0.1/32 trust\n"
+
+// startSource starts a server with the roles owner and cdc.
 func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	return prepareSource(t, pgtest.Start(t, pgserver.Config{Settings: settings}))
@@ -122,7 +161,7 @@ func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
 	t.Helper()
 	admin := &pgtest.DB{DSN: srv.DSN("postgres")}
-	admin.Exec(t, `CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
+	admin.Exec(t, `CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
 	rig.Must(t, srv.WriteFile("pg_hba.conf", []byte(hba)))
 	admin.Exec(t, `SELECT pg_reload_conf()`)
 	return srv
@@ -181,6 +220,7 @@ func (o *operation) onBroker(t *testing.T, srv *pgserver.Server) *operation {
 func (o *operation) with(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *operation {
 	t.Helper()
 	o.db, o.kafka, o.dir = pgtest.DatabaseOn(t, srv), cluster, t.TempDir()
+	o.db.Exec(t, `ALTER DATABASE `+o.db.Name+` OWNER TO owner`)
 	o.slot = o.db.Name
 	maps.Copy(o.names, map[string]string{"outbox_cdc": o.slot, "DATABASE app": "DATABASE " + o.db.Name, "host app": "host " + o.db.Name})
 	o.aggregate = cmp.Or(o.aggregate, order)
@@ -195,6 +235,7 @@ func (o *operation) setup(t *testing.T) *operation {
 	t.Helper()
 	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
 	o.command(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN"`)
+	o.exec(t, `GRANT SELECT ON outbox TO cdc`)
 	return o
 }
 
@@ -218,7 +259,7 @@ func (o *operation) shell(t *testing.T, line string) string {
 	}
 	env := map[string]string{
 		"PATH":      path,
-		"OWNER_DSN": o.db.DSN, "BROKERS": strings.Join(o.kafka.Addrs, ","),
+		"OWNER_DSN": o.as("owner"), "BROKERS": strings.Join(o.kafka.Addrs, ","),
 	}
 	maps.Copy(env, map[string]string{"NEW_BROKERS": o.names["$NEW_BROKERS"]})
 	script := "cd '" + o.dir + "'\n"
@@ -246,8 +287,14 @@ func (o *operation) named(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
+// as returns the connection string of a role that a page names.
+func (o *operation) as(role string) string {
+	user := map[string]string{"owner": "owner@", "superuser": "postgres@", "relay's role": "cdc:" + o.password + "@"}[role]
+	return strings.Replace(o.db.DSN, "postgres@", user, 1)
+}
+
 // nextBlock returns the section's next block, which must be in lang.
-func (o *operation) nextBlock(t *testing.T, lang string) string {
+func (o *operation) nextBlock(t *testing.T, lang string) block {
 	t.Helper()
 	if o.next == len(o.section.blocks) {
 		t.Fatalf("%q has no more blocks", o.section.title)
@@ -257,25 +304,36 @@ func (o *operation) nextBlock(t *testing.T, lang string) string {
 	if b.lang != lang {
 		t.Fatalf("block %d of %q is %s, not %s", o.next, o.section.title, b.lang, lang)
 	}
-	return b.text
+	return b
 }
 
-// sql runs the statements of the next block in order, and returns the rows of the last one.
+// sql runs the statements of the next block in order, as the role that the page names, and returns the rows of the last
+// one.
 func (o *operation) sql(t *testing.T) []map[string]string {
 	t.Helper()
-	return o.exec(t, o.nextBlock(t, "sql"))
+	b := o.nextBlock(t, "sql")
+	if b.role == "" {
+		t.Fatalf("%q does not name the role that runs %s", o.section.title, b.text)
+	}
+	return o.execAs(t, b.role, b.text)
 }
 
+// exec runs statements as a superuser.
 func (o *operation) exec(t *testing.T, text string) []map[string]string {
 	t.Helper()
-	conn, err := pgconn.Connect(t.Context(), o.db.DSN)
+	return o.execAs(t, "superuser", text)
+}
+
+func (o *operation) execAs(t *testing.T, role, text string) []map[string]string {
+	t.Helper()
+	conn, err := pgconn.Connect(t.Context(), o.as(role))
 	rig.Must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	var rows []map[string]string
 	for statement := range strings.SplitSeq(strings.TrimSpace(o.named(text)), ";\n") {
 		results, err := conn.Exec(t.Context(), statement).ReadAll()
 		if err != nil {
-			t.Fatalf("%s: %v", statement, err)
+			t.Fatalf("%s, as %s: %v", statement, role, err)
 		}
 		rows = nil
 		for _, r := range results {
@@ -295,7 +353,7 @@ func (o *operation) exec(t *testing.T, text string) []map[string]string {
 // a command starts it.
 func (o *operation) sh(t *testing.T) (out string, r *rig.Process) {
 	t.Helper()
-	for line := range strings.Lines(o.nextBlock(t, "sh")) {
+	for line := range strings.Lines(o.nextBlock(t, "sh").text) {
 		if strings.HasPrefix(line, "outbox-cdc run") {
 			r = o.run(t, line)
 		} else {
@@ -371,7 +429,7 @@ func (o *operation) fails(t *testing.T, code int, says ...string) string {
 	return o.ends(t, o.run(t, runLine), code, says...)
 }
 
-var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka at [^;]+?)( at [0-9A-F]+/[0-9A-F]+)?; next: .*docs/[a-z]+\.md#(?:exit-(\d+)|[a-z0-9-_]+)\)$`)
+var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka at [^;]+?)( at [0-9A-F]+/[0-9A-F]+)?; next: .*docs/[a-z-]+\.md#(?:exit-(\d+)|[a-z0-9-_]+)\)$`)
 
 // ends requires that the relay exits with code and writes all of says, and that its last line has the code,
 // the object and the next step. It returns stderr.
