@@ -5,5 +5,5 @@
 // two keys.
 //
 // The set is stored in the position topic, in a record that only the owner of the position store writes. A request of an
-// operator is another record there. None of these records has headers, so a row can never forge one: see docs/security.md#threat-model.
+// operator is another record there. None of these records has headers, so a row can never forge one: see docs/threat-model.md.
 package parking
