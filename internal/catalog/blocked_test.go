@@ -39,7 +39,7 @@ func wantLock(t *testing.T, version int, what string, err error, texts ...string
 	}
 }
 
-// From Postgres 16 on, whoever reads the tables of a publication waits for a lock on each. The error of every reader names the
+// From Postgres 16 on, a reader of the tables of a publication waits for a lock on each. The error of every reader names the
 // table, and the transaction that holds the lock, also if the table is a partition.
 func TestTableIsLocked(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ func (p *pruner) readPublished(ctx context.Context, tx pgx.Tx, r *relation) (fou
 		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, CASE WHEN c.relispartition THEN $3 ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, c.relpersistence = 'p', count(t.relid) > 0, count(pg_catalog.to_jsonb(t) ->> 'qual') > 0
 		FROM (
 			SELECT part.oid FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid AND NOT c.relispartition
-			UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf -- it waits for whoever drops a partition
+			UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf -- it waits for a transaction that drops a partition
 		JOIN pg_catalog.pg_class c ON c.oid = leaf.oid AND c.relkind = 'r'
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		CROSS JOIN LATERAL (SELECT c.oid AS relid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid) AS relid) named

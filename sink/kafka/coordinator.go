@@ -105,7 +105,7 @@ func (c *coordinator) initProducer(ctx context.Context, last identity) (identity
 	req := &sarama.InitProducerIDRequest{
 		Version: 4, TransactionalID: &c.id, TransactionTimeout: transactionTimeout, ProducerID: last.id, ProducerEpoch: last.epoch,
 	}
-	err := c.whileConcurrent(ctx, func() error {
+	err := c.whileConcurrent(ctx, time.Time{}, func() error {
 		return c.do(ctx, func(l *link) error {
 			res, err := l.InitProducerID(req)
 			if err != nil {
@@ -118,10 +118,11 @@ func (c *coordinator) initProducer(ctx context.Context, last identity) (identity
 	return next, err
 }
 
-// whileConcurrent calls request again while the coordinator is still completing the last transaction.
-func (c *coordinator) whileConcurrent(ctx context.Context, request func() error) error {
+// whileConcurrent calls request again while the coordinator is still completing the last transaction, but not after until
+// unless that is zero.
+func (c *coordinator) whileConcurrent(ctx context.Context, until time.Time, request func() error) error {
 	for attempts := 0; ; attempts++ {
-		if err := request(); !isConcurrent(err) {
+		if err := request(); !isConcurrent(err) || !until.IsZero() && time.Now().After(until) {
 			return err
 		}
 		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
@@ -191,7 +192,7 @@ func (c *coordinator) refusals(codes map[string][]*sarama.PartitionError) (refus
 
 // markPartition ends an empty transaction of a producer in a partition. The marker may follow the answer of the coordinator.
 func (c *coordinator) markPartition(ctx context.Context, id identity, at topicPartition) error {
-	err := c.whileConcurrent(ctx, func() error {
+	err := c.whileConcurrent(ctx, time.Time{}, func() error {
 		refused, err := c.addPartitions(ctx, id, []topicPartition{at})
 		return cmp.Or(err, refused[at])
 	})

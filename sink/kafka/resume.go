@@ -269,12 +269,24 @@ func (r *round) byLeader() map[string][]topicPartition {
 // fence has the coordinator write markers to the partitions of r.ends. It lets those go on that cannot have one.
 func (r *round) fence(ctx context.Context) error {
 	c := &r.producer.ownership.coordinator
-	for attempts := 0; len(r.ends) > 0; attempts++ {
-		refused, err := c.addPartitions(ctx, r.owner, slices.Collect(maps.Keys(r.ends)))
+	for len(r.ends) > 0 {
+		var refused map[topicPartition]error
+		err := c.whileConcurrent(ctx, r.began.Add(stuckAfter), func() (err error) {
+			refused, err = c.addPartitions(ctx, r.owner, slices.Collect(maps.Keys(r.ends)))
+			return err
+		})
 		switch {
-		case err == nil && len(refused) == 0:
+		case isConcurrent(err):
+			stuck := make(map[topicPartition]error)
+			for at := range r.ends {
+				stuck[at] = err
+			}
+			r.giveUp(stuck)
+		case err != nil:
+			return ownershipError(err)
+		case len(refused) == 0:
 			return ownershipError(c.abortTransaction(ctx, r.owner))
-		case err == nil:
+		default:
 			maps.DeleteFunc(refused, func(at topicPartition, reason error) bool {
 				missing := !isDenied(reason)
 				if missing { // the topic may be there again later
@@ -283,16 +295,6 @@ func (r *round) fence(ctx context.Context) error {
 				return missing
 			})
 			r.giveUp(refused)
-		case !isConcurrent(err):
-			return ownershipError(err)
-		case time.Since(r.began) > stuckAfter:
-			stuck := make(map[topicPartition]error)
-			for at := range r.ends {
-				stuck[at] = err
-			}
-			r.giveUp(stuck)
-		case !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))):
-			return context.Cause(ctx)
 		}
 	}
 	return nil

@@ -64,7 +64,7 @@ var plants = []mistake{
 	}, "stored again"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),
-		plant.In(resumeFile, "		refused, err := c.addPartitions(ctx, r.owner, slices.Collect(maps.Keys(r.ends)))\n", "		var refused map[topicPartition]error\n		return nil\n		var err error\n"),
+		plant.In(resumeFile, "	for len(r.ends) > 0 {\n", "	for false {\n"),
 		plant.In(tailFile, "		if behind == from && !time.Now().Before(deadline) {\n			return errMarkerMissing\n", "		if behind == from {\n			return nil\n"),
 	}, "stored again"},
 	{"the tail is read before the marker is written", []plant.Edit{
