@@ -31,6 +31,9 @@ type Position struct {
 	// resend a large transaction from its first row. The zero Prefix: no acknowledged rows.
 	Open Prefix
 
+	// AdvancedAt is when EndLSN or Open last advanced, by the clock of the relay. Zero: unknown.
+	AdvancedAt time.Time
+
 	// Copying says that the initial copy is not finished. The record does not say which of its rows
 	// were delivered. EndLSN is 0 until the slot is created.
 	Copying bool
@@ -80,6 +83,7 @@ type positionJSON struct {
 	Open      *openJSON      `json:"open,omitempty"`
 	Refill    *refillJSON    `json:"refill,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
+	Advanced  time.Time      `json:"advanced_at,omitzero"`
 	WrittenAt time.Time      `json:"written_at"`
 }
 
@@ -99,7 +103,7 @@ type snapshotJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
 		Refill: p.Refill.toJSON(),
 	}
 	if o := p.Open; o.Rows > 0 {
@@ -130,7 +134,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err

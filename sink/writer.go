@@ -71,8 +71,10 @@ type WriterConfig struct {
 	IDHeader   string
 	RowHeaders []string
 
-	// CopiedSince is from when on earlier Writers may have stored rows that this one copies. Zero: unknown.
-	CopiedSince time.Time
+	// ContestedSince is from when on earlier Writers may have stored contested records of streamed rows, or a later time for
+	// those with an earlier timestamp. CopiedSince is the same for rows that are copied. Zero: unknown.
+	ContestedSince time.Time
+	CopiedSince    time.Time
 
 	// Substitute is called for each record that the broker rejects. Nil: no record has a
 	// substitute.

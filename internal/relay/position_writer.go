@@ -286,7 +286,7 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	if err := w.timeline.check(ctx); err != nil {
 		return false, err
 	}
-	p.EndLSN, p.Open = max(p.EndLSN, confirmed), open
+	p.EndLSN, p.Open, p.AdvancedAt = max(p.EndLSN, confirmed), open, time.Now()
 	refilled := copied && p.Refill != nil
 	if refilled {
 		p = p.EndRefill()

@@ -253,8 +253,12 @@ func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	write(t, active)
 	deliver(tracker, 500)
 	write(t, active)
+	advanced := store.position(t).AdvancedAt
 	standby := newTestWriter(store, false)
 	begun(t, standby, server(400))
+	if p := standby.stored; advanced.IsZero() || !p.AdvancedAt.Equal(advanced) || !p.WrittenAt.After(advanced) {
+		t.Errorf("advanced at %s, and according to the standby at %s; written at %s", advanced, p.AdvancedAt, p.WrittenAt)
+	}
 	start, err := standby.chooseStart(t.Context(), server(400))
 	if start != 500 || err != nil {
 		t.Errorf("the standby starts at %s, %v", start, err)

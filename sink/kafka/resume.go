@@ -167,7 +167,11 @@ func (p *producer) storedSince(part *partition) time.Time {
 	if first, _ := frameSeq(b.chunks[0]); first <= p.lastCopied {
 		return p.cfg.CopiedSince
 	}
-	return time.UnixMilli(b.firstMS).Add(-tailAge)
+	since := time.UnixMilli(b.firstMS)
+	if c := p.cfg.ContestedSince; !c.IsZero() && c.Before(since) { // such as of a row whose timestamp is the time of sending
+		since = c
+	}
+	return since.Add(-tailAge)
 }
 
 // retryRound has the leaders of the partitions looked up that r has not resumed. Then they are resumed again. p.mu is held.

@@ -34,7 +34,7 @@ func newSuccession(l *lab) *succession {
 // next starts the next owner.
 func (s *succession) next() *rig {
 	s.Helper()
-	cfg := sink.WriterConfig{Owner: own(s, s.store), IDHeader: "id", RowHeaders: []string{"place"}}
+	cfg := sink.WriterConfig{Owner: own(s, s.store), IDHeader: "id", RowHeaders: []string{"place"}, ContestedSince: row(0, 0, true).Timestamp}
 	return startRig(s, s.client(Config{}, s.journal.Logger()), s.journal, cfg)
 }
 
@@ -184,6 +184,10 @@ func TestRowsAreRecognisedWithoutTheirTimestamp(t *testing.T) {
 		"placed": func(r *sink.Record, attempt int) {
 			r.Headers = append(r.Headers, sink.Header{Key: "place", Value: r.Value})
 			r.Timestamp = r.Timestamp.Add(-time.Duration(attempt) * time.Minute)
+		},
+		"placed, sent later": func(r *sink.Record, attempt int) {
+			r.Headers = append(r.Headers, sink.Header{Key: "place", Value: r.Value})
+			r.Timestamp = r.Timestamp.Add(time.Duration(attempt) * time.Minute)
 		},
 		"copied": func(r *sink.Record, attempt int) {
 			r.Copied, r.Timestamp = attempt > 0, r.Timestamp.Add(time.Duration(attempt)*time.Minute)
