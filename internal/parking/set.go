@@ -81,6 +81,12 @@ type Parking struct {
 // ShortID returns the first characters of the ID, which tell parked keys apart.
 func (p *Parking) ShortID() string { return p.ID[:min(8, len(p.ID))] }
 
+// Follows reports whether a dead letter at a place may be one of the parking. After a crash, a relay may find that a row which an
+// earlier one has found bad is deliverable, and park the key again because of a later row that was bad before too.
+func (p *Parking) Follows(at encode.Place) bool {
+	return cmp.Or(cmp.Compare(at.Term, p.Term), cmp.Compare(at.LSN, p.First.LSN), cmp.Compare(at.Index, p.First.Index)) >= 0
+}
+
 // A Discarded is a row that the operator has discarded.
 type Discarded struct {
 	Row

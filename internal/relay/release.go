@@ -199,7 +199,7 @@ func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
 		span.Begin = max(span.Begin, r.next[span.Partition])
 		err := r.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
-			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && l.Parked.Place.Compare(r.parking.Released) > 0 {
+			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && r.parking.Follows(l.Parked.Place) && l.Parked.Place.Compare(r.parking.Released) > 0 {
 				r.waiting.add(letterPlace{l.Parked.Place, span.Partition, stored.Offset})
 			}
 			return nil

@@ -91,8 +91,8 @@ func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
 	return append(s, &sink.StoredRecord{Record: *dead, Offset: int64(len(s))})
 }
 
-// Dead letters of an earlier relay are released only up to the rows that the tenure has read: it delivers the others if the key
-// is unparked before.
+// Dead letters of an earlier relay are released only from the first bad row on, and up to the rows that the tenure has read: it has
+// delivered the ones before, and delivers the ones behind if the key is unparked by then.
 func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
@@ -101,11 +101,11 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 		defer stop()
 		deliver(tracker, 200)
 		var letters storedLetters
-		for _, lsn := range []pglogrepl.LSN{150, 190, 250} {
+		for _, lsn := range []pglogrepl.LSN{110, 150, 190, 250} {
 			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: lsn}}, lsn)
 		}
 		r := &releaseRun{
-			releaser: &releaser{positions: w, tracker: tracker, set: parking.NewSet(1)}, parking: parking.Parking{ID: "p"}, reader: letters, next: make(map[int32]int64),
+			releaser: &releaser{positions: w, tracker: tracker, set: parking.NewSet(1)}, parking: parking.Parking{ID: "p", Term: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
 		}
 		end, err := r.settled(t.Context(), settleTimeout)
 		if err == nil {
