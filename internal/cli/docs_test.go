@@ -216,7 +216,8 @@ type fenced struct{ lang, text string }
 // tried reports whether TestOperations runs all blocks of the page.
 func (d document) tried() bool {
 	return slices.Contains([]string{
-		"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "prune.md", "recover.md", "resend.md",
+		"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "park.md", "prune.md", "recover.md",
+		"resend.md",
 	}, path.Base(d.name))
 }
 

@@ -36,6 +36,7 @@ func TestOperations(t *testing.T) {
 	page := readPages(t)
 	recipes := maps.Clone(exitRecipes)
 	maps.Copy(recipes, jobRecipes)
+	maps.Copy(recipes, parkRecipes)
 	srv := startSource(t, nil)
 	for _, s := range page {
 		recipe := recipes[s.title]
@@ -75,7 +76,8 @@ type block struct {
 
 // followed are the pages whose statements and commands TestOperations runs. internal/cli has the same list.
 var followed = []string{
-	"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "prune.md", "recover.md", "resend.md",
+	"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "park.md", "prune.md", "recover.md",
+	"resend.md",
 }
 
 // readPages returns the sections of the pages that are followed.

@@ -1,0 +1,96 @@
+package runbook
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+var parkRecipes = map[string]recipe{
+	"Set it up":                            setUpParking,
+	"Release a key":                        releaseKey,
+	"Discard a record":                     discardRecord,
+	"After the loss of the position topic": parkedKeysLost,
+}
+
+// parked is the key of the page that is parked.
+const parked = "order-42"
+
+func setUpParking(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.onBroker(t, srv)
+	o.sh(t)
+	o.more += o.nextBlock(t, "yaml").text
+	o.configure(t)
+	o.stream(t)
+	bad := pgtest.QueryRow[string](t, o.db, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, headers)
+		VALUES (gen_random_uuid(), $1, $2, 'T', '{"id": "forged"}') RETURNING id::text`, o.aggregate, parked)
+	letters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
+	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != bad {
+		t.Errorf("dead letters: %v", letters)
+	}
+	o.delivers(t)
+}
+
+// park runs a relay until it has parked a key behind a bad row, and returns the ids of the bad row and of the one after it.
+// The relay is stopped, and the row is no longer bad.
+func (o *operation) park(t *testing.T, srv *pgserver.Server) (bad, behind string) {
+	t.Helper()
+	const insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at) VALUES (gen_random_uuid(), $1, $2, 'T', $3) RETURNING id::text`
+	o.on(t, srv)
+	o.fake.CreateTopic(t, "outbox.dead-letter", 1, nil)
+	o.more = "on_bad_record: park\noutbox: {columns: {timestamp: created_at}}\n"
+	o.configure(t)
+	r := o.stream(t)
+	bad = pgtest.QueryRow[string](t, o.db, insert, o.aggregate, parked, "1960-01-01")
+	behind = pgtest.QueryRow[string](t, o.db, insert, o.aggregate, parked, "2026-01-01")
+	o.fake.ReadN(t, 2, "outbox.dead-letter")
+	o.delivers(t)
+	r.Terminate(t)
+	if o.events.has(behind) {
+		t.Error("a later record of the parked key was delivered")
+	}
+	o.more = "on_bad_record: park\n"
+	o.configure(t)
+	return bad, behind
+}
+
+func releaseKey(t *testing.T, o *operation, srv *pgserver.Server) {
+	bad, behind := o.park(t, srv)
+	if out, _ := o.sh(t); !strings.Contains(out, "dead-letter release --key "+parked) {
+		t.Errorf("list does not name the command:\n%s", out)
+	}
+	release, withdraw := o.nextBlock(t, "sh").text, o.nextBlock(t, "sh").text
+	if code := o.run(t, strings.TrimSpace(release)+" --wait 1s").Exit(t); code != 1 { // no relay runs
+		t.Errorf("exit code %d", code)
+	}
+	o.command(t, withdraw)
+	o.stream(t)
+	o.command(t, release)
+	o.arrived(t, bad)
+	o.arrived(t, behind)
+}
+
+func discardRecord(t *testing.T, o *operation, srv *pgserver.Server) {
+	bad, behind := o.park(t, srv)
+	o.stream(t)
+	o.sh(t)
+	o.arrived(t, behind)
+	if o.events.has(bad) {
+		t.Error("the discarded record was delivered")
+	}
+}
+
+func parkedKeysLost(t *testing.T, o *operation, srv *pgserver.Server) {
+	bad, behind := o.park(t, srv)
+	_, err := o.kafka.Admin(t).DeleteTopic(t.Context(), relay.PositionTopic)
+	rig.Must(t, err)
+	o.fails(t, 15, "parked")
+	o.sh(t)
+	o.arrived(t, bad)
+	o.arrived(t, behind)
+	o.streams(t)
+}
