@@ -209,9 +209,7 @@ func columnList(columns []Column) string {
 }
 
 // Check returns an error if the server does not respond before ctx ends. The Copy can then only be closed.
-func (c *Copy) Check(ctx context.Context) error {
-	return execute(ctx, c.conn, "check the connection of the copy", "SELECT")
-}
+func (c *Copy) Check(ctx context.Context) error { return ping(ctx, c.conn) }
 
 // Close ends the transaction and closes the connection, even if ctx has ended.
 func (c *Copy) Close(ctx context.Context) { replication.Disconnect(ctx, c.conn) }

@@ -46,6 +46,11 @@ func execute(ctx context.Context, conn *pgconn.PgConn, doing, sql string) error 
 	return replication.QueryError(ctx, doing, err)
 }
 
+// ping returns an error if the server does not respond over conn before ctx ends, which closes conn.
+func ping(ctx context.Context, conn *pgconn.PgConn) error {
+	return execute(ctx, conn, "check the connection", "SELECT")
+}
+
 // connect opens a connection that waits for locks of other transactions for [patience], for a reader of the catalog.
 func connect(ctx context.Context, settings *pgconn.Config) (*pgconn.PgConn, error) {
 	settings = settings.Copy()

@@ -81,6 +81,9 @@ func LockSlot(ctx context.Context, cfg SetupConfig) (*SlotLock, error) {
 // Close ends the lock, even if ctx has ended.
 func (l *SlotLock) Close(ctx context.Context) { l.setup.close(ctx) }
 
+// Check returns an error if the lock is lost, because the server does not respond before ctx ends.
+func (l *SlotLock) Check(ctx context.Context) error { return ping(ctx, l.setup.conn) }
+
 // Conn returns settings for connections to the server that has the lock, even if those of LockSlot name several servers.
 func (l *SlotLock) Conn() *pgconn.Config { return l.setup.cfg.Conn }
 

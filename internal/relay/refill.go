@@ -311,7 +311,16 @@ func (r *Relay) lockSlot(ctx context.Context) (*catalog.SlotLock, error) {
 func (r *Relay) startRefill(ctx context.Context, lock *catalog.SlotLock, record *checkpoint.Position) error {
 	cfg := r.cfg
 	cfg.Source.Conn = lock.Conn()
-	l, err := findLoss(ctx, cfg, record, r.log)
+	var l *Loss
+	check := func(ctx context.Context) error { // without it, a connection that is lost in silence would hold up the refill
+		ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+		defer cancel()
+		return lock.Check(ctx)
+	}
+	err := checkMeanwhile(ctx, inspectTimeout, check, func(ctx context.Context) (err error) {
+		l, err = findLoss(ctx, cfg, record, r.log)
+		return err
+	})
 	if err != nil {
 		return err
 	}

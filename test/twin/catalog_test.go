@@ -157,6 +157,9 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 	}
 	var rows [][]string
 	if m := countRows.FindStringSubmatch(sql); m != nil {
+		if c.counted != nil {
+			c.counted()
+		}
 		rows = [][]string{{strconv.Itoa(len(c.table(m[1])))}}
 	} else if s.answer != nil {
 		rows = s.answer(c, args)

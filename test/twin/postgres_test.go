@@ -25,6 +25,7 @@ type postgres struct {
 	history *history
 	sends   func(*transaction) bool // false: the WAL sender omits the transaction; for mutations
 	created func()                  // called when a relay has created the slot, before the relay knows; nil: nothing happens
+	counted func()                  // called when a relay counts missing rows, before it gets the number; nil: nothing happens
 
 	mu      sync.Mutex
 	changed *sync.Cond

@@ -116,3 +116,13 @@ func TestCopyIsLostBeforeTheRefillStarts(t *testing.T) {
 		w.postgres.created = nil
 	})
 }
+
+// The connections to Postgres are lost in silence while the relay reads the tables, for which it has no time limit.
+func TestConnectionsAreLostWhileRowsAreCounted(t *testing.T) {
+	playLoss(t, "lost", func(w *world) {
+		w.postgres.counted = sync.OnceFunc(func() { w.postgres.each((*client).lose) })
+		w.postgres.loseSlot()
+		w.commitRows()
+		w.arrive(time.Minute)
+	})
+}

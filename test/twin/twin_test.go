@@ -23,6 +23,9 @@ const (
 	fullSeeds    = 60
 )
 
+// startup is the time in which a relay that prepares a refill notices that a connection is lost: startup_timeout.
+const startup = 30 * time.Second
+
 // patience is the time in which the relay must deliver everything after all faults have ended. The
 // longest single wait is a server's wal_sender_timeout.
 const patience = 3 * time.Minute
@@ -182,7 +185,7 @@ func (w *world) play() {
 	enemy.peace()
 	// A relay may still wait for the response to an earlier request, and cannot stop cleanly before. It
 	// may also need some time to detect a lost connection.
-	time.Sleep(longestHold + w.postgres.timeout/2)
+	time.Sleep(max(longestHold+w.postgres.timeout/2, startup))
 
 	w.history.calmFrom(time.Now())
 	w.arrive(patience)
