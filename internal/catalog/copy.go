@@ -108,7 +108,11 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 		return err
 	}
 	if exported != "" {
-		if err := execute(ctx, c.conn, "import the snapshot", "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(exported)); err != nil {
+		err := execute(ctx, c.conn, "import the snapshot", "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(exported))
+		if code := sqlState(err); code == invalidParameterValue || code == undefinedObject { // until 16, and from 17 on
+			err = fmt.Errorf("%w: the session that has exported the snapshot is lost: %w", replication.ErrUnreachable, err)
+		}
+		if err != nil {
 			return err
 		}
 	}

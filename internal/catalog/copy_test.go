@@ -184,6 +184,22 @@ func TestCopy(t *testing.T) {
 	})
 }
 
+// If the session of the new slot is lost before its snapshot is used, another attempt may succeed.
+func TestSnapshotIsLost(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		c, err := newCopy(t.Context(), s.cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(t.Context())
+		if err := c.begin(t.Context(), s.cfg.Publication, []string{"outbox"}, "00000003-0000001B-1"); !errors.Is(err, replication.ErrUnreachable) {
+			t.Errorf("begin: %v", err)
+		}
+	})
+}
+
 func TestCopyErrors(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
