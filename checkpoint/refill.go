@@ -115,14 +115,18 @@ func (p Position) Adopt(s Server) Position {
 	return p
 }
 
-// EndRefill returns p after every row of its refill is acknowledged.
+// EndRefill returns p after every row of its refill is acknowledged. It keeps the snapshots of the lost slot on this timeline:
+// if the server is promoted without the refill, they still say what was delivered.
 func (p Position) EndRefill() Position {
 	r := p.Refill
 	p.Refill, p.Open = nil, Prefix{}
-	if r.Until != "" {
-		p = p.WithSnapshot(Snapshot{EndLSN: r.Start, Text: r.Until})
+	if r.Until == "" {
+		return p
 	}
-	return p
+	if r.Lost.SystemID == p.SystemID && r.Lost.Timeline == p.Timeline {
+		p.Snapshots = r.Lost.Snapshots
+	}
+	return p.WithSnapshot(Snapshot{EndLSN: r.Start, Text: r.Until})
 }
 
 // Undelivered returns the newest snapshot that says on s which transactions were delivered: those that

@@ -32,8 +32,27 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	ended := back.EndRefill()
-	if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: "800:803:801"}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots, want) {
+	if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: "800:803:801"}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots[:1], want) {
 		t.Errorf("after the refill %+v", ended)
+	}
+}
+
+// After a refill, the record still has a snapshot from before the loss of the slot. It decides if the server is promoted without
+// the end of its WAL.
+func TestRefillKeepsEarlierSnapshots(t *testing.T) {
+	const start = 0x1_0000_0500
+	s := newSlotServer()
+	ended := recorded().BeginRefill(s, start, "800:803:801").EndRefill()
+	ended.EndLSN = start
+	s.Timeline, s.History = ended.Timeline+1, History{ended.Timeline: start - 1}
+	before := recorded().Snapshots[0]
+	if got, reason := ended.Undelivered(s); got != before || reason != "" {
+		t.Errorf("%+v, %s, want %+v", got, reason, before)
+	}
+	begun := recorded().BeginRefill(newSlotServer(), start, "800:803:801")
+	begun.Timeline++ // the server was promoted during the refill
+	if ended := begun.EndRefill(); len(ended.Snapshots) != 1 {
+		t.Errorf("on another timeline: %+v", ended.Snapshots)
 	}
 }
 
