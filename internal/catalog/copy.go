@@ -28,7 +28,8 @@ type Copy struct {
 	Snapshot string
 
 	conn     *pgconn.PgConn
-	missing  *Missing // nil: all rows
+	missing  *Missing // nil: all rows that filter selects
+	filter   CopyFilter
 	maxBytes int
 }
 
@@ -49,13 +50,13 @@ func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) (
 	return steps, c, err
 }
 
-// OpenCopy returns a Copy of the current rows of the outbox tables, or of the missing ones, for a
+// OpenCopy returns a Copy of the current rows of the outbox tables that filter selects, or of the missing ones, for a
 // slot that already exists. Unless missing.Until excludes them, rows committed since the slot was created
 // are in the Copy and in the stream. OpenCopy creates a temporary slot for its snapshot, and so waits for
 // every transaction in progress, see waiting. A snapshot without a slot could miss a transaction whose commit record is
 // before the slot's position.
-func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, missing *Missing, waiting Waiting) (*Copy, error) {
-	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: tables})
+func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, filter CopyFilter, missing *Missing, waiting Waiting) (*Copy, error) {
+	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: tables, Copy: filter})
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newS
 	if err != nil {
 		return nil, err
 	}
-	c.Point = slot.point
+	c.Point, c.filter = slot.point, s.cfg.Copy
 	if err := c.begin(ctx, cfg.Publication, s.cfg.Tables, slot.snapshot); err != nil {
 		c.Close(ctx)
 		return nil, err
@@ -143,12 +144,17 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 	if err := VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...); err != nil {
 		return err
 	}
+	for _, t := range c.Tables {
+		if err := c.filter.verify(ctx, c.conn, t.SQLName()); err != nil {
+			return err
+		}
+	}
 	c.conn.Frontend().SetMaxBodyLen(c.maxBytes)
 	return nil
 }
 
-// Rows calls fn with each row of a table of Tables, in physical order, or with missing rows in insertion
-// order. values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
+// Rows calls fn with each row of a table of Tables, in physical order, with missing rows in insertion order, or with
+// those of a [CopyFilter] in its order. values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
 // Rows needs SELECT on the table, and memory for one row. It returns the error of fn, or an error that wraps
 // ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
@@ -180,6 +186,8 @@ func (c *Copy) selectRows(t Table) string {
 	switch {
 	case c.missing != nil:
 		sql += c.missing.clauses(t.RowFilter)
+	case c.filter.Where != "":
+		sql += c.filter.clauses(t)
 	case t.RowFilter != "":
 		sql += " WHERE " + t.RowFilter
 	}

@@ -170,7 +170,7 @@ func TestCopy(t *testing.T) {
 		if _, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
 			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
 		}
-		c, err = OpenCopy(t.Context(), cfg, []string{`"out box"`, "parts"}, nil, nil)
+		c, err = OpenCopy(t.Context(), cfg, []string{`"out box"`, "parts"}, CopyFilter{}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,6 +200,35 @@ func TestSnapshotIsLost(t *testing.T) {
 	})
 }
 
+// A CopyFilter selects rows and orders them by position, or else by the id, even if they lie in the table in another order.
+func TestCopyFilter(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{}))
+	db.Exec(t, "CREATE TABLE events (id int, done bool); CREATE TABLE positioned (id int, done bool, position int)")
+	db.Exec(t, "INSERT INTO events VALUES (3, false), (1, true), (2, NULL), (1, false)")
+	db.Exec(t, "INSERT INTO positioned VALUES (1, false, 9), (2, false, 8), (3, true, 7)")
+	s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
+	setup := s.setup("events", "positioned")
+	for _, where := range []string{"no such column", "missing = 1", "true); DROP TABLE events; SELECT (true", "1"} {
+		setup.Copy = CopyFilter{Where: where}
+		if _, _, err := SetupCopy(t.Context(), s.cfg, setup); !errors.Is(err, replication.ErrConfig) || !strings.Contains(err.Error(), "initial_copy_where") {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+	if slots := pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM pg_replication_slots"); slots != 0 {
+		t.Errorf("%d slots after a wrong condition", slots)
+	}
+	setup.Copy = CopyFilter{Where: "done IS NOT TRUE -- comment", ID: []string{"uuid", "id"}}
+	_, c, err := SetupCopy(t.Context(), s.cfg, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	if diff := cmp.Diff([]string{"events: 1 f", "events: 2 -", "events: 3 f", "positioned: 2 f 8", "positioned: 1 f 9"}, rowsOf(t, c)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestCopyErrors(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -213,7 +242,7 @@ func TestCopyErrors(t *testing.T) {
 	}
 	rows := func() error {
 		t.Helper()
-		c, err := OpenCopy(t.Context(), s.cfg, []string{"outbox"}, nil, nil)
+		c, err := OpenCopy(t.Context(), s.cfg, []string{"outbox"}, CopyFilter{}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,6 +45,9 @@ type SetupConfig struct {
 	// Operator is a role to grant what the commands of an operator need on Tables. Empty: none.
 	Operator string
 
+	// Copy selects the rows that SetupCopy copies.
+	Copy CopyFilter
+
 	// lockTimeout limits each wait for other transactions. Zero means [patience].
 	lockTimeout time.Duration
 }
@@ -120,6 +123,11 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 		}
 		if err := VerifyRows(ctx, s.conn, oids...); err != nil {
 			return nil, err
+		}
+		for i := range state.Outboxes {
+			if err := s.cfg.Copy.verify(ctx, s.conn, state.Outboxes[i].table().SQLName()); err != nil {
+				return nil, err
+			}
 		}
 	}
 	publication := Step{Object: fmt.Sprintf("publication %q", s.cfg.Publication), Action: actionExists, Warning: state.FilterWarning()}

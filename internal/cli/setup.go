@@ -23,6 +23,8 @@ relay itself needs only REPLICATION.
 With --grant-operator, setup also grants a role what prune, recover, replay and audit need on the tables, which
 the relay's role does not need (docs/roles.md). The role must own the tables.
 
+To replace a relay that polls a table, do not run setup: see docs/replacing-a-poller.md.
+
 With --drop, setup drops the slot and then the publication. The relay then no longer delivers rows that
 the slot had not confirmed. Setup does not change the tables.`,
 		Example: `  outbox-cdc setup --dsn postgres://owner@db/app

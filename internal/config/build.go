@@ -26,6 +26,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	cfg := c.rows(pg)
 	cfg.Sink, cfg.Source.Lease = broker, c.Source.Lease
 	cfg.Create, cfg.InitialCopy, cfg.SlotFailover = relay.Creation(c.Source.Create), c.Source.InitialCopy, c.Source.SlotFailover
+	cfg.InitialCopyWhere = c.Source.InitialCopyWhere
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
 	cfg.PositionTopic, cfg.DrainTimeout = c.positions(), c.DrainTimeout

@@ -35,6 +35,9 @@ func (c *Config) check() error {
 	if c.Source.InitialCopy && c.Source.Create == string(relay.CreateNone) {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is none"))
 	}
+	if c.Source.InitialCopyWhere != "" && !c.Source.InitialCopy {
+		add(c.invalid("source.initial_copy_where", "has no effect: source.initial_copy is false"))
+	}
 	if c.Source.Lease < minLease {
 		add(c.invalid("source.lease", "is %s; at least %s is allowed, since a busy machine may be silent for so long", c.Source.Lease, minLease))
 	}

@@ -50,6 +50,7 @@ type Source struct {
 	Slot             string
 	Create           string
 	InitialCopy      bool
+	InitialCopyWhere string
 	SlotFailover     bool
 	OnSlotLoss       string
 	Lease            time.Duration

@@ -205,7 +205,7 @@ func TestProblems(t *testing.T) {
 				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
 			want: []string{
 				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
-				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, password_command, password_timeout, password_lifetime, rds_iam_region, publication, slot, create, initial_copy, slot_failover, lease, on_slot_loss, wait_for_slot",
+				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, password_command, password_timeout, password_lifetime, rds_iam_region, publication, slot, create, initial_copy, initial_copy_where, slot_failover, lease, on_slot_loss, wait_for_slot",
 				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
 				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",
@@ -337,6 +337,11 @@ func TestProblems(t *testing.T) {
 				"c.yaml:1: source.initial_copy: has no effect: source.create is none",
 				"c.yaml:2: outbox.messages: set together with outbox.tables; set only one of them",
 			},
+		},
+		{
+			name: "condition of no copy",
+			file: "source: {initial_copy_where: 'true'}\n",
+			want: []string{"c.yaml:1: source.initial_copy_where: has no effect: source.initial_copy is false"},
 		},
 		{
 			name: "prefixes of our own",

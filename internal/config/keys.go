@@ -144,6 +144,10 @@ var sourceKeys = []key{
 		doc: "When the first start creates the slot, first send the rows that are already in the tables.",
 	},
 	{
+		path: "source.initial_copy_where", kind: text, example: "published_at IS NULL",
+		doc: "With `initial_copy`, send only the rows for which this SQL condition holds, in the order of `position` or else of the id. It [replaces a polling relay](replacing-a-poller.md).",
+	},
+	{
 		path: "source.slot_failover", kind: boolean, def: false,
 		doc: "Create the slot with `FAILOVER`, so that standbys can synchronize it and it survives a failover (Postgres 17 or later).",
 	},

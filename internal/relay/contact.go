@@ -144,6 +144,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error) error {
 		return err
 	}
 	cfg := r.setupConfig()
+	cfg.Copy = r.copyFilter()
 	var steps []catalog.Step
 	var err error
 	if r.cfg.InitialCopy {

@@ -77,7 +77,11 @@ func (r *Relay) openCopy(ctx context.Context, missing *catalog.Missing) (*catalo
 	}
 	creating, waiting, cancel := r.whileWaiting(ctx, r.waits.announce)
 	defer cancel()
-	return catalog.OpenCopy(creating, r.cfg.Source, r.cfg.Tables, missing, waiting)
+	return catalog.OpenCopy(creating, r.cfg.Source, r.cfg.Tables, r.copyFilter(), missing, waiting)
+}
+
+func (r *Relay) copyFilter() catalog.CopyFilter {
+	return catalog.CopyFilter{Where: r.cfg.InitialCopyWhere, ID: r.cfg.Route.Columns.ID}
 }
 
 // closeCopy closes a copy that no session has used.

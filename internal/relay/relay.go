@@ -45,6 +45,10 @@ type Config struct {
 	// before later rows. It needs PositionTopic, where the relay records whether the copy is finished.
 	InitialCopy bool
 
+	// InitialCopyWhere is an SQL condition for the rows of the initial copy, which then come in the order of position, or
+	// else of the id. Empty: all rows, in any order.
+	InitialCopyWhere string
+
 	// SlotFailover makes a slot that the relay creates a failover slot, from Postgres 17 on.
 	SlotFailover bool
 
