@@ -193,7 +193,7 @@ func TestPage(t *testing.T) {
 		}
 		for selector, want := range map[string]string{
 			"#name": "orders", "#about": "db.example.com:5432/shop → kafka-1:9092, kafka-2:9092", "#confirmed": "2A/7F3C5A08",
-			"#topics tr:first-child td": "outbox.event.order", "#slot dd": "orders",
+			"#topics tr:first-child td": "outbox.event.order", "#slot dd": "orders", "#flow li:first-child dt": "Unconfirmed WAL",
 		} {
 			if got := b.text(selector); got != want {
 				t.Errorf("%s: %s is %q, want %q", test.name, selector, got, want)
@@ -213,6 +213,9 @@ func TestPage(t *testing.T) {
 		b.size(360, 780, "light")
 		if width := b.eval(`document.documentElement.scrollWidth`); width != 360.0 {
 			t.Errorf("%s: %v wide on a screen of 360", test.name, width)
+		}
+		if right := b.eval(`document.querySelector('#topics').parentNode.querySelector('th:last-child').getBoundingClientRect().right`).(float64); right > 360 {
+			t.Errorf("%s: the last column of the destinations ends at %v on a screen of 360", test.name, right)
 		}
 		picture(b, test.name+"-narrow")
 	}

@@ -64,6 +64,7 @@ type slot struct {
 	WALStatus   string     `json:"wal_status"`
 	Retained    int64      `json:"retained_bytes"`
 	Safe        *int64     `json:"safe_bytes"`   // null: no limit
+	Limit       string     `json:"limit"`        // in words, with or without a limit
 	TimeToFull  *number    `json:"time_to_full"` // null: it does not grow
 	Risk        string     `json:"risk"`         // ok, warning, critical, lost
 	Endangered  bool       `json:"endangered"`   // critical or lost
@@ -223,7 +224,7 @@ func (s *Server) slot(last *sample, risk catalog.Risk) slot {
 	st := &last.stat.Slot
 	out := slot{
 		Name: s.cfg.Slot, ReadAt: timeOrNull(st.ReadAt), WALStatus: st.WALStatus, Retained: st.RetainedBytes, Safe: st.SafeBytes,
-		Risk: risk.Level().String(), Endangered: risk.Level() >= catalog.LevelCritical, Instruction: risk.Advice,
+		Limit: risk.Limit, Risk: risk.Level().String(), Endangered: risk.Level() >= catalog.LevelCritical, Instruction: risk.Advice,
 	}
 	if risk.TimeToLimit > 0 {
 		out.TimeToFull = new(number(risk.TimeToLimit.Seconds()))

@@ -78,6 +78,8 @@ type Risk struct {
 	Danger      Danger
 	TimeToLimit time.Duration // at least 1 s; 0: unknown, or Safe does not shrink
 
+	Limit string // how much WAL Postgres may still write before it may remove what the slot needs; empty: there is no slot
+
 	Title, Why, Advice string // for an operator; empty if Danger is Calm
 }
 
@@ -95,15 +97,29 @@ func (r Risk) Level() Level {
 	return LevelLost
 }
 
+func (r Reserve) isLost() bool { return r.WALStatus == "lost" || r.Invalidation != "" }
+
+func (r Reserve) limit() string {
+	switch {
+	case r.isLost():
+		return "none any more: the slot is invalidated"
+	case r.Safe == nil:
+		return "none: Postgres stops when the disk is full"
+	case *r.Safe <= 0:
+		return "reached"
+	}
+	return terminal.Size(float64(*r.Safe)) + " left"
+}
+
 // Judge returns how close Postgres is, at the time now, to invalidating the slot, and what to do.
 func (r Reserve) Judge(now time.Time) Risk {
-	risk := Risk{}
+	risk := Risk{Limit: r.limit()}
 	if r.Safe != nil && !r.LimitAt.IsZero() {
 		risk.TimeToLimit = max(time.Second, r.LimitAt.Sub(now))
 	}
 	idle := !r.IdleAt.IsZero() && r.IdleAt.Sub(now) < soon
 	switch left := r.freeShare(); {
-	case r.WALStatus == "lost", r.Invalidation != "":
+	case r.isLost():
 		risk.Danger = Lost
 	case r.WALStatus == "unreserved", left == 0:
 		risk.Danger = Unreserved

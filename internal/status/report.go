@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
 
 // A Report is the state of a slot and its relay at one moment. In JSON, sizes are in bytes, durations in seconds, and
@@ -60,6 +61,10 @@ type Slot struct {
 	Decoding       Decoding `json:"decoding"`
 
 	idleAt time.Time // see [catalog.Reserve]
+}
+
+func (s *Slot) reserve() catalog.Reserve {
+	return catalog.Reserve{WALStatus: s.WALStatus, Invalidation: s.Invalidation, Retained: s.Retained, Safe: s.Safe, IdleAt: s.idleAt}
 }
 
 // Decoding is a row of pg_stat_replication_slots: large transactions since the statistics were reset.

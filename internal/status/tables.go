@@ -32,7 +32,7 @@ func (v View) slot(r *Report) []string {
 			fact{"State", strings.TrimSpace(cmp.Or(s.WALStatus, "no WAL")+" "+s.Invalidation) + ", " + state},
 			fact{"Confirmed LSN", s.Confirmed + ", " + terminal.Size(float64(s.NotConfirmed)) + " behind the end of the WAL"},
 			fact{"Retained WAL", terminal.Size(float64(s.Retained)) + ", from " + s.Restart})
-		facts = append(facts, limit(s.WALStatus, s.Retained, s.Safe, r.timeToLimit())...)
+		facts = append(facts, limit(s.reserve().Judge(r.At).Limit, s.Retained, s.Safe, r.timeToLimit())...)
 		if s.Synced {
 			last := "successful"
 			if s.SyncSkipReason != "" {
@@ -52,7 +52,7 @@ func (v View) slot(r *Report) []string {
 			fact{"State", cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay read it " + ago(st.Slot.ReadAt, st.At)},
 			fact{"Confirmed LSN", st.Source.Confirmed},
 			fact{"Retained WAL", terminal.Size(float64(st.Slot.Retained))})
-		facts = append(facts, limit(st.Slot.WALStatus, st.Slot.Retained, st.Slot.Safe, r.timeToLimit())...)
+		facts = append(facts, limit(st.Slot.Limit, st.Slot.Retained, st.Slot.Safe, r.timeToLimit())...)
 	default:
 		return nil
 	}
@@ -93,20 +93,15 @@ func (t *Transaction) name() string {
 	return fmt.Sprintf("transaction of process %d", t.PID)
 }
 
-// limit returns how much WAL Postgres may still write before it may remove what the slot needs, and the time until
-// then. Postgres reports no limit for an invalidated slot.
-func limit(walStatus string, retained int64, safe *int64, seconds float64) []fact {
-	switch {
-	case walStatus == "lost":
-		return []fact{{"Limit", "none any more: the slot is invalidated"}}
-	case safe == nil:
-		return []fact{{"Limit", "none: Postgres stops when the disk is full"}}
-	case *safe <= 0:
-		return []fact{{"Limit", "reached"}}
+// limit returns text, which is a [catalog.Risk]'s Limit, and, if there is a limit that is not reached yet, how full it is
+// and the time until then.
+func limit(text string, retained int64, safe *int64, seconds float64) []fact {
+	if safe == nil || *safe <= 0 {
+		return []fact{{"Limit", text}}
 	}
 	used := float64(retained) / float64(max(1, retained+*safe))
 	return []fact{
-		{"Limit", terminal.Bar(used, 10) + " " + terminal.Size(float64(*safe)) + " left"},
+		{"Limit", terminal.Bar(used, 10) + " " + text},
 		{"Time to limit", terminal.Span(seconds)},
 	}
 }

@@ -60,7 +60,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	var reserve catalog.Reserve
 	switch s := r.Postgres.Slot; {
 	case s != nil:
-		reserve = catalog.Reserve{WALStatus: s.WALStatus, Invalidation: s.Invalidation, Retained: s.Retained, Safe: s.Safe, IdleAt: s.idleAt}
+		reserve = s.reserve()
 	case r.Postgres.Error == "":
 		return admin.Verdict{
 			Level: admin.Bad, Title: "The slot does not exist",
