@@ -124,7 +124,7 @@ func childEnv(environ []string, settings map[string]string) []string {
 func (r *rig) relaySettings() map[string]string {
 	return map[string]string{
 		"SOURCE_DSN": r.relayDSN, "SOURCE_PUBLICATION": r.names.object, "SOURCE_SLOT": r.names.object,
-		"SOURCE_CREATE": "false", "SOURCE_LEASE": chaosLease,
+		"SOURCE_CREATE": "none", "SOURCE_LEASE": chaosLease,
 		"OUTBOX_TABLES": r.names.table(), "OUTBOX_TOPIC": r.broker.topic,
 		"SINK_KAFKA_BROKERS": strings.Join(r.broker.addrs, ","), "SINK_KAFKA_CLIENT_ID": relayClientID,
 		"POSITION_TOPIC": r.broker.positions, "DRAIN_TIMEOUT": "10s", "LOG_FORMAT": "text",
