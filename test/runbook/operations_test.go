@@ -126,7 +126,7 @@ func readPage(t *testing.T, file string) []section {
 
 var (
 	// namedRole matches the role that runs the next statements.
-	namedRole = regexp.MustCompile(`\b[Aa]s (?:the |a )(owner|superuser|relay's role)\b`)
+	namedRole = regexp.MustCompile(`\b[Aa]s (?:the |a )(owner|operator|superuser|relay's role)\b`)
 
 	// tableCode matches a whole statement or command in a cell.
 	tableCode = regexp.MustCompile("`((?:ALTER|CREATE|GRANT|SELECT) [^`…]+|outbox-cdc [^`…]+ -c outbox-cdc.yaml [^`…]+)`")
@@ -149,12 +149,12 @@ func readRow(line, role string) section {
 // secret is the password of role cdc.
 const secret = "the-right-one"
 
-// hba admits the superuser and the owner without a password, and cdc with one.
+// hba admits the superuser, the owner and the operator without a password, and cdc with one.
 const hba = trusted + "host all cdc 127.0.0.1/32 scram-sha-256\n"
 
-const trusted = "host all postgres,owner 127.0.0.1/32 trust\n"
+const trusted = "host all postgres,owner,operator 127.0.0.1/32 trust\n"
 
-// startSource starts a server with the roles owner and cdc.
+// startSource starts a server with the roles owner, operator and cdc.
 func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	return prepareSource(t, pgtest.Start(t, pgserver.Config{Settings: settings}))
@@ -163,7 +163,7 @@ func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
 	t.Helper()
 	admin := &pgtest.DB{DSN: srv.DSN("postgres")}
-	admin.Exec(t, `CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
+	admin.Exec(t, `CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE operator LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
 	rig.Must(t, srv.WriteFile("pg_hba.conf", []byte(hba)))
 	admin.Exec(t, `SELECT pg_reload_conf()`)
 	return srv
@@ -236,7 +236,7 @@ func (o *operation) with(t *testing.T, srv *pgserver.Server, cluster *kafkatest.
 func (o *operation) setup(t *testing.T) *operation {
 	t.Helper()
 	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
-	o.command(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN"`)
+	o.command(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --grant-operator operator`)
 	o.exec(t, `GRANT SELECT ON outbox TO cdc`)
 	return o
 }
@@ -261,7 +261,7 @@ func (o *operation) shell(t *testing.T, line string) string {
 	}
 	env := map[string]string{
 		"PATH":      path,
-		"OWNER_DSN": o.as("owner"), "BROKERS": strings.Join(o.kafka.Addrs, ","),
+		"OWNER_DSN": o.as("owner"), "OPERATOR_DSN": o.as("operator"), "BROKERS": strings.Join(o.kafka.Addrs, ","),
 	}
 	maps.Copy(env, map[string]string{"NEW_BROKERS": o.names["$NEW_BROKERS"]})
 	script := "cd '" + o.dir + "'\n"
@@ -291,7 +291,7 @@ func (o *operation) named(text string) string {
 
 // as returns the connection string of a role that a page names.
 func (o *operation) as(role string) string {
-	user := map[string]string{"owner": "owner@", "superuser": "postgres@", "relay's role": "cdc:" + o.password + "@"}[role]
+	user := map[string]string{"owner": "owner@", "operator": "operator@", "superuser": "postgres@", "relay's role": "cdc:" + o.password + "@"}[role]
 	return strings.Replace(o.db.DSN, "postgres@", user, 1)
 }
 

@@ -74,7 +74,7 @@ var plants = []mistake{
 		plant.In(resumeFile, "			err = t.readBack(r.begins[at], end)\n", "			err = nil\n"),
 	}, "stored again"},
 	{"the rows after the confirmed position of the slot are not contested", []plant.Edit{
-		plant.In(takeoverFile, "= planned, server.WALEnd\n", "= planned, server.Confirmed\n"),
+		plant.In(takeoverFile, ".pump.horizon = server.WALEnd\n", ".pump.horizon = server.Confirmed\n"),
 	}, "stored again"},
 	{"a row is numbered although the writer has not accepted it", []plant.Edit{
 		plant.In(rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"),
@@ -116,9 +116,13 @@ var plants = []mistake{
 	{"a position is stored before the keys that it covers are", []plant.Edit{
 		plant.In(recordFile, "	if err := w.storeParked(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "has not come|have not arrived"},
-	{"a row is discarded although a later relay may read it again", []plant.Edit{
-		plant.In(releaseFile, "	if r.mayReadAgain(d.Row, first) {\n", "	if r.mayReadAgain(d.Row, first) && false {\n"),
+	{"rows are released or discarded although a later relay may read them again", []plant.Edit{
+		plant.In(recordFile, "	if w.state != recordCurrent || p.EndLSN < confirmed || p.EndLSN == confirmed && p.Open.Rows < open.Rows {\n", "	if w.state != recordCurrent {\n"),
 	}, "has not come|have not arrived|stored again"},
+	{"dead letters are released whose rows are read again", []plant.Edit{
+		plant.In(releaseFile, "	end, err := r.settled(ctx, settle)\n", "	end, err := r.settled(ctx, settle)\n	end.LSN = math.MaxInt64\n"),
+		plant.In(releaseFile, "	\"fmt\"\n", "	\"fmt\"\n	\"math\"\n"),
+	}, "stored again"},
 	{"a later relay forgets the parked keys", []plant.Edit{
 		plant.In(parkedFile, "		s.set.StartTenure(start, next, s.record)\n", "		s.set.StartTenure(start, next, nil)\n"),
 	}, "has not come|have not arrived|still parked"},
