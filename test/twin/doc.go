@@ -16,7 +16,7 @@
 //   - one or two relays, each with an operator. The operator restarts the relay after a SIGTERM, a
 //     failure or a kill. Sometimes it starts the next relay before, which waits for the slot. In some
 //     seeds the relay parks keys. Then another operator releases and discards them at random times. In
-//     others, somebody drops the slot, and the relay refills the gap from the table.
+//     some, somebody drops the slot, and the relay refills the gap from the table. Then no key is discarded.
 //
 // For each seed, the test injects random faults. Then the faults end, and everything must arrive.
 // At the end the test plays a scene: a single fault for which the correct behavior is known

@@ -38,6 +38,7 @@ type row struct {
 	order                 int      // number in the order in which the server sends rows
 	poison                bool     // brokers reject it
 	parked                bool     // it is a dead letter of a parked key
+	sent                  bool     // it was in its topic before its key was parked
 	writers               []writer // the writers that have written it
 
 	event delivery.Event
@@ -401,6 +402,7 @@ func (h *history) promoted(timeline int32, kept int, before, end, slot pglogrepl
 		sent[end] = true
 	}
 	clear(h.recordOf)
+	h.refill.promoted(end)
 	for _, c := range h.claims {
 		c.from = min(c.from, end)
 	}
@@ -507,7 +509,9 @@ func (h *history) recorded(w writer, key string, value []byte) {
 	}
 	h.noteLocked("run %d: record %s of term %d, tenure %d on timeline %d stored", run, p.EndLSN, p.Term, p.Tenure, p.Timeline)
 	h.claimed(w, &p)
-	h.refill.recorded(&p)
+	if p.Timeline == h.timeline {
+		h.refill.recorded(&p)
+	}
 	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
 		return // the record has no position yet
@@ -630,7 +634,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 		return
 	}
 	e := h.rows[r.headers["id"]]
-	outcome := h.judgeRecord(run, letter, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
+	outcome := h.judgeRecord(run, letter, refilled, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
 	if outcome == delivery.Refused {
 		return
 	}
@@ -643,7 +647,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	if slices.Contains(e.writers, w) && !released && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
-	e.writers, e.parked = append(e.writers, w), e.parked || letter
+	e.writers, e.parked, e.sent = append(e.writers, w), e.parked || letter, e.sent || !letter && !released
 	if !outcome.First() {
 		if !h.mayRepeat(repeat{partition, e.parked, refilled && h.refill.mayRepeat(e.tx)}) {
 			h.violatedLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
@@ -663,8 +667,9 @@ type judge struct {
 	reported int
 }
 
-// judgeRecord has the checker of the topic judge a record of a row. If r is nil, the record belongs to no row.
-func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row) delivery.Outcome {
+// judgeRecord has the checker of the topic judge a record of a row. If r is nil, the record belongs to no row. A refill also
+// repeats rows that were sent before their key was parked. They are dead letters then, behind those that followed them.
+func (h *history) judgeRecord(run int, letter, refilled bool, rec *delivery.Record, r *row) delivery.Outcome {
 	var event *delivery.Event
 	if r != nil {
 		event = &r.event
@@ -672,6 +677,9 @@ func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row
 	j := &h.checker
 	if letter {
 		j, event = &h.parked.letters, letterOf(event)
+		if refilled && r != nil && r.sent {
+			event.Fate = delivery.Forgotten
+		}
 	}
 	outcome := j.Record(rec, event)
 	for _, v := range j.Violations().First[j.reported:] {

@@ -188,15 +188,14 @@ func (n *nemesis) crashPostgres() {
 }
 
 func (n *nemesis) promoteStandby() {
-	if n.cfg.RefillOnLoss {
-		return // a promotion may lose the snapshots that a refill needs
-	}
 	lost := n.rng.IntN(2) * n.rng.IntN(30) // half of the standbys have all transactions, as with synchronized_standby_slots
 	n.repairs.Go(func() {
 		n.restarts.take()
 		defer n.restarts.give()
 		n.postgres.crash()
-		n.postgres.promote(lost)
+		if n.history.mayPromote() {
+			n.postgres.promote(lost)
+		}
 	})
 	n.repair(time.Second, n.startPostgres)
 }

@@ -156,6 +156,9 @@ func (w *world) operateParked(ctx context.Context) {
 			return
 		}
 		action := []parking.Action{parking.Release, parking.Discard}[o.rng.IntN(2)]
+		if o.cfg.RefillOnLoss {
+			action = parking.Release // a refill sends a discarded row again, as a row that nobody has discarded
+		}
 		if o.rng.IntN(4) == 0 {
 			o.kafka.cure(o.postgres.rows())
 		}

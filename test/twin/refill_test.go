@@ -301,9 +301,10 @@ func selects(sql string, xid uint64) bool {
 
 // A refill is what the history knows of lost slots. history.mu guards it.
 type refill struct {
-	pending   bool          // the slot was lost, and not all rows that it had not delivered are stored
-	point     pglogrepl.LSN // where the new slot starts; 0: there is none
-	delivered string        // the newest recorded snapshot; it shows which transactions were delivered
+	pending   bool                  // the slot was lost, and not all rows that it had not delivered are stored
+	point     pglogrepl.LSN         // where the new slot starts; 0: there is none
+	delivered string                // the newest recorded snapshot; it shows which transactions were delivered
+	snapshots []checkpoint.Snapshot // the recorded ones, the newest first; the server's timeline has them
 }
 
 // done reports whether the slot has delivered everything before its position.
@@ -317,12 +318,31 @@ func (r *refill) recorded(p *checkpoint.Position) {
 	if p.Refill != nil {
 		return
 	}
-	if len(p.Snapshots) > 0 {
-		r.delivered = p.Snapshots[0].Text
-	}
+	r.keep(p.Snapshots)
 	if r.point > 0 && p.EndLSN >= r.point {
 		r.pending = false
 	}
+}
+
+// keep sets the recorded snapshots.
+func (r *refill) keep(snapshots []checkpoint.Snapshot) {
+	r.snapshots, r.delivered = snapshots, ""
+	if len(snapshots) > 0 {
+		r.delivered = snapshots[0].Text
+	}
+}
+
+// promoted records that a promotion has lost everything after end.
+func (r *refill) promoted(end pglogrepl.LSN) {
+	r.keep(slices.DeleteFunc(slices.Clone(r.snapshots), func(s checkpoint.Snapshot) bool { return s.EndLSN > end }))
+}
+
+// mayPromote reports whether a standby may be promoted: if a slot was lost, its promotion may lose the snapshots that the refill
+// needs, and the relay would stop.
+func (h *history) mayPromote() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refill.done()
 }
 
 // canRefill reports whether the position record says which transactions were delivered.
