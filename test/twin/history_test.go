@@ -634,7 +634,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 		return
 	}
 	e := h.rows[r.headers["id"]]
-	outcome := h.judgeRecord(run, letter, refilled, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
+	outcome := h.judgeRecord(run, letter, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
 	if outcome == delivery.Refused {
 		return
 	}
@@ -667,9 +667,9 @@ type judge struct {
 	reported int
 }
 
-// judgeRecord has the checker of the topic judge a record of a row. If r is nil, the record belongs to no row. A refill also
-// repeats rows that were sent before their key was parked. They are dead letters then, behind those that followed them.
-func (h *history) judgeRecord(run int, letter, refilled bool, rec *delivery.Record, r *row) delivery.Outcome {
+// judgeRecord has the checker of the topic judge a record of a row. If r is nil, the record belongs to no row. After a crash or in a
+// refill, a relay may repeat rows that were sent before their key was parked. They are dead letters then, behind those that followed them.
+func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row) delivery.Outcome {
 	var event *delivery.Event
 	if r != nil {
 		event = &r.event
@@ -677,7 +677,7 @@ func (h *history) judgeRecord(run int, letter, refilled bool, rec *delivery.Reco
 	j := &h.checker
 	if letter {
 		j, event = &h.parked.letters, letterOf(event)
-		if refilled && r != nil && r.sent {
+		if r != nil && r.sent {
 			event.Fate = delivery.Forgotten
 		}
 	}
