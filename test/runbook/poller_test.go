@@ -27,8 +27,10 @@ import (
 func TestReplacingAPoller(t *testing.T) {
 	t.Parallel()
 	page := pollerPage(t)
+	rig.Binary(t) // built before the writers start
 	p := &pollerCase{db: pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafka: kafkatest.Fake(t).Cluster}
 	p.kafka.CreateTopic(t, "orders", 3, nil)
+	p.client = p.kafka.Client(t)
 	p.db.Exec(t, page.table+"CREATE ROLE cdc LOGIN REPLICATION;")
 	p.config = filepath.Join(t.TempDir(), "outbox-cdc.yaml")
 	relayDSN := strings.Replace(p.db.DSN, "//postgres@", "//cdc@", 1)
@@ -92,6 +94,7 @@ func pollerPage(t *testing.T) (p pollerBlocks) {
 type pollerCase struct {
 	db     *pgtest.DB
 	kafka  *kafkatest.Cluster
+	client *kgo.Client // of the pollers
 	config string
 }
 
@@ -122,11 +125,11 @@ func (p *pollerCase) start(t *testing.T, n int, f func(context.Context, *pgx.Con
 	}
 }
 
-// write commits a transaction with three rows, and rolls another one back.
+// write commits a transaction with three rows, and rolls another one back. Each is open for some milliseconds.
 func (p *pollerCase) write(ctx context.Context, conn *pgx.Conn) error {
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
 		const insert = `INSERT INTO events (topic, body) SELECT 'orders', jsonb_build_object('n', n) FROM generate_series(1, 3) n`
-		if _, err := conn.Exec(ctx, "BEGIN; "+insert+"; "+end); err != nil {
+		if _, err := conn.Exec(ctx, "BEGIN; "+insert+"; SELECT pg_sleep(0.01); "+end); err != nil {
 			return err
 		}
 	}
@@ -135,11 +138,6 @@ func (p *pollerCase) write(ctx context.Context, conn *pgx.Conn) error {
 
 // poll is one round of the loop on the page.
 func (p *pollerCase) poll(ctx context.Context, conn *pgx.Conn) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(p.kafka.Addrs...))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -162,10 +160,16 @@ func (p *pollerCase) poll(ctx context.Context, conn *pgx.Conn) error {
 		ids = append(ids, e.ID)
 		records = append(records, &kgo.Record{Topic: e.Topic, Key: id, Value: []byte(e.Body), Headers: []kgo.RecordHeader{{Key: "id", Value: id}}})
 	}
-	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+	if err := p.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `UPDATE events SET published_at = now() WHERE id = ANY($1)`, ids); err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		_, err = tx.Exec(ctx, `SELECT pg_sleep(0.01)`)
+	}
+	if err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
