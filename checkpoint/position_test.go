@@ -14,9 +14,9 @@ func recorded() Position {
 	return Position{
 		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Term: 3,
 		AdvancedAt: time.Date(2026, 3, 1, 11, 58, 0, 0, time.UTC),
-		Snapshots: []Snapshot{{0x1_0000_0080, "750:752:750", time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC)}, {EndLSN: 0x80, Text: "740:740:"}},
-		WrittenAt: time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
-		Tenure:    5,
+		Snapshots:  []Snapshot{{0x1_0000_0080, "750:752:750", time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC)}, {EndLSN: 0x80, Text: "740:740:"}},
+		WrittenAt:  time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
+		Tenure:     5,
 	}
 }
 
