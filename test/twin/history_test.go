@@ -707,6 +707,7 @@ var allowances = []allowance{
 	{"a broker has forgotten a producer", func(h *history, _ repeat) bool { return h.forgetful }},
 	{"partitions were added", func(h *history, _ repeat) bool { return h.grown }},
 	{"a partition has got no marker for 10 s", func(h *history, r repeat) bool { return h.unmarked[r.where] }},
+	{"a release that was interrupted", func(h *history, r repeat) bool { return r.parked && r.where.Topic != h.deadLetter && h.sessionsLocked() > 1 }},
 	{"a row of a parked key, after a promotion", func(h *history, r repeat) bool { return r.parked && h.timeline > 1 }},
 	{"a slot was lost", func(_ *history, r repeat) bool { return r.refilled }},
 }
@@ -743,6 +744,11 @@ func (h *history) isStored(r *row) bool {
 func (h *history) sessions() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.sessionsLocked()
+}
+
+// sessionsLocked is sessions. h.mu is held.
+func (h *history) sessionsLocked() (n int) {
 	for _, ts := range h.tenures {
 		n += len(ts)
 	}
