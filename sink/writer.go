@@ -64,12 +64,13 @@ type WriterConfig struct {
 	// owners: the broker rejects no other Writer because of this one.
 	Owner Owner
 
-	// IDHeader is the name of the header with the id of a row, and RowHeaders are those of the headers with its place in the
-	// stream. A contested record of a streamed row is stored if the destination has a record of an earlier Writer with the same
-	// ones, and the same key and value. Without RowHeaders, it also has the same timestamp, because nothing makes an id
-	// unique. That of a copied row is stored if id, key and value are the same.
-	IDHeader   string
-	RowHeaders []string
+	// EventHeaders are the names of the headers that say which event a record is of, such as its id, and RowHeaders of those with
+	// the place of its row in the stream. A contested record of a streamed row is stored if the destination has a record of an
+	// earlier Writer with the same ones, and the same key and value. Without RowHeaders, it also has the same timestamp, because
+	// nothing makes an id unique. That of a copied row is stored if the event headers, of which it must have one, key and value
+	// are the same.
+	EventHeaders []string
+	RowHeaders   []string
 
 	// ContestedSince is from when on earlier Writers may have stored contested records of streamed rows, or a later time for
 	// those with an earlier timestamp. CopiedSince is the same for rows that are copied. Zero: unknown.

@@ -109,9 +109,10 @@ func (r *Router) isOwnHeader(name string) bool {
 
 // RowHeaders returns the names of the headers with the place of a record's row in the stream. Only the relay gives them. They
 // are the same whenever it sends the row.
-func RowHeaders() []string {
-	return []string{LSNHeader, DeadLetterLSN, DeadLetterIndex, DeadLetterParked}
-}
+func RowHeaders() []string { return []string{LSNHeader, DeadLetterLSN, DeadLetterIndex} }
+
+// EventHeaders returns the names of the headers that say which event a record is of. A dead letter belongs to one parking.
+func EventHeaders() []string { return []string{IDHeader, DeadLetterParked} }
 
 // bytesOf returns the bytes of s without copying. They must not be written to. The result is never nil,
 // because an empty header is not null.

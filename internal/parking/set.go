@@ -243,11 +243,13 @@ func (p *Parking) precededBy(at encode.Place) bool { return at.Compare(p.first) 
 
 // letter counts a dead letter of p. s.mu is held.
 func (s *Set) letter(p *Parking, at encode.Place) encode.Parked {
-	if p.unreleased == 0 || at.Compare(p.oldest) < 0 {
-		p.oldest = at
+	if at.Compare(p.Released) > 0 { // otherwise an earlier tenure has released it
+		if p.unreleased == 0 || at.Compare(p.oldest) < 0 {
+			p.oldest = at
+		}
+		p.Records++
+		p.unreleased++
 	}
-	p.Records++
-	p.unreleased++
 	s.total++
 	s.counted = true
 	return encode.Parked{Parking: p.ID, Place: at}

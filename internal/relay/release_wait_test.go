@@ -77,6 +77,7 @@ func TestReleaseCountsItsLetters(t *testing.T) {
 	}
 	earlier := encode.Place{LSN: 90} // of an earlier process
 	set.Progress(first.Parking, []encode.Place{earlier, {LSN: 100}, {LSN: 100, Index: 1}}, 2)
+	set.Follow("orders", []byte("k"), parking.Row{LSN: 100, Index: 1}) // read again
 	if n := set.Unreleased(first.Parking); n != 1 {
 		t.Errorf("%d are left", n)
 	}

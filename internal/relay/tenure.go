@@ -62,7 +62,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCop
 	}
 	cfg := sink.WriterConfig{
 		Fence: t.fence.checkOpen, Owner: r.positions.owner, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
-		MemoryChanged: r.cfg.MemoryChanged, IDHeader: encode.IDHeader, RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.stored.AdvancedAt,
+		MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.stored.AdvancedAt,
 	}
 	if planned != nil {
 		t.pump.copying.Store(true)

@@ -278,7 +278,7 @@ func TestProducersOfAnOwner(t *testing.T) {
 		s := newSuccession(l)
 		s.next().drain()
 		o := own(l, s.store)
-		r := startRig(l, s.client(Config{}, s.journal.Logger()), s.journal, sink.WriterConfig{Owner: o, IDHeader: "id"})
+		r := startRig(l, s.client(Config{}, s.journal.Logger()), s.journal, sink.WriterConfig{Owner: o, EventHeaders: []string{"id"}})
 		lose := func(topic string) {
 			l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.OutOfOrderSequenceNumber, When: func(req kmsg.Request) bool {
 				return req.(*kmsg.ProduceRequest).Topics[0].Topic == topic

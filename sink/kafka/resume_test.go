@@ -34,7 +34,7 @@ func newSuccession(l *lab) *succession {
 // next starts the next owner.
 func (s *succession) next() *rig {
 	s.Helper()
-	cfg := sink.WriterConfig{Owner: own(s, s.store), IDHeader: "id", RowHeaders: []string{"place"}, ContestedSince: row(0, 0, true).Timestamp}
+	cfg := sink.WriterConfig{Owner: own(s, s.store), EventHeaders: []string{"id", "parking"}, RowHeaders: []string{"place"}, ContestedSince: row(0, 0, true).Timestamp}
 	return startRig(s, s.client(Config{}, s.journal.Logger()), s.journal, cfg)
 }
 
@@ -222,7 +222,7 @@ func TestRowsAreRecognisedWithoutTheirTimestamp(t *testing.T) {
 }
 
 // TestCopiedRowsWithTheSameID: of copied rows that are alike, as many are recognised as are stored. One with another value, or
-// without an id, is not recognised.
+// without an id, is not recognised, nor is a dead letter of another parking: a release would not find it.
 func TestCopiedRowsWithTheSameID(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		s := newSuccession(l)
@@ -231,16 +231,19 @@ func TestCopiedRowsWithTheSameID(t *testing.T) {
 				rec := row(0, 7, true)
 				rec.Value, rec.Copied = []byte(v), copied
 				rec.Timestamp = rec.Timestamp.Add(time.Duration(n) * time.Second)
-				if v == "none" {
+				switch v {
+				case "none":
 					rec.Headers = []sink.Header{{Key: "place", Value: []byte("1")}}
+				case "parked":
+					rec.Headers = append(rec.Headers, sink.Header{Key: "parking", Value: strconv.AppendBool(nil, copied)})
 				}
 				r.send(rec)
 			}
 			r.drain()
 		}
-		send(s.next(), "a b b none", false)
-		send(s.next(), "b b b c a a none", true)
-		if got, want := values(l.readRecords("t", 8), 0), strings.Fields("a b b none b c a none"); !slices.Equal(got, want) {
+		send(s.next(), "a b b none parked", false)
+		send(s.next(), "b b b c a a none parked", true)
+		if got, want := values(l.readRecords("t", 10), 0), strings.Fields("a b b none parked b c a none parked"); !slices.Equal(got, want) {
 			l.Errorf("log holds %q, want %q", got, want)
 		}
 	}, kfake.SeedTopics(1, "t", "positions"))
@@ -422,7 +425,7 @@ func TestLateMarker(t *testing.T) {
 		first.sendRows(1, 0, 5, false)
 		first.drain()
 		c := s.client(Config{}, s.journal.Logger())
-		o, names := own(l, s.store).ownership, newNamer(&sink.WriterConfig{IDHeader: "id"})
+		o, names := own(l, s.store).ownership, newNamer(&sink.WriterConfig{EventHeaders: []string{"id", "parking"}})
 		leader, err := c.leaderOf(l.Context(), "t")
 		if err != nil {
 			l.Fatal(err)

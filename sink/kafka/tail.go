@@ -17,18 +17,18 @@ import (
 // this process only.
 type namer struct {
 	seed  maphash.Seed
-	id    string   // the header with the id of a row
-	place []string // the headers with the place of a row in the stream
+	event []string // the headers that say which event a record is of
+	place []string // those with the place of a row in the stream
 }
 
 func newNamer(cfg *sink.WriterConfig) namer {
-	return namer{maphash.MakeSeed(), cfg.IDHeader, cfg.RowHeaders}
+	return namer{maphash.MakeSeed(), cfg.EventHeaders, cfg.RowHeaders}
 }
 
 // A rowName is the name of a record: hashes of what it has of a row. Nothing makes an id unique, so streamed rows with one event
 // may be different ones. The zero rowName is that of a record that has neither an id nor a place.
 type rowName struct {
-	event uint64 // of id, key and value
+	event uint64 // of the event headers, key and value
 	place uint64 // of the place in the stream, or of the timestamp if the record has none
 	hasID bool
 }
@@ -61,8 +61,9 @@ func hashField(h *maphash.Hash, b []byte) {
 
 func (h *naming) header(key, value []byte) {
 	switch name := string(key); {
-	case name == h.of.id:
+	case slices.Contains(h.of.event, name):
 		h.hasID = true
+		hashField(&h.event, key)
 		hashField(&h.event, value)
 	case name == sink.TimestampHeader: // the broker has rejected the timestamp
 		if at, err := time.Parse(sink.TimestampFormat, string(value)); err == nil {
