@@ -99,7 +99,12 @@ var errCopyStopped = errors.New("stopped")
 // acknowledged. The transaction is one byte before the start of the slot, where no commit record can
 // be. stopped is true if stop was closed or ctx has ended.
 func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
-	c, err := p.copy.open(ctx)
+	opening, cancel := untilClosed(ctx, stop)
+	defer cancel()
+	c, err := p.copy.open(opening)
+	if err != nil && isClosed(stop) {
+		return true, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -148,6 +153,19 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	p.copy = nil
 	p.copying.Store(false)
 	return false, nil
+}
+
+// untilClosed returns a context that also ends when stop is closed.
+func untilClosed(ctx context.Context, stop <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { // ends with ctx
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 func (t *tableCopy) logBegin(ctx context.Context, c *catalog.Copy) {

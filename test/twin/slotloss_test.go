@@ -126,3 +126,27 @@ func TestConnectionsAreLostWhileRowsAreCounted(t *testing.T) {
 		w.arrive(time.Minute)
 	})
 }
+
+// A relay that continues a refill waits for an open transaction. If it is stopped meanwhile, it ends at once.
+func TestRelayIsStoppedWhileItWaits(t *testing.T) {
+	playLoss(t, "stopped", func(w *world) {
+		commit := func() {}
+		w.postgres.created = sync.OnceFunc(func() {
+			w.replicas[0].host().block(block{to: isKafka, in: true, out: true, until: time.Now().Add(8 * time.Second)})
+			time.AfterFunc(time.Second, func() { w.postgres.each((*client).lose) }) // the snapshot of the slot is lost, too
+			commit = w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
+		})
+		w.postgres.loseSlot()
+		w.commitRows()
+		time.Sleep(45 * time.Second)
+		began := time.Now()
+		w.replicas[0].quit()
+		if took := time.Since(began); took > 6*time.Second {
+			w.history.violated("the relay took %s to end", took)
+		}
+		w.operating.Wait()
+		w.replicas = nil
+		commit()
+		w.launch()
+	})
+}
