@@ -172,8 +172,8 @@ const (
 	adviseServer = "Check source.dsn, and that the server listens there."
 	adviseLock   = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
 		"--set startup_timeout=5m, and prune with --wait 5m."
-	adviseHeld = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +
-		"the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
+	adviseHeld = "If these sessions are a setup, migrate, prune, recover or relay that is running, wait for it and try again. Any role of the database\n" +
+		"can take the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
 
 // Next steps of errors for which that of the exit code would say too much or too little, each with its section of the
