@@ -509,9 +509,7 @@ func (h *history) recorded(w writer, key string, value []byte) {
 	}
 	h.noteLocked("run %d: record %s of term %d, tenure %d on timeline %d stored", run, p.EndLSN, p.Term, p.Tenure, p.Timeline)
 	h.claimed(w, &p)
-	if p.Timeline == h.timeline {
-		h.refill.recorded(&p)
-	}
+	h.refill.recorded(&p)
 	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
 		return // the record has no position yet

@@ -128,7 +128,7 @@ var plants = []mistake{
 	}, "has not come|have not arrived|still parked"},
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
 		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
-	}, "has not come|have not arrived|out of order"},
+	}, "has not come|have not arrived|out of order|still parked"},
 	{"a rejected letter counts as sent", []plant.Edit{
 		plant.In(releaseFile, "				done[seq-1] = err == nil\n", "				done[seq-1] = true\n"),
 	}, "have not arrived|has not come"},

@@ -305,6 +305,8 @@ type refill struct {
 	point     pglogrepl.LSN         // where the new slot starts; 0: there is none
 	delivered string                // the newest recorded snapshot; it shows which transactions were delivered
 	snapshots []checkpoint.Snapshot // the recorded ones, the newest first; the server's timeline has them
+	timeline  int32                 // of the record
+	forks     []pglogrepl.LSN       // end of each earlier timeline
 }
 
 // done reports whether the slot has delivered everything before its position.
@@ -318,23 +320,30 @@ func (r *refill) recorded(p *checkpoint.Position) {
 	if p.Refill != nil {
 		return
 	}
-	r.keep(p.Snapshots)
+	r.keep(p.Snapshots, p.Timeline)
 	if r.point > 0 && p.EndLSN >= r.point {
 		r.pending = false
 	}
 }
 
-// keep sets the recorded snapshots.
-func (r *refill) keep(snapshots []checkpoint.Snapshot) {
-	r.snapshots, r.delivered = snapshots, ""
-	if len(snapshots) > 0 {
-		r.delivered = snapshots[0].Text
+// keep sets the recorded snapshots. They are those of a timeline, which may be an older one, because a record may be stored late.
+func (r *refill) keep(snapshots []checkpoint.Snapshot, timeline int32) {
+	forks := r.forks[max(timeline, 1)-1:]
+	r.snapshots, r.timeline, r.delivered = nil, timeline, ""
+	for _, s := range snapshots {
+		if !slices.ContainsFunc(forks, func(end pglogrepl.LSN) bool { return s.EndLSN > end }) {
+			r.snapshots = append(r.snapshots, s)
+		}
+	}
+	if len(r.snapshots) > 0 {
+		r.delivered = r.snapshots[0].Text
 	}
 }
 
 // promoted records that a promotion has lost everything after end.
 func (r *refill) promoted(end pglogrepl.LSN) {
-	r.keep(slices.DeleteFunc(slices.Clone(r.snapshots), func(s checkpoint.Snapshot) bool { return s.EndLSN > end }))
+	r.forks = append(r.forks, end)
+	r.keep(r.snapshots, r.timeline)
 }
 
 // mayPromote reports whether a standby may be promoted: if a slot was lost, its promotion may lose the snapshots that the refill

@@ -83,7 +83,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	if w.history.kept && w.history.deadLetter != "" && rng.IntN(2) == 0 {
 		w.parkKeys(true)
-		w.cfg.RefillOnLoss = rng.IntN(3) == 0
+		w.cfg.RefillOnLoss = rng.IntN(6) == 0
 	} else if w.history.kept && rng.IntN(2) == 0 {
 		w.cfg.RefillOnLoss = true
 	}
