@@ -1,13 +1,16 @@
 package check
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -15,6 +18,8 @@ import (
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -57,8 +62,7 @@ func render(t *testing.T, release string, values map[string]any) (files map[stri
 	return files, notes, nil
 }
 
-// chart returns the objects that the chart creates with these values. It fails unless exactly the absent kinds are
-// missing.
+// chart returns the objects that the chart creates with these values. It fails unless exactly the absent ones are missing.
 func chart(t *testing.T, release, text string, absent ...string) (m *manifests, notes string) {
 	t.Helper()
 	files, notes, err := render(t, release, values(t, text))
@@ -66,11 +70,11 @@ func chart(t *testing.T, release, text string, absent ...string) (m *manifests, 
 		t.Fatal(err)
 	}
 	m = new(manifests)
-	kinds := m.kinds()
+	objects := m.objects()
 	for path, text := range files {
-		decode(t, kinds, path, []byte(text))
+		decode(t, objects, path, []byte(text))
 	}
-	requireKinds(t, kinds, append(absent, "Secret", "CronJob")...)
+	requireAbsent(t, objects, append(absent, "v1 Secret")...)
 	return m, notes
 }
 
@@ -88,7 +92,7 @@ func TestChartLints(t *testing.T) {
 // With the default values, the objects refer to each other, and the relays are a pair that survives the loss of a
 // node.
 func TestChart(t *testing.T) {
-	m, notes := chart(t, "outbox-cdc", "", "ServiceMonitor")
+	m, notes := chart(t, "outbox-cdc", "", optional()...)
 	d := m.deployment.Spec
 	pod := d.Template.Spec
 	m.checkSelectors(t)
@@ -116,7 +120,7 @@ func TestChart(t *testing.T) {
 // The chart and the plain manifests run the relay in the same way.
 func TestChartIsLikeTheManifests(t *testing.T) {
 	plain := load(t).deployment.Spec.Template.Spec
-	m, _ := chart(t, "outbox-cdc", "", "ServiceMonitor")
+	m, _ := chart(t, "outbox-cdc", "", optional()...)
 	helm := m.deployment.Spec.Template.Spec
 	helm.TopologySpreadConstraints = nil
 	helm.Containers[0].ImagePullPolicy = ""
@@ -155,6 +159,8 @@ func TestChartWithAllValues(t *testing.T) {
 		"podLabels":        d.Template.Labels["team"] == "orders",
 		"serviceAccount":   strings.HasPrefix(m.account.Annotations["eks.amazonaws.com/role-arn"], "arn:"),
 		"serviceMonitor":   m.monitor.Labels["release"] == "prometheus" && m.monitor.Spec.Endpoints[0].Interval == "30s",
+		"prometheusRule":   m.rule.Labels["release"] == "prometheus",
+		"dashboard":        m.dashboard.Labels["grafana_dashboard"] == "yes" && m.dashboard.Name == "shop-outbox-cdc-dashboard",
 	} {
 		if !ok {
 			t.Errorf("%s has no effect", what)
@@ -170,6 +176,112 @@ func TestChartWithAllValues(t *testing.T) {
 	}
 }
 
+// The alerts and the dashboard in the cluster are those of deploy/prometheus and deploy/grafana.
+func TestChartMonitors(t *testing.T) {
+	m, _ := chart(t, "shop", string(read(t, "testdata/helm-full.yaml")))
+	var rules monitoringv1.PrometheusRuleSpec
+	if err := yaml.UnmarshalStrict(read(t, "../prometheus/alerts.yaml"), &rules); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(m.rule.Spec, rules) || len(rules.Groups) == 0 {
+		t.Errorf("the rules differ from alerts.yaml:\n%+v", m.rule.Spec)
+	}
+	if !bytes.Equal([]byte(m.dashboard.Data["outbox-cdc.json"]), read(t, "../grafana/dashboard.json")) {
+		t.Error("the dashboard differs from dashboard.json")
+	}
+}
+
+// The CronJob prunes like the plain one, in pods that nothing takes for the relay's.
+func TestChartPrunes(t *testing.T) {
+	m, _ := chart(t, "outbox-cdc", "prune: {enabled: true}", optional("batch/v1 CronJob-prune")...)
+	helm := m.prune.Spec
+	helm.JobTemplate.Spec.Template.Labels = load(t).prune.Spec.JobTemplate.Spec.Template.Labels
+	pod := &helm.JobTemplate.Spec.Template.Spec
+	pod.Containers[0].ImagePullPolicy = ""
+	pod.Volumes[1].Name, pod.Containers[0].VolumeMounts[1].Name = "secrets", "secrets"
+	pod.Volumes[2].Name, pod.Containers[0].VolumeMounts[2].Name = "prune", "prune"
+	if plain := load(t).prune.Spec; !reflect.DeepEqual(plain, helm) || m.prune.Name != "outbox-cdc-prune" {
+		t.Errorf("plain:\n%+v\nchart:\n%+v", plain, helm)
+	}
+
+	m, _ = chart(t, "shop", string(read(t, "testdata/helm-full.yaml")))
+	template := m.prune.Spec.JobTemplate.Spec.Template
+	m.checkPod(t, &template.Spec, "postgres", "kafka", "pruner")
+	m.checkJob(t, &template)
+	prune := template.Spec.Containers[0]
+	if last := prune.Args[len(prune.Args)-1]; m.prune.Spec.Schedule != "@hourly" || last != "--older-than=72h" || prune.Resources.Limits.Memory().String() != "256Mi" {
+		t.Errorf("%q with %+v", m.prune.Spec.Schedule, prune)
+	}
+}
+
+// The setup runs before anything of the release exists, so it uses nothing of the release but its own configuration.
+func TestChartSetsUp(t *testing.T) {
+	m, _ := chart(t, "shop", string(read(t, "testdata/helm-full.yaml")))
+	template := m.setup.Spec.Template
+	m.checkJob(t, &template)
+	weight := map[string]string{"config": m.setupConfig.Annotations["helm.sh/hook-weight"], "job": m.setup.Annotations["helm.sh/hook-weight"]}
+	if weight["config"] != "-1" || weight["job"] != "0" {
+		t.Errorf("the order of the hooks is %v", weight)
+	}
+	for _, annotations := range []map[string]string{m.setupConfig.Annotations, m.setup.Annotations} {
+		if annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
+			t.Errorf("the hook is %q", annotations["helm.sh/hook"])
+		}
+	}
+	before := manifests{config: m.setupConfig, deployment: m.deployment}
+	before.checkPod(t, &template.Spec, "postgres", "kafka", "owner")
+	migrate, setup := template.Spec.InitContainers[0], template.Spec.Containers[0]
+	want := [][]string{
+		{"migrate", "up", "-c", "/etc/outbox-cdc/outbox-cdc.yaml", "--only=outbox"},
+		{"setup", "-c", "/etc/outbox-cdc/outbox-cdc.yaml", "--grant-operator=outbox_operator"},
+	}
+	if !reflect.DeepEqual([][]string{migrate.Args, setup.Args}, want) {
+		t.Errorf("args %q %q", migrate.Args, setup.Args)
+	}
+	if !reflect.DeepEqual(m.setupConfig.Data, m.config.Data) {
+		t.Error("the setup has another configuration than the relay")
+	}
+	migrate.Name, migrate.Args = setup.Name, setup.Args
+	if !reflect.DeepEqual(migrate, setup) || setup.Env[len(setup.Env)-1].Value != "/run/secrets/owner/dsn" {
+		t.Errorf("migrate:\n%+v\nsetup:\n%+v", migrate, setup)
+	}
+}
+
+// checkJob fails if a selector of the relay selects the pod of a job, if the NetworkPolicy does not, or if the pod is not
+// restricted.
+func (m *manifests) checkJob(t *testing.T, pod *corev1.PodTemplateSpec) {
+	t.Helper()
+	if result := restricted(t, pod); !result.Allowed {
+		t.Error(result.ForbiddenDetail())
+	}
+	if labels.SelectorFromSet(m.service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+		t.Errorf("the relay's Service selects %v", pod.Labels)
+	}
+	for _, set := range []labels.Set{pod.Labels, m.deployment.Spec.Template.Labels} {
+		if s, err := metav1.LabelSelectorAsSelector(&m.network.Spec.PodSelector); err != nil || !s.Matches(set) {
+			t.Errorf("the NetworkPolicy does not select %v (%v)", set, err)
+		}
+	}
+}
+
+// The NetworkPolicy allows what the relay needs and nothing else.
+func TestChartNetworkPolicy(t *testing.T) {
+	m, _ := chart(t, "shop", string(read(t, "testdata/helm-full.yaml")))
+	spec := m.network.Spec
+	if len(spec.PolicyTypes) != 2 || len(spec.Ingress) != 1 || spec.Ingress[0].Ports[0].Port.IntValue() != 9200 || spec.Ingress[0].From[0].NamespaceSelector == nil {
+		t.Errorf("%v, ingress %+v", spec.PolicyTypes, spec.Ingress)
+	}
+	var ports []int
+	for _, rule := range spec.Egress {
+		for _, port := range rule.Ports {
+			ports = append(ports, port.Port.IntValue())
+		}
+	}
+	if !slices.Equal(ports, []int{53, 53, 6432, 9093, 9094, 4318}) || len(spec.Egress[0].To) != 0 || spec.Egress[1].To[0].IPBlock.CIDR != "10.0.0.0/24" || len(spec.Egress[2].To) != 1 {
+		t.Errorf("egress to ports %v: %+v", ports, spec.Egress)
+	}
+}
+
 // helm install rejects mistakes in the values before it creates anything.
 func TestChartRejectsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
@@ -180,6 +292,9 @@ func TestChartRejectsMistakes(t *testing.T) {
 		"config: {drain_timeout: 25}":                  "drain_timeout",
 		"image: {digest: latest}":                      "digest",
 		"serviceMonitor: {enabled: true, interval: x}": "interval",
+		"prune: {enabled: true, older: 1h}":            "older",
+		"setup: {enabled: true, secret: ''}":           "secret",
+		"networkPolicy: {broker: {ports: []}}":         "ports",
 	} {
 		if _, _, err := render(t, "outbox-cdc", values(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
@@ -204,8 +319,8 @@ func TestChartConfiguration(t *testing.T) {
 	relay := filepath.Join(dir, "outbox-cdc")
 	run(t, "go", "-C", "../..", "build", "-o", relay, "./cmd/outbox-cdc")
 	full, _ := chart(t, "shop", string(read(t, "testdata/helm-full.yaml")))
-	standard, _ := chart(t, "outbox-cdc", "", "ServiceMonitor")
-	guide, _ := chart(t, "outbox-cdc", guideValues(t), "ServiceMonitor")
+	standard, _ := chart(t, "outbox-cdc", "", optional()...)
+	guide, _ := chart(t, "outbox-cdc", guideValues(t), optional()...)
 	for name, m := range map[string]*manifests{"default": standard, "full": full, "guide": guide} {
 		text := m.config.Data["outbox-cdc.yaml"]
 		for _, file := range regexp.MustCompile(`/run/secrets/\S+`).FindAllString(text, -1) {

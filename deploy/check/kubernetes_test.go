@@ -2,14 +2,17 @@ package check
 
 import (
 	"bytes"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,63 +21,80 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects of deploy/kubernetes, or of the Helm chart, by kind.
+// manifests are the objects of deploy/kubernetes, or of the Helm chart.
 type manifests struct {
-	account    corev1.ServiceAccount
-	config     corev1.ConfigMap
-	secret     corev1.Secret
-	deployment appsv1.Deployment
-	budget     policyv1.PodDisruptionBudget
-	service    corev1.Service
-	prune      batchv1.CronJob
-	monitor    monitoringv1.ServiceMonitor
+	account     corev1.ServiceAccount
+	config      corev1.ConfigMap
+	secret      corev1.Secret
+	deployment  appsv1.Deployment
+	budget      policyv1.PodDisruptionBudget
+	service     corev1.Service
+	prune       batchv1.CronJob
+	monitor     monitoringv1.ServiceMonitor
+	rule        monitoringv1.PrometheusRule
+	dashboard   corev1.ConfigMap
+	network     networkingv1.NetworkPolicy
+	setup       batchv1.Job
+	setupConfig corev1.ConfigMap
 }
 
-// kinds returns pointers to the objects of m, by kind.
-func (m *manifests) kinds() map[metav1.TypeMeta]any {
-	return map[metav1.TypeMeta]any{
-		{APIVersion: "v1", Kind: "ServiceAccount"}:             &m.account,
-		{APIVersion: "v1", Kind: "ConfigMap"}:                  &m.config,
-		{APIVersion: "v1", Kind: "Secret"}:                     &m.secret,
-		{APIVersion: "apps/v1", Kind: "Deployment"}:            &m.deployment,
-		{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}: &m.budget,
-		{APIVersion: "v1", Kind: "Service"}:                    &m.service,
-		{APIVersion: "batch/v1", Kind: "CronJob"}:              &m.prune,
+// objects returns pointers to the objects of m. Each is found by its kind, with the end of its label app.kubernetes.io/name
+// after outbox-cdc.
+func (m *manifests) objects() map[string]any {
+	return map[string]any{
+		"v1 ServiceAccount":                  &m.account,
+		"v1 ConfigMap":                       &m.config,
+		"v1 ConfigMap-dashboard":             &m.dashboard,
+		"v1 ConfigMap-setup":                 &m.setupConfig,
+		"v1 Secret":                          &m.secret,
+		"apps/v1 Deployment":                 &m.deployment,
+		"policy/v1 PodDisruptionBudget":      &m.budget,
+		"v1 Service":                         &m.service,
+		"batch/v1 CronJob-prune":             &m.prune,
+		"batch/v1 Job-setup":                 &m.setup,
+		"networking.k8s.io/v1 NetworkPolicy": &m.network,
 
-		{APIVersion: "monitoring.coreos.com/v1", Kind: "ServiceMonitor"}: &m.monitor,
+		"monitoring.coreos.com/v1 ServiceMonitor": &m.monitor,
+		"monitoring.coreos.com/v1 PrometheusRule": &m.rule,
 	}
 }
 
-// decode decodes text as an object of its kind, and removes the kind from kinds. Unknown and duplicate fields are errors.
-func decode(t *testing.T, kinds map[metav1.TypeMeta]any, path string, text []byte) {
+// decode decodes text as its object, and removes it from objects. Unknown and duplicate fields are errors.
+func decode(t *testing.T, objects map[string]any, path string, text []byte) {
 	t.Helper()
 	if bytes.Contains(text, []byte("\n---")) {
 		t.Fatalf("%s has several documents", path)
 	}
-	var kind metav1.TypeMeta
-	if err := yaml.Unmarshal(text, &kind); err != nil {
+	var meta metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(text, &meta); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	object := kinds[kind]
-	delete(kinds, kind)
+	key := meta.APIVersion + " " + meta.Kind + strings.TrimPrefix(meta.Labels["app.kubernetes.io/name"], "outbox-cdc")
+	object := objects[key]
+	delete(objects, key)
 	if object == nil {
-		t.Fatalf("%s: duplicate or unknown kind %v", path, kind)
+		t.Fatalf("%s: duplicate or unknown object %s", path, key)
 	}
 	if err := yaml.UnmarshalStrict(text, object); err != nil {
 		t.Errorf("%s: %v", path, err)
 	}
 }
 
-// requireKinds fails unless the kinds without an object are the absent ones.
-func requireKinds(t *testing.T, kinds map[metav1.TypeMeta]any, absent ...string) {
-	t.Helper()
-	for kind := range kinds {
-		if !slices.Contains(absent, kind.Kind) {
-			t.Errorf("there is no %s", kind.Kind)
-		}
+// optional returns the objects that the chart does not create with its default values, without some.
+func optional(without ...string) []string {
+	all := []string{
+		"v1 ConfigMap-dashboard", "v1 ConfigMap-setup", "batch/v1 CronJob-prune", "batch/v1 Job-setup", "networking.k8s.io/v1 NetworkPolicy",
+		"monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule",
 	}
-	if len(kinds) != len(absent) {
-		t.Errorf("%d kinds have no object, want %v", len(kinds), absent)
+	return slices.DeleteFunc(all, func(key string) bool { return slices.Contains(without, key) })
+}
+
+// requireAbsent fails unless exactly the absent objects remain in objects.
+func requireAbsent(t *testing.T, objects map[string]any, absent ...string) {
+	t.Helper()
+	slices.Sort(absent)
+	if got := slices.Sorted(maps.Keys(objects)); !slices.Equal(got, absent) {
+		t.Errorf("there is no %q, want %q to be absent", got, absent)
 	}
 }
 
@@ -82,15 +102,15 @@ func requireKinds(t *testing.T, kinds map[metav1.TypeMeta]any, absent ...string)
 func load(t *testing.T) *manifests {
 	t.Helper()
 	var m manifests
-	kinds := m.kinds()
+	objects := m.objects()
 	files, err := filepath.Glob("../kubernetes/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range append(files, "../kubernetes/examples/secret.yaml", "../kubernetes/examples/prune.yaml") {
-		decode(t, kinds, path, read(t, path))
+		decode(t, objects, path, read(t, path))
 	}
-	requireKinds(t, kinds, "ServiceMonitor")
+	requireAbsent(t, objects, optional("batch/v1 CronJob-prune")...)
 	return &m
 }
 

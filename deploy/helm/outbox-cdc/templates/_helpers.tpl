@@ -10,7 +10,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "outbox-cdc.labels" -}}
-{{ include "outbox-cdc.selector" . }}
+app.kubernetes.io/name: {{ .Chart.Name }}
+{{ include "outbox-cdc.release" . }}
+{{- end -}}
+
+{{- /* release are the labels of everything; what is not the relay itself has a name of its own beside them. */ -}}
+{{- define "outbox-cdc.release" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
@@ -35,4 +41,60 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $start := toDate "2006-01-02" "2000-01-01" -}}
 {{- $end := mustDateModify (.Values.config.drain_timeout | default "25s") $start -}}
 {{- add (sub (unixEpoch $end) (unixEpoch $start)) (ternary 15 16 (eq 0 $end.Nanosecond)) -}}
+{{- end -}}
+
+{{- /* part is the name of what belongs to the relay: of a list of the root and a suffix. */ -}}
+{{- define "outbox-cdc.part" -}}
+{{- printf "%s-%s" (include "outbox-cdc.name" (first .) | trunc 45 | trimSuffix "-") (last .) -}}
+{{- end -}}
+
+{{- /* pod is what the pods of the relay and of its jobs have in common. */ -}}
+{{- define "outbox-cdc.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "outbox-cdc.container" -}}
+image: {{ include "outbox-cdc.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- /* mounts and volumes are of the configuration and a list of Secrets. Directories: a file mounted with subPath never changes. */ -}}
+{{- define "outbox-cdc.mounts" -}}
+- {name: config, mountPath: /etc/outbox-cdc, readOnly: true}
+{{- range . }}
+- {name: secret-{{ . }}, mountPath: /run/secrets/{{ . }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "outbox-cdc.volumes" -}}
+{{- range . }}
+- name: secret-{{ . }}
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
 {{- end -}}
