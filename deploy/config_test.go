@@ -123,13 +123,34 @@ func TestOneCompiler(t *testing.T) {
 		"example/Dockerfile":               `golang:([0-9.]+)@`,
 		"../.github/workflows/release.yml": `go-version: (\S+)`,
 	} {
-		m := regexp.MustCompile(pattern).FindStringSubmatch(read(t, path))
-		if m == nil {
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, path), -1)
+		if found == nil {
 			t.Fatalf("%s names no version of Go", path)
 		}
-		versions[m[1]] = path
+		for _, m := range found {
+			versions[m[1]] = path
+		}
 	}
 	if len(versions) != 1 {
 		t.Errorf("Go versions differ: %v", versions)
+	}
+}
+
+// Manifests, chart and guide name the image and the chart that a release publishes.
+func TestPublishedNames(t *testing.T) {
+	var workflow struct {
+		Jobs map[string]struct{ Env map[string]string }
+	}
+	readYAML(t, "../.github/workflows/release.yml", &workflow)
+	env := workflow.Jobs["image"].Env
+	for path, want := range map[string]string{
+		"helm/outbox-cdc/values.yaml":    "repository: " + env["IMAGE"] + "\n",
+		"kubernetes/deployment.yaml":     "image: " + env["IMAGE"] + ":v",
+		"kubernetes/examples/prune.yaml": "image: " + env["IMAGE"] + ":v",
+		"../docs/deploying.md":           "helm install outbox-cdc oci://" + env["CHARTS"] + "/outbox-cdc ",
+	} {
+		if !strings.Contains(read(t, path), want) {
+			t.Errorf("%s lacks %q", path, want)
+		}
 	}
 }

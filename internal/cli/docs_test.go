@@ -122,6 +122,7 @@ func others() []other {
 		{"make ", tooling},
 		{"go ", tooling},
 		{"sha256sum ", release},
+		{"cosign ", release},
 	}
 }
 
