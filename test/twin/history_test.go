@@ -705,7 +705,9 @@ var allowances = []allowance{
 	{"a broker has forgotten a producer", func(h *history, _ repeat) bool { return h.forgetful }},
 	{"partitions were added", func(h *history, _ repeat) bool { return h.grown }},
 	{"a partition has got no marker for 10 s", func(h *history, r repeat) bool { return h.unmarked[r.where] }},
-	{"a release that was interrupted", func(h *history, r repeat) bool { return r.parked && r.where.Topic != h.deadLetter && h.sessionsLocked() > 1 }},
+	{"a release that was interrupted", func(h *history, r repeat) bool {
+		return r.parked && r.where.Topic != h.deadLetter && h.sessionsLocked() > 1
+	}},
 	{"a row of a parked key, after a promotion", func(h *history, r repeat) bool { return r.parked && h.timeline > 1 }},
 	{"a slot was lost", func(_ *history, r repeat) bool { return r.refilled }},
 }
