@@ -34,7 +34,13 @@ func newSuccession(l *lab) *succession {
 // next starts the next owner.
 func (s *succession) next() *rig {
 	s.Helper()
+	return s.nextWith(func(*sink.WriterConfig) {})
+}
+
+func (s *succession) nextWith(change func(*sink.WriterConfig)) *rig {
+	s.Helper()
 	cfg := sink.WriterConfig{Owner: own(s, s.store), EventHeaders: []string{"id", "parking"}, RowHeaders: []string{"place"}, ContestedSince: row(0, 0, true).Timestamp}
+	change(&cfg)
 	return startRig(s, s.client(Config{}, s.journal.Logger()), s.journal, cfg)
 }
 
@@ -219,6 +225,39 @@ func TestRowsAreRecognisedWithoutTheirTimestamp(t *testing.T) {
 			}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
 		})
 	}
+}
+
+// TestRowsBehindARecordThatIsTooLarge: rows are recognised that follow a record which is rejected when it is the first of its
+// partition, and so is its substitute.
+func TestRowsBehindARecordThatIsTooLarge(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		if _, err := l.admin().AlterTopicConfigs(l.Context(), alterLimit("1500"), "t"); err != nil {
+			l.Fatal(err)
+		}
+		instead := func(r *sink.Record, _ *sink.RecordError) *sink.Record {
+			r.Topic, r.Value = "dead", []byte("letter")
+			return r
+		}
+		for _, end := range []int{20, 30} {
+			r := s.nextWith(func(cfg *sink.WriterConfig) { cfg.Substitute = instead })
+			for n := range end {
+				rec := row(0, n, true)
+				if n%7 == 3 {
+					rec.Value = make([]byte, 2000)
+				}
+				r.send(rec)
+			}
+			r.drain()
+		}
+		want := strings.Fields("0 1 2 4 5 6 7 8 9 11 12 13 14 15 16 18 19 20 21 22 23 25 26 27 28 29")
+		if got := values(l.readRecords("t", len(want)), 0); !slices.Equal(got, want) {
+			l.Errorf("log holds %q, want %q", got, want)
+		}
+		if got := values(l.readRecords("dead", 4), 0); len(got) != 4 {
+			l.Errorf("%d dead letters", len(got))
+		}
+	}, kfake.SeedTopics(1, "t", "dead", "positions"))
 }
 
 // TestCopiedRowsWithTheSameID: of copied rows that are alike, as many are recognised as are stored. One with another value, or

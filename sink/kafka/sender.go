@@ -179,6 +179,7 @@ func (s *sender) pickBatches() bool {
 			if !p.refuseExcess(part, b) {
 				p.makeReady(part)
 			}
+			s.takeStored() // the records behind it are the first ones now
 			continue
 		}
 		size += b.size
