@@ -241,10 +241,11 @@ func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encod
 
 func rowOf(dead *encode.DeadLetter) parking.Row { return parking.Row{LSN: dead.LSN, Index: dead.Index} }
 
-// discarded reports whether the row of dead was discarded.
+// discarded reports whether the row of dead was discarded. A refill reads it again at another place.
 func (r *releaseRun) discarded(dead *encode.DeadLetter) bool {
+	id, copied := dead.EventID(r.cfg.Route.Columns.ID), dead.Parked.Place.Tenure != 0
 	return slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool {
-		return d.Row == rowOf(dead) && d.ID == dead.EventID(r.cfg.Route.Columns.ID)
+		return d.ID == id && (d.Row == rowOf(dead) || copied && id != "")
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -88,11 +90,38 @@ func TestReleaseOfALetterStoredTwice(t *testing.T) {
 	discarded := []parking.Discarded{{Row: parking.Row{LSN: 100}}}
 	r := &releaseRun{releaser: &releaser{}, parking: parking.Parking{Discarded: discarded}}
 	for range 2 {
-		if err := r.sendLetter(t.Context(), letterPlace{Place: encode.Place{LSN: 100}}, &encode.DeadLetter{LSN: 100}); err != nil {
+		if err := r.sendLetter(t.Context(), letterPlace{Place: encode.Place{LSN: 100}}, &encode.DeadLetter{LSN: 100, Parked: &encode.Parked{}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := len(r.batch); n != 1 {
 		t.Errorf("%d are released", n)
+	}
+}
+
+// A discarded row is left out, also if a refill has read it again. Others with its id, or without one, are not.
+func TestReleaseLeavesOutDiscardedRows(t *testing.T) {
+	const streamed, copied = 0, 7
+	r := &releaseRun{releaser: &releaser{}, parking: parking.Parking{Discarded: []parking.Discarded{{Row: parking.Row{LSN: 100}, ID: "a"}, {Row: parking.Row{LSN: 200}}}}}
+	for _, tc := range []struct {
+		lsn    pglogrepl.LSN
+		id     string
+		tenure int64
+		want   bool
+	}{
+		{100, "a", streamed, true},
+		{300, "a", streamed, false},
+		{300, "a", copied, true},
+		{300, "b", copied, false},
+		{200, "", streamed, true},
+		{300, "", copied, false},
+	} {
+		dead := &encode.DeadLetter{LSN: tc.lsn, Parked: &encode.Parked{Place: encode.Place{Tenure: tc.tenure}}}
+		if tc.id != "" {
+			dead.Record.Headers = []sink.Header{{Key: encode.IDHeader, Value: []byte(tc.id)}}
+		}
+		if got := r.discarded(dead); got != tc.want {
+			t.Errorf("%+v: %t", tc, got)
+		}
 	}
 }
