@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -92,4 +93,20 @@ func TestOptionsRefusedByServer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A server that ends the connection right after the login, because it crashes, is unreachable.
+func TestConnectionLostAfterTheLogin(t *testing.T) {
+	t.Parallel()
+	cfg := Ordinary(pgtest.Database(t).Config(t))
+	settings := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		if err := c.Close(ctx); err != nil {
+			return err
+		}
+		return settings(ctx, c)
+	}
+	if _, err := Connect(t.Context(), cfg); !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrAccess) {
+		t.Errorf("Connect: %v", err)
+	}
 }
