@@ -30,7 +30,7 @@ const whatIsThere = `
 	as() { setpriv --reuid="$1" --regid="$1" --clear-groups --no-new-privs sh -c "$2"; }
 	as outbox-cdc 'outbox-cdc config -c /etc/outbox-cdc/outbox-cdc.yaml'
 	as outbox-cdc 'cat /etc/outbox-cdc/dsn /etc/outbox-cdc/kafka-password'
-	echo 'postgres://outbox_prune:change-me@db.example.com/app' >/etc/outbox-cdc/prune-dsn
+	echo 'postgres://outbox_operator:change-me@db.example.com/app' >/etc/outbox-cdc/prune-dsn
 	as outbox-cdc 'env $(sed -n s/^Environment=//p /etc/systemd/system/outbox-cdc-prune.service) outbox-cdc config -c /etc/outbox-cdc/outbox-cdc.yaml'
 	if as outbox-cdc 'echo >>/etc/outbox-cdc/dsn' 2>/dev/null; then echo 'the relay can write to its secrets'; exit 1; fi
 	if as 65534 'cat /etc/outbox-cdc/dsn' 2>/dev/null; then echo 'others can read the secrets'; exit 1; fi`

@@ -25,7 +25,6 @@ var jobRecipes = map[string]recipe{
 	"Fail over Postgres":            failover,
 	"Move to another Kafka cluster": moveSink,
 	"Add partitions":                addPartitions,
-	"Prune daily":                   pruneRole,
 	"Prune delivered rows":          deleteRows,
 	"Re-create the slot":            recreateSlot,
 	"Replay rows from the table":    replayRows,
@@ -166,13 +165,6 @@ func deleteRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 	r.Terminate(t)
 	o.once(t)
-}
-
-func pruneRole(t *testing.T, o *operation, srv *pgserver.Server) {
-	o.on(t, srv).sql(t)
-	if rows := o.exec(t, `SELECT has_table_privilege('outbox_prune', 'outbox', 'SELECT') AND has_table_privilege('outbox_prune', 'outbox', 'DELETE') AS may`); rows[0]["may"] != "t" {
-		t.Errorf("the role that prunes: %v", rows)
-	}
 }
 
 func recreateSlot(t *testing.T, o *operation, srv *pgserver.Server) {
