@@ -56,10 +56,10 @@ out rows that the slot has not confirmed. With the configuration from import deb
 Debezium in the same way. Audit counts separately what it cannot judge, such as a record whose row may have
 been pruned.
 
-The role needs SELECT on the tables, which a relay's role does not have: give the owner's --dsn. The user of
-the broker needs the right to read the topics (Kafka: Read and Describe).`,
-		Example: `  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OWNER_DSN"
-  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 24h --allow duplicate --json`,
+The role needs SELECT on the tables, which a relay's role does not have: give the --dsn of an operator
+(docs/roles.md). The user of the broker needs the right to read the topics (Kafka: Read and Describe).`,
+		Example: `  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OPERATOR_DSN"
+  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --since 24h --allow duplicate --json`,
 		Args: command.NoArgs,
 	}
 	r.settings = command.ConfigFlags(cmd, "dsn", command.Sink, "slot", "table")
@@ -221,9 +221,6 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "audit needs a broker that can be read back (docs/sinks.md)"
 	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix the selection or the configuration, and run the audit again"
-	case command.HidesRows(err): // f has the next step
-	case errors.Is(err, replication.ErrAccess):
-		f.Next = "let the role read the table, or give the owner's --dsn"
 	}
 	f.Where = bothSides(&r.cfg.Relay)
 	return f

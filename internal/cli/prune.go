@@ -31,9 +31,9 @@ the relay and the writers. You can stop or kill it at any time and run it again.
 
 The relay must be running, because prune waits for the slot to confirm a position. If the relay's
 publication leaves out rows of a table, those were never delivered, and prune exits with 2. The role
-needs SELECT and DELETE on the tables; to create or drop partitions it must own them.`,
-		Example: `  outbox-cdc prune -c outbox-cdc.yaml --dsn postgres://owner@db/app --dry-run
-  outbox-cdc prune --dsn postgres://owner@db/app --older-than 72h
+needs SELECT and DELETE on the tables; to create or drop partitions it must own them (docs/roles.md).`,
+		Example: `  outbox-cdc prune -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --dry-run
+  outbox-cdc prune --dsn "$OPERATOR_DSN" --older-than 72h
   outbox-cdc prune -c outbox-cdc.yaml --table billing.outbox --older-than 0s`,
 		Args: command.NoArgs,
 	}

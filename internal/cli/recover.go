@@ -13,7 +13,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -183,9 +182,6 @@ func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 		f.Next = "to continue: the same command"
 	case errors.Is(err, catalog.ErrRefill):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; see docs/recover.md#recover-refuses"
-	case command.HidesRows(err): // f has the next step
-	case errors.Is(err, replication.ErrAccess):
-		f.Next = "give the role the right that the reason names, or another role's --dsn"
 	}
 	return f
 }

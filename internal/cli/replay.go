@@ -60,14 +60,14 @@ delivered. Use it after a gap, before you start the relay again: the relay must 
 
 The text of --where becomes part of an SQL query, in a read-only transaction with the rights of
 source.dsn. Do not pass text from somebody else. The role needs SELECT on the table, which the relay's
-role does not need: pass the owner's --dsn.
+role does not have: give the --dsn of an operator (docs/roles.md).
 
 The timestamp of a record is the value of outbox.columns.timestamp, or of created_at if the table has that
 column. The commit time, and the header lsn, exist only in the WAL.`,
-		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --undelivered
-  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 2h --dry-run
-  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --where "aggregateid = 'order-7'"
-  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --ids @ids.txt --rate 500`,
+		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --undelivered
+  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --since 2h --dry-run
+  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --where "aggregateid = 'order-7'"
+  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --ids @ids.txt --rate 500`,
 		Args: command.NoArgs,
 	}
 	r.settings = command.ConfigFlags(cmd, "dsn", command.Sink)
@@ -240,9 +240,6 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 		f.Exit = relay.ExitUsage
 	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix it and run the command again; nothing was sent"
-	case command.HidesRows(err): // f has the next step
-	case errors.Is(err, replication.ErrAccess):
-		f.Next = "GRANT SELECT on the table to the role, or pass the owner's --dsn"
 	}
 	return f
 }

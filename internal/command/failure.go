@@ -54,16 +54,10 @@ func Failed(err error) *ExitError {
 	if replication.FromPooler(err) {
 		f.Next = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
 	}
-	if HidesRows(err) {
+	if _, ok := errors.AsType[*catalog.HiddenError](err); ok || replication.HidesRows(err) {
 		f.Next = "let the role see every row, or give the --dsn of the table's owner (docs/security.md#row-level-security)"
 	}
 	return f
-}
-
-// HidesRows reports whether row-level security of a table hides rows from the role.
-func HidesRows(err error) bool {
-	_, ok := errors.AsType[*catalog.HiddenError](err)
-	return ok || replication.HidesRows(err)
 }
 
 // Usage returns the ExitError for a wrong command line of cmd.
