@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // contactBothSides connects to the source and to the broker at the same time, so that it reports a
@@ -56,7 +57,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		r.positions.store, err = (*r.sink.Load()).OpenPositions(limited, r.cfg.PositionTopic, r.cfg.Name)
 	}
 	if err == nil && create {
-		err = r.setUpSource(ctx, cause)
+		err = r.setUpSource(ctx, cause, retry)
 	}
 	if err != nil {
 		r.closeSink()
@@ -116,7 +117,7 @@ func (r *Relay) createsSource(state *catalog.State, err error) bool {
 
 // setUpSource creates what createsSource has found missing because of cause, unless there is a position
 // record. If there is one, Run refills if that follows cause. Recover refills in any case.
-func (r *Relay) setUpSource(ctx context.Context, cause error) error {
+func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) error {
 	if r.recovering {
 		r.catalog = nil
 		return r.refillSource(ctx, cause)
@@ -136,11 +137,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error) error {
 	if !r.createsSource(r.catalog, cause) {
 		return cause
 	}
-	if err := r.positions.requireNoRecord(ctx, r.cfg.Source.Slot); err != nil {
-		if state, again := r.readCatalog(ctx); again == nil { // another relay has created them
-			r.catalog = state
-			return nil
-		}
+	if exists, err := r.claimSource(ctx, retry); exists || err != nil {
 		return err
 	}
 	cfg := r.setupConfig()
@@ -148,9 +145,6 @@ func (r *Relay) setUpSource(ctx context.Context, cause error) error {
 	var steps []catalog.Step
 	var err error
 	if r.cfg.InitialCopy {
-		if err := r.positions.announceCopy(ctx, r.catalog.SystemID, cfg.Slot); err != nil {
-			return err
-		}
 		steps, r.copy, err = catalog.SetupCopy(ctx, r.cfg.Source, cfg)
 	} else {
 		steps, err = catalog.Setup(ctx, cfg)
@@ -165,6 +159,35 @@ func (r *Relay) setUpSource(ctx context.Context, cause error) error {
 		r.catalog, err = r.readCatalog(ctx)
 	}
 	return err
+}
+
+// claimSource makes this process the owner of the position store and announces the initial copy, before publication and slot are
+// created. If several relays start at once, it retries while another one is the owner. exists is true if the other relay has
+// created them.
+func (r *Relay) claimSource(ctx context.Context, retry *retry) (exists bool, err error) {
+	for {
+		err := r.positions.requireNoRecord(ctx, r.cfg.Source.Slot)
+		if err == nil && r.cfg.InitialCopy {
+			err = r.positions.announceCopy(ctx, r.catalog.SystemID, r.cfg.Source.Slot)
+		}
+		if err == nil {
+			return false, nil
+		}
+		superseded := errors.Is(err, sink.ErrSuperseded)
+		if superseded && retry.backOff(ctx, err) != nil {
+			return false, err
+		}
+		state, missing := r.readCatalog(ctx)
+		switch {
+		case missing == nil:
+			r.catalog = state
+			return true, nil
+		case !superseded:
+			return false, err
+		case state == nil || !r.createsSource(state, missing):
+			return false, missing
+		}
+	}
 }
 
 func (r *Relay) setupConfig() catalog.SetupConfig {

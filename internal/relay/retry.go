@@ -84,7 +84,7 @@ func (r *retry) reset() {
 // and the cause of ctx if that ends first.
 func (r *retry) backOff(ctx context.Context, err error) error {
 	now := time.Now()
-	if faultOf(err).patience == standby { // both sides have responded, and the slot is there
+	if faultOf(err).patience == standby { // both sides have responded
 		r.strict, r.since = false, time.Time{}
 	}
 	if r.since.IsZero() {

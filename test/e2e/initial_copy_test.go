@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -8,7 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
@@ -208,6 +211,34 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	}
 	if n := process.Times("initial copy started"); n != 2 {
 		t.Errorf("%d copies have begun", n)
+	}
+}
+
+// Two relays start at once, and another one becomes the owner of the position store before this one has announced its copy.
+// The relay retries, and creates the slot itself because the other one has not.
+func TestInitialCopyAnnouncedByTwo(t *testing.T) {
+	t.Parallel()
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+	var superseded atomic.Bool
+	fake.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Control.KeepControl()
+		produce := req.(*kmsg.ProduceRequest)
+		if produce.Topics[0].Topic != relay.PositionTopic || !bytes.Contains(produce.Topics[0].Partitions[0].Records, []byte(`"copying":true`)) || superseded.Swap(true) {
+			return nil, nil, false
+		}
+		rejected := kafkatest.Accept(produce)
+		rejected.Topics[0].Partitions[0].ErrorCode = kerr.InvalidProducerEpoch.Code
+		return rejected, nil, true
+	})
+	w := watch(t, pgtest.Start(t, pgserver.Config{}), fake.Cluster, `CREATE TABLE outbox `+outboxColumns)
+	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
+	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, 10) n`, w.topic)
+	w.run(t)
+	w.logged(t, "initial copy finished")
+	w.stop()
+	w.fails(t, relay.ExitOK)
+	if n := len(w.kafka.ReadAll(t, w.topic)); n != 10 || !superseded.Load() {
+		t.Errorf("%d records of 10 rows, another owner: %t", n, superseded.Load())
 	}
 }
 
