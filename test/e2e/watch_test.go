@@ -103,7 +103,12 @@ func (w *watched) start(t *testing.T) {
 func (w *watched) logged(t *testing.T, text string) {
 	t.Helper()
 	wait.For(t, "the log to say "+text, func() bool { // a slot waits for every transaction of a server that others use
-		return strings.Contains(w.log.String(), text)
+		ended := len(w.ended) > 0
+		logged := strings.Contains(w.log.String(), text)
+		if ended && !logged {
+			t.Fatalf("the relay has ended without logging %q", text)
+		}
+		return logged
 	})
 }
 

@@ -2,7 +2,7 @@ package rig
 
 import (
 	"bytes"
-	"strconv"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -36,19 +36,24 @@ func Tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Logged waits until the relay's log contains text.
+// Logged waits until the relay's log contains text. It fails the test if the relay exits without that.
 func (r *Process) Logged(t *testing.T, text string) {
 	t.Helper()
-	wait.For(t, "the relay to log "+strconv.Quote(text), func() bool {
-		return strings.Contains(r.Stderr.String(), text)
-	})
+	r.LoggedTimes(t, text, 1)
 }
 
 // Times counts the occurrences of text in the relay's log.
 func (r *Process) Times(text string) int { return strings.Count(r.Stderr.String(), text) }
 
-// LoggedTimes waits until the relay's log contains text n times.
+// LoggedTimes is like [Process.Logged], for text that the log contains n times.
 func (r *Process) LoggedTimes(t *testing.T, text string, n int) {
 	t.Helper()
-	wait.For(t, "the relay to log again "+text, func() bool { return r.Times(text) >= n })
+	wait.For(t, fmt.Sprintf("the relay to log %q %d times", text, n), func() bool {
+		ended := r.Ended() // before the log is read, which is then complete
+		logged := r.Times(text) >= n
+		if ended && !logged {
+			t.Fatalf("the relay has exited without logging %q %d times", text, n)
+		}
+		return logged
+	})
 }
