@@ -1,9 +1,11 @@
 package parking
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,14 +21,22 @@ const version = 1
 
 // A Record is the stored form of a Set.
 type Record struct {
-	Tenure int64 // of the relay that has stored it
-
 	Parkings []Parking
 	Results  []Result
 }
 
 // HasKeys reports whether r has parked keys. It may be nil.
 func (r *Record) HasKeys() bool { return r != nil && len(r.Parkings) > 0 }
+
+// NextTerm returns a term that is later than that of each parking, or 0 if there is none. r may be nil. A relay that has lost its
+// position record continues in it: rows that it reads follow on the parked ones.
+func (r *Record) NextTerm() int64 {
+	if !r.HasKeys() {
+		return 0
+	}
+	last := slices.MaxFunc(r.Parkings, func(p, q Parking) int { return cmp.Compare(p.Term, q.Term) })
+	return last.Term + 1
+}
 
 // A Request asks the relay to release a key.
 type Request struct {
@@ -52,7 +62,6 @@ type valueJSON struct {
 }
 
 type setJSON struct {
-	Tenure  int64        `json:"tenure"`
 	Keys    []keyJSON    `json:"keys"`
 	Results []resultJSON `json:"results,omitempty"`
 }
@@ -100,7 +109,7 @@ type requestJSON struct {
 
 // Marshal returns the value to store under [sink.ParkedKey].
 func (r *Record) Marshal() ([]byte, error) {
-	set := &setJSON{Tenure: r.Tenure, Keys: make([]keyJSON, 0, len(r.Parkings))}
+	set := &setJSON{Keys: make([]keyJSON, 0, len(r.Parkings))}
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
@@ -153,7 +162,7 @@ func Parse(key string, data []byte) (v Value, err error) {
 }
 
 func (j *setJSON) parse() (*Record, error) {
-	r := &Record{Tenure: j.Tenure}
+	r := &Record{}
 	for _, k := range j.Keys {
 		lsn, err := pglogrepl.ParseLSN(k.LSN)
 		bad, badErr := pglogrepl.ParseLSN(k.BadLSN)

@@ -440,7 +440,7 @@ func (s *Set) Record(without string) (rec Record, version uint64) {
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
 	s.counted = false
-	return Record{Tenure: s.tenure, Parkings: all, Results: slices.Clone(s.results)}, s.version
+	return Record{Parkings: all, Results: slices.Clone(s.results)}, s.version
 }
 
 // Stored notes that the record of a version is stored.

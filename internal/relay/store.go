@@ -92,7 +92,7 @@ func (w *positionWriter) beginTenure(ctx context.Context, s checkpoint.Server) e
 	if err != nil {
 		return err
 	}
-	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot}
+	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, Term: found.parked.record.NextTerm()}
 	if found.position != nil {
 		p = *found.position
 		if first {

@@ -140,7 +140,7 @@ func (p *parkedRows) takePosition(rec *kgo.Record) {
 	p.parked = p.parked[:0]
 	for _, parked := range v.Record.Parkings {
 		p.parked = append(p.parked, parked.Key.Key)
-		p.note(fmt.Sprintf("tenure %d: %s parked as %s from %s, bad %s, released %v, discarded %v", v.Record.Tenure, parked.Key.Key, parked.ShortID(),
+		p.note(fmt.Sprintf("%s parked as %s from %s, bad %s, released %v, discarded %v", parked.Key.Key, parked.ShortID(),
 			parked.First, parked.Bad, parked.Released, parked.Discarded))
 		for _, d := range parked.Discarded {
 			if key, ok := p.poisoned[d.ID]; ok {

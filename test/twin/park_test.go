@@ -104,7 +104,7 @@ func (p *parkedRows) recorded(h *history, run int, key string, value []byte) boo
 	case v.Request != nil:
 		h.noteLocked("operator: request %s to %s parking %s", v.Request.ID, v.Request.Action, v.Request.Parking)
 	default:
-		h.noteLocked("run %d: record of %d parked keys of tenure %d: %s", run, len(v.Record.Parkings), v.Record.Tenure, value)
+		h.noteLocked("run %d: record of %d parked keys: %s", run, len(v.Record.Parkings), value)
 		for i := range v.Record.Parkings {
 			p.discard(h, run, v.Record.Parkings[i].Discarded)
 		}
