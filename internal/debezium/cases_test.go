@@ -95,6 +95,7 @@ var connectorCases = []verdictCase{
 	{changes: "slot.drop.on.stop=true", want: noted, opts: Options{NewSlot: "n"}},
 	{changes: "slot.drop.on.stop=yes", want: rejected},
 	{changes: "slot.drop.on.stop=true\npublication.autocreate.mode=filtered", want: partial, text: "source.create: none"},
+	{changes: "slot.drop.on.stop=true\n-snapshot.mode", want: partial, text: "source.initial_copy: false"},
 	{changes: decodeOn + decodeIs + "\npublication.autocreate.mode=no_tables", want: partial},
 	{changes: "publication.name=Any Name", want: same},
 	{changes: "publication.name=" + strings.Repeat("x", 64), want: rejected},

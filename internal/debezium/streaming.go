@@ -38,6 +38,9 @@ func (m *mapping) snapshotMode(mode string) (verdict, string) {
 	} else if o != nil {
 		return partial, "source.initial_copy: false, because the stored offsets show that the snapshot is done"
 	}
+	if m.dropsSlot() {
+		return partial, "source.initial_copy: false, because the relay creates no slot: see slot.drop.on.stop"
+	}
 	m.out.Source.InitialCopy = true
 	if mode == "always" {
 		return partial, "source.initial_copy: true, if the relay creates the slot; Debezium copies the rows again at each start, the relay only once"
