@@ -17,9 +17,6 @@ const (
 	topicMatches    = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
 )
 
-// noRouter says that a connector has no transforms.
-const noRouter = "there is no " + eventRouter + ": this is not an outbox connector, and only those can be imported"
-
 // A chain has the transforms of the connector by their role.
 type chain struct {
 	router  string   // alias of the event router; empty: none
@@ -49,6 +46,26 @@ func chainOf(entries map[string]entry) chain {
 		}
 	}
 	return c
+}
+
+// foreign returns why a connector is not an outbox connector, or "". A transform without a class may be the router.
+func (c chain) foreign(entries map[string]entry) string {
+	if c.router != "" {
+		return ""
+	}
+	var classes []string
+	for _, alias := range c.order {
+		e := entries["transforms."+alias+".type"]
+		if e.value == "" || unfilled(e) != "" {
+			return ""
+		}
+		classes = append(classes, e.value)
+	}
+	among := ""
+	if len(classes) > 0 {
+		among = " among its transforms (" + strings.Join(classes, ", ") + ")"
+	}
+	return "there is no " + eventRouter + among + ": this is not an outbox connector, and only those can be imported"
 }
 
 // aliases returns the transforms for a part of a key in braces, such as {router}.
@@ -119,18 +136,12 @@ func chainRules() []rule {
 			key: "transforms", ours: "outbox", verdicts: []verdict{same, rejected},
 			doc: "One outbox event router. Before it, at most DecodeLogicalDecodingMessageContent; after it, InsertHeader and RegexRouter.",
 			apply: func(m *mapping, _ entry) (verdict, string) {
-				if m.chain.router == "" {
-					return rejected, "no " + eventRouter + " among them: this is not an outbox connector, and only those can be imported"
-				}
 				for _, alias := range m.chain.order {
-					if !m.has("transforms." + alias + ".type") {
+					if m.value("transforms."+alias+".type") == "" {
 						return rejected, "transform " + alias + " has no type"
 					}
 				}
 				return same, "outbox"
-			},
-			absent: func(*mapping) (verdict, string) {
-				return rejected, noRouter
 			},
 		},
 		{key: "transforms.{router}.type", ours: "outbox", verdicts: []verdict{same}, doc: "The event router."},

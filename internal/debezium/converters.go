@@ -81,7 +81,7 @@ func converterRule(part string) rule {
 
 // encodingOf returns the encoding that is a converter. at is the key that names it, and option returns the options
 // from the place that does.
-func encodingOf(class, at string, option func(string) string) (encoding, refusal string) {
+func (m *mapping) encodingOf(class, at string, option func(string) string) (encoding, refusal string) {
 	switch class {
 	case stringConverter:
 		if charset := option(at + ".converter.encoding"); charset != "" && !strings.EqualFold(strings.ReplaceAll(charset, "-", ""), "utf8") {
@@ -108,10 +108,13 @@ func encodingOf(class, at string, option func(string) string) (encoding, refusal
 	case bytesConverter, binaryConverter, bufferConverter:
 		return encBytes, ""
 	}
-	if !strings.Contains(class, ".") && at == "header.converter" {
+	switch {
+	case strings.Contains(class, "."):
+	case !m.in.server:
+		return "", fmt.Sprintf("%q: write the name of the class with its package, such as %s", class, stringConverter)
+	case at == "header.converter":
 		return "", fmt.Sprintf("format %q: Debezium Server has only json for headers, and does not start; use json, or a class in debezium.format.header.class", class)
-	}
-	if !strings.Contains(class, ".") {
+	default:
 		return "", fmt.Sprintf("format %q is not supported; use json, simplestring or binary", class)
 	}
 	return "", fmt.Sprintf("%q is not supported; use StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
@@ -123,7 +126,7 @@ func (m *mapping) convert(part, class string, option func(string) string) (verdi
 		return m.convertToAttribute(part)
 	}
 	at := part + ".converter"
-	encoding, refusal := encodingOf(class, at, option)
+	encoding, refusal := m.encodingOf(class, at, option)
 	if refusal != "" {
 		return rejected, refusal
 	}
@@ -151,7 +154,7 @@ const delegateOption = ".delegate.converter.type"
 // delegate imports BinaryDataConverter with a delegate. It sends bytea as it is, and leaves everything else to the
 // delegate: other columns, an envelope, the members of an expanded payload.
 func (m *mapping) delegate(part, class string, option func(string) string) (verdict, string) {
-	encoding, refusal := encodingOf(class, part+".converter"+delegateOption, option)
+	encoding, refusal := m.encodingOf(class, part+".converter"+delegateOption, option)
 	if refusal == "" && !slices.Contains([]string{encString, encJSON, encJSONSchema}, encoding) {
 		refusal = class + " writes no text"
 	}

@@ -248,7 +248,7 @@ func TestServerExpressions(t *testing.T) {
 		texts[f.key] = f.text
 	}
 	for key, want := range map[string]string{
-		"debezium.transforms.outbox.route.topic.replacement": "Debezium Server replaces ${routedByValue} with a variable of its environment: write $${routedByValue}",
+		"debezium.transforms.outbox.route.topic.replacement": "Debezium Server replaces ${routedByValue} with a variable of its environment: write $$ for $, and $$$$ in a compose file",
 		"debezium.format.value":                              `format "avro" is not supported; use json, simplestring or binary`,
 		"debezium.source.database.password":                  "source.dsn, with ${DB_PASSWORD}: set it in the environment of the relay; its default is not imported",
 	} {
@@ -305,6 +305,7 @@ func TestOneLine(t *testing.T) {
 		"another connector": {"connector.class=io.debezium.connector.mysql.MySqlConnector\nslot.name=A b", "is another connector; only"},
 		"a sink":            {"connector.class=io.confluent.connect.jdbc.JdbcSinkConnector", "a sink, which reads topics"},
 		"no event router":   {"connector.class=PostgresConnector\nslot.name=A b\ntransforms=", "is not an outbox connector"},
+		"another router":    {"connector.class=PostgresConnector\nslot.name=A b\ntransforms=a,b\ntransforms.a.type=" + extractNewState + "\ntransforms.b.type=x.MongoEventRouter", "among its transforms (" + extractNewState + ", x.MongoEventRouter)"},
 		"another broker":    {"debezium.source.connector.class=PostgresConnector\ndebezium.sink.type=kinesis\ndebezium.source.slot.name=A b", `no sink "kinesis"`},
 	} {
 		in, err := Parse([]byte(tt.text))

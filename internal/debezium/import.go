@@ -110,8 +110,8 @@ func (m *mapping) foreign() bool {
 	if text := cmp.Or(unevaluated(sink), anotherSink(sink.value)); m.in.server && text != "" {
 		return only(cmp.Or(sink.shown, serverPrefix+"sink.type (default)"), text)
 	}
-	if m.chain.router == "" && len(m.chain.order) == 0 {
-		return only(cmp.Or(m.entries["transforms"].shown, "transforms (default)"), noRouter)
+	if text := m.chain.foreign(m.entries); text != "" {
+		return only(cmp.Or(m.entries["transforms"].shown, "transforms (default)"), text)
 	}
 	return false
 }

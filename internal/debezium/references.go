@@ -49,7 +49,7 @@ func unevaluated(e entry) string {
 	case m == nil:
 		return ""
 	case hasSuffix(e.key, "replacement"):
-		return fmt.Sprintf("Debezium Server replaces ${%s} with a variable of its environment: write $${%[1]s}", m[1])
+		return fmt.Sprintf("Debezium Server replaces ${%s} with a variable of its environment: write $$ for $, and $$$$ in a compose file", m[1])
 	case m[2] == "":
 		return fmt.Sprintf("${%s} is an expression, which Debezium Server reads from its environment: write the value in its place", m[1])
 	}

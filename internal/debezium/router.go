@@ -3,6 +3,7 @@ package debezium
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,9 +204,10 @@ func (m *mapping) routeOptions() (regex, replacement string) {
 	return cmp.Or(m.router("route.topic.regex"), defaultRegex), cmp.Or(m.router("route.topic.replacement"), defaultReplacement)
 }
 
-// topicTemplate returns the template that is equivalent to the default expression with a replacement.
+// topicTemplate returns the template that is equivalent to the default expression with a replacement. Digits after $0 may
+// belong to the number of the group.
 func topicTemplate(regex, replacement string) (string, bool) {
-	if regex != defaultRegex {
+	if regex != defaultRegex || regexp.MustCompile(`\$0\d`).MatchString(replacement) {
 		return "", false
 	}
 	const whole = "\x00"

@@ -119,7 +119,7 @@ func TestServerRefusals(t *testing.T) {
 		"debezium.source.slot.name=${SLOT}":                       "${SLOT} is an expression, which Debezium Server reads from its environment: write the value in its place",
 		"debezium.source.slot.name=${app.slot:}":                  "${app.slot} is an expression",
 		"debezium.transforms.outbox.route.topic.regex=(${KIND})":  "${KIND} is an expression",
-		"debezium.transforms.outbox.route.topic.replacement=${T}": "write $${T}",
+		"debezium.transforms.outbox.route.topic.replacement=${T}": "write $$ for $",
 		"debezium.format.header=simplestring":                     `format "simplestring": Debezium Server has only json for headers`,
 		"debezium.sink.type=${SINK:kafka}":                        "${SINK:kafka} is an expression",
 		"debezium.source.connector.class=${CLASS:Postgres}":       "${CLASS:Postgres} is an expression",
