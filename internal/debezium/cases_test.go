@@ -89,6 +89,7 @@ var connectorCases = []verdictCase{
 	{changes: "slot.name=${file:/x:slot}", want: rejected, text: "config provider"},
 	{changes: "slot.failover=true", want: same},
 	{changes: "offset.storage=org.apache.kafka.connect.storage.FileOffsetBackingStore", want: noted},
+	{changes: "offset.storage=org.apache.kafka.connect.storage.MemoryOffsetBackingStore", want: partial, text: "only offsets in a file"},
 	{changes: "slot.failover=1", want: rejected, text: "neither true nor false"},
 	{changes: "slot.drop.on.stop=false", want: noted},
 	{changes: "slot.drop.on.stop=true", want: partial, text: "use --new-slot NAME"},

@@ -32,7 +32,16 @@ func connectRules() []rule {
 		note("connector.plugin.version", "There are no plugins."),
 		note("offsets.storage.topic", "The relay stores its own position."),
 		note("offset.flush.*", "The relay confirms its position every second."),
-		note("offset.storage*", "The relay stores its own position."),
+		{
+			key: "offset.storage", verdicts: []verdict{noted, partial}, doc: "The relay stores its own position. At the takeover it can read Debezium's from Kafka Connect or from a file.",
+			apply: func(m *mapping, e entry) (verdict, string) {
+				if m.offsets() == "" {
+					return partial, "only offsets in a file or of Kafka Connect can be read: the relay resends what Debezium sent since it last confirmed a position to its slot"
+				}
+				return noted, "the relay stores its own position"
+			},
+		},
+		note("offset.storage.*", "The relay stores its own position."),
 	}
 	return append(rules, topicCreationRules()...)
 }

@@ -47,6 +47,7 @@ type Result struct {
 	slot, publication string
 	oldSlot           string // the connector's, if slot is a new one beside it
 	dropsSlot         bool   // Debezium drops it when it stops
+	offsets           string // file with its offsets; empty: they are in none
 	server            bool
 	foreign           string
 	steps             []string
@@ -148,7 +149,7 @@ func (m *mapping) result() (*Result, error) {
 	r := &Result{
 		Report: m.report, Variables: slices.Sorted(maps.Keys(set(m.refs.used))),
 		connector: m.in.Name, prefix: m.extras.Name, server: m.in.server,
-		slot: cmp.Or(m.out.Source.Slot, m.slotName()), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
+		offsets: m.offsets(), slot: cmp.Or(m.out.Source.Slot, m.slotName()), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
 	}
 	if m.opts.NewSlot != "" {
 		r.oldSlot, r.dropsSlot = m.slotName(), m.dropsSlot()

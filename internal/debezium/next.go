@@ -42,14 +42,13 @@ func (m *mapping) steps(r *Result) []string {
 	if m.opts.Live == nil {
 		out = append(out, "compare the last records with the topic: run this command again with --live")
 	}
-	offsets := "offsets.json"
 	switch connector := cmp.Or(m.in.Name, "NAME"); {
 	case m.in.server:
-		offsets = cmp.Or(m.value("offset.storage.file.filename"), "data/offsets.dat")
 		out = append(out, m.stopServer())
+	case m.embedded() && r.offsets == "":
+		out = append(out, "stop the program with Debezium's engine")
 	case m.embedded():
-		offsets = cmp.Or(m.value("offset.storage.file.filename"), offsets)
-		out = append(out, "stop the program with Debezium's engine, and keep its offsets: "+offsets)
+		out = append(out, "stop the program with Debezium's engine, and keep its offsets: "+r.offsets)
 	case m.in.form == formStrimzi:
 		out = append(out, fmt.Sprintf(`stop the connector: kubectl patch kafkaconnector %s --type merge -p '{"spec":{"state":"stopped"}}'`, connector))
 	default:
@@ -58,9 +57,24 @@ func (m *mapping) steps(r *Result) []string {
 	if !m.in.server && !m.embedded() {
 		out = append(out, fmt.Sprintf(`keep its offsets: curl -sf "$CONNECT/connectors/%s/offsets" > offsets.json`, url.PathEscape(cmp.Or(m.in.Name, "NAME"))))
 	}
+	given := ""
+	if r.offsets != "" {
+		given = " --offsets " + r.offsets
+	}
 	return append(out,
-		fmt.Sprintf("outbox-cdc check --takeover -c %s --offsets %s", file, offsets),
+		fmt.Sprintf("outbox-cdc check --takeover -c %s%s", file, given),
 		fmt.Sprintf("outbox-cdc run -c %s, with the --skip-to that check prints", file))
+}
+
+// offsets returns the file that has the connector's offsets after it is stopped, or "" if they are stored elsewhere.
+func (m *mapping) offsets() string {
+	if !m.in.server && !m.embedded() {
+		return "offsets.json"
+	}
+	if store := m.value("offset.storage"); store != "" && !strings.HasSuffix(store, "FileOffsetBackingStore") {
+		return ""
+	}
+	return cmp.Or(m.value("offset.storage.file.filename"), "data/offsets.dat")
 }
 
 // stopServer returns how to stop Debezium Server such that nothing starts it again.

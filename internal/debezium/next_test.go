@@ -59,6 +59,48 @@ func TestEmbeddedEngine(t *testing.T) {
 	}
 }
 
+// Only offsets in a file can be read. Among the keys of Kafka Connect, offset.storage does not say where they are.
+func TestStepsWithOffsets(t *testing.T) {
+	const server = "debezium.source.connector.class=PostgresConnector\ndebezium.sink.type=kafka\ndebezium.sink.kafka.producer.bootstrap.servers=k:9092\ndebezium.transforms=outbox\n" +
+		"debezium.transforms.outbox.type=" + eventRouter + "\ndebezium.source.topic.prefix=x\ndebezium.source.database.hostname=localhost\ndebezium.source.database.user=u\n" +
+		"debezium.source.database.dbname=d\ndebezium.source.plugin.name=pgoutput\ndebezium.source.table.include.list=public.outbox\n"
+	operator := func(offset string) string {
+		return "kind: DebeziumServer\nspec:\n  sink: {type: kafka, config: {producer.bootstrap.servers: 'k:9092'}}\n  transforms: [{type: " + eventRouter + "}]\n  source:\n    class: PostgresConnector\n" +
+			"    offset: " + offset + "\n    config: {topic.prefix: x, database: {hostname: localhost, user: u, dbname: d}, plugin.name: pgoutput, table.include.list: public.outbox}\n"
+	}
+	members := `"offset.storage": "KafkaOffsetBackingStore"`
+	for line := range strings.Lines(base) {
+		key, value, _ := strings.Cut(strings.TrimRight(line, "\n"), "=")
+		members += ", \"" + key + "\": \"" + value + "\""
+	}
+	for text, want := range map[string]string{
+		server: "--offsets data/offsets.dat",
+		server + "debezium.source.offset.storage=a.FileOffsetBackingStore\ndebezium.source.offset.storage.file.filename=/o": "--offsets /o",
+		server + "debezium.source.offset.storage=io.debezium.storage.redis.offset.RedisOffsetBackingStore":                  "",
+		operator("{memory: {}}"):                         "",
+		operator("{file: {fileName: o}}"):                "--offsets o",
+		"{" + members + "}":                              "--offsets offsets.json",
+		base + "offset.storage=MemoryOffsetBackingStore": "",
+	} {
+		in, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := Import(in, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var next strings.Builder
+		if err := result.WriteNext(&next); err != nil {
+			t.Fatal(err)
+		}
+		_, offsets, _ := strings.Cut(next.String(), "check --takeover -c outbox-cdc.yaml")
+		if line, _, _ := strings.Cut(offsets, "\n"); result.YAML == nil || strings.TrimSpace(line) != want {
+			t.Errorf("%s\n%v %s", text, result.Report.Refused(), &next)
+		}
+	}
+}
+
 // Debezium Server is stopped where it is managed.
 func TestStopServer(t *testing.T) {
 	for form, want := range map[string]string{formServer: "kubectl scale --replicas=0", formServerEnv: "docker compose stop", formOperator: "kubectl delete debeziumserver orders"} {

@@ -14,7 +14,7 @@ func fromOperator(n *yaml.Node) *Input {
 	spec := child(n, "spec")
 	source, sink, format := child(spec, "source"), child(spec, "sink"), child(spec, "format")
 	pairs := slices.Concat(
-		textAt(source, "class", "source.connector.class"), propertiesOf(child(source, "config"), serverPrefix+"source"),
+		textAt(source, "class", "source.connector.class"), offsetsOf(child(source, "offset")), propertiesOf(child(source, "config"), serverPrefix+"source"),
 		textAt(sink, "type", "sink.type"), propertiesOf(child(sink, "config"), serverPrefix+"sink."+textOf(sink, "type")),
 	)
 	for _, part := range []string{"key", "value", "header"} {
@@ -39,6 +39,17 @@ func fromOperator(n *yaml.Node) *Input {
 	in := &Input{form: formOperator, Name: textOf(child(n, "metadata"), "name"), broken: templateIn(n)}
 	in.fromServer(pairs)
 	return in
+}
+
+// offsetsOf returns the properties of the map that says where the offsets are stored.
+func offsetsOf(n *yaml.Node) []pair {
+	pairs := textAt(child(n, "file"), "fileName", "source.offset.storage.file.filename")
+	for _, m := range membersOf(n) {
+		if m.key != "file" {
+			pairs = append(pairs, pair{serverPrefix + "source.offset.storage", m.key, m.line})
+		}
+	}
+	return pairs
 }
 
 // withConfig returns the properties of a map with type and config.

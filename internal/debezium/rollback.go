@@ -49,7 +49,7 @@ curl -sf -X PUT "$CONNECT/connectors/{connector}/resume"
 curl -sf "$CONNECT/connectors/{connector}/status" | jq -r '.connector.state, .tasks[].state'
 `
 	const server = `# 3. Forget the stored offset, which is older than the slot, and have Debezium Server copy nothing:
-mv data/offsets.dat data/offsets.dat.old   # debezium.source.offset.storage.file.filename
+mv {offsets} {offsets}.old   # debezium.source.offset.storage.file.filename
 #    and in application.properties: debezium.source.snapshot.mode=no_data
 
 # 4. Start Debezium Server. The slot is in use again, t:
@@ -70,6 +70,6 @@ mv data/offsets.dat data/offsets.dat.old   # debezium.source.offset.storage.file
 func (r *Result) plan(text string, more ...string) Plan {
 	name := cmp.Or(r.connector, "NAME")
 	return Plan{strings.NewReplacer(append(more,
-		"{slot}", cmp.Or(r.oldSlot, r.slot), "{new}", r.slot, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication,
+		"{slot}", cmp.Or(r.oldSlot, r.slot), "{new}", r.slot, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication, "{offsets}", cmp.Or(r.offsets, "data/offsets.dat"),
 	)...).Replace(text)}
 }

@@ -16,7 +16,7 @@ outbox-cdc setup -c {file}
 	const connect = `export CONNECT=http://localhost:8083
 SENT=$(curl -sf "$CONNECT/connectors/{connector}/offsets" | jq '.offsets[0].offset.lsn_commit')
 `
-	const server = `SENT=$(grep -ao '"lsn_commit":[0-9]*' data/offsets.dat | tail -1 | cut -d: -f2)   # debezium.source.offset.storage.file.filename
+	const server = `SENT=$(grep -ao '"lsn_commit":[0-9]*' {offsets} | tail -1 | cut -d: -f2)   # debezium.source.offset.storage.file.filename
 `
 	const sent = `psql "$DSN" -Atc "SELECT '0/0'::pg_lsn + $SENT >= confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{new}'"
 
@@ -33,7 +33,7 @@ outbox-cdc check --takeover -c {file} --offsets offsets.json
 `
 	const stopServer = `#    Stop Debezium Server where it is managed (systemctl stop, docker compose stop, kubectl scale --replicas=0; a
 #    DebeziumServer resource: kubectl delete debeziumserver), and wait until it has ended.
-outbox-cdc check --takeover -c {file} --offsets data/offsets.dat
+outbox-cdc check --takeover -c {file} --offsets {offsets}
 `
 	const tail = `
 # 4. Run the command that check prints, with --skip-to. At most the transaction that Debezium was sending when it

@@ -91,8 +91,11 @@ func (m *mapping) readWorker() error {
 	return nil
 }
 
-// embedded reports whether the keys are those of Debezium's engine in a program.
-func (m *mapping) embedded() bool { return !m.in.server && m.has("offset.storage") }
+// embedded reports whether the keys are those of Debezium's engine in a program. Among the keys of Kafka Connect,
+// offset.storage has no effect.
+func (m *mapping) embedded() bool {
+	return m.has("offset.storage") && (m.in.form == formProperties || m.in.form == formYAML)
+}
 
 // noConverter says that neither the connector nor the worker has a converter.
 func (m *mapping) noConverter() string {
