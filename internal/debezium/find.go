@@ -203,6 +203,10 @@ func nameFor(n *yaml.Node, m member) string {
 		return strings.TrimSuffix(m.key, ext)
 	case m.key == "config":
 		return textOf(n, "name")
+	case m.key == "connectorConfiguration": // of Amazon MSK Connect
+		return textOf(n, "connectorName")
+	case m.key == "body": // of a request, as in Ansible
+		return nameInURL(textOf(n, "url"))
 	case m.value.Kind == yaml.MappingNode:
 		return m.key
 	}
@@ -220,6 +224,9 @@ func (f *finder) mapping(n *yaml.Node, name string) {
 	switch {
 	case kind == "KafkaConnector":
 		f.add(fromStrimzi(n))
+	case kind == "Connector": // of Confluent for Kubernetes
+		spec := child(n, "spec")
+		f.add(fromSpec(formYAML, spec, "configs", cmp.Or(textOf(spec, "name"), textOf(child(n, "metadata"), "name"))))
 	case kind == "KafkaConnect":
 		f.workers = append(f.workers, workerOfStrimzi(n))
 	case kind == "DebeziumServer":
@@ -234,7 +241,7 @@ func (f *finder) mapping(n *yaml.Node, name string) {
 		in.Name = cmp.Or(textOf(n, "name"), in.Name)
 		f.add(in)
 	case textOf(n, "class") != "" && config.Kind == yaml.MappingNode: // in the manner of Strimzi, as in Helm's values
-		f.add(fromSpec(formYAML, n, cmp.Or(textOf(n, "name"), name)))
+		f.add(fromSpec(formYAML, n, "config", cmp.Or(textOf(n, "name"), name)))
 	case f.serverMap(n):
 	case f.variables(n, name):
 	default:

@@ -65,6 +65,12 @@ func TestWhereConnectorsAre(t *testing.T) {
 			"connectors:\n  orders:\n    class: io.debezium.connector.postgresql.PostgresConnector\n    tasksMax: 1\n    config:\n" +
 				indent(strings.Join(strings.SplitAfter(flatYAML, "\n")[1:], ""), "      "), "orders", formYAML,
 		},
+		"task of Ansible":    {"- uri:\n    url: http://connect:8083/connectors/orders/config\n    body:\n" + indent(flatYAML, "      "), "orders", formYAML},
+		"Amazon MSK Connect": {`{"connectorName": "orders", "capacity": {}, "connectorConfiguration": {` + keysJSON("found") + "}}", "orders", formConfig},
+		"Confluent for Kubernetes": {
+			"kind: Connector\nmetadata: {name: orders}\nspec:\n  class: io.debezium.connector.postgresql.PostgresConnector\n  taskMax: 1\n  configs:\n" +
+				indent(strings.Join(strings.SplitAfter(flatYAML, "\n")[1:], ""), "    "), "orders", formYAML,
+		},
 		"YAML anchors": {"base: &base\n  slot.name: lost\n  transforms: outbox\norders:\n  <<: *base\n" + indent(flatYAML, "  "), "orders", formYAML},
 		"properties":   {"name=orders\nslot.name=found\nconnector.class=PostgresConnector\n", "orders", formProperties},
 		"KafkaConnector among other documents": {

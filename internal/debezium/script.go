@@ -197,16 +197,17 @@ func unquoted(text string, i int, quote byte) body {
 // connectorName returns the name in the URL of a request whose body is from start to end, or "". after is where the request
 // before it ended.
 func (s *script) connectorName(after, start, end int) string {
-	path := regexp.MustCompile(`/connectors/([^/\s"'?$]+)/config\b`)
 	line := regexp.MustCompile(`^(?:\\\r?\n|[^\n])*`).FindString(s.text[end:])
-	found := path.FindStringSubmatch(line)
-	if before := path.FindAllStringSubmatch(s.text[after:start], -1); found == nil && len(before) > 0 {
-		found = before[len(before)-1]
-	}
+	return cmp.Or(nameInURL(line), nameInURL(s.text[after:start]))
+}
+
+// nameInURL returns the name of the connector in the last URL of a configuration that a text has, or "".
+func nameInURL(text string) string {
+	found := regexp.MustCompile(`/connectors/([^/\s"'?$]+)/config\b`).FindAllStringSubmatch(text, -1)
 	if found == nil {
 		return ""
 	}
-	name, err := url.PathUnescape(found[1])
+	name, err := url.PathUnescape(found[len(found)-1][1])
 	if err != nil {
 		return ""
 	}

@@ -6,11 +6,11 @@ import (
 
 // fromStrimzi returns the connector of a KafkaConnector: https://strimzi.io/docs/operators/latest/configuring.html
 func fromStrimzi(n *yaml.Node) *Input {
-	return fromSpec(formStrimzi, child(n, "spec"), textOf(child(n, "metadata"), "name"))
+	return fromSpec(formStrimzi, child(n, "spec"), "config", textOf(child(n, "metadata"), "name"))
 }
 
-// fromSpec returns the connector of a map with class, tasksMax and config.
-func fromSpec(form string, spec *yaml.Node, name string) *Input {
+// fromSpec returns the connector of a map with class, tasksMax and a map of the other keys, which is its member config.
+func fromSpec(form string, spec *yaml.Node, config, name string) *Input {
 	in := &Input{form: form, Name: name}
 	for _, m := range membersOf(spec) {
 		text, ok := scalar(m.value)
@@ -24,6 +24,6 @@ func fromSpec(form string, spec *yaml.Node, name string) *Input {
 		}
 		in.entries[len(in.entries)-1].line = m.line
 	}
-	in.addMembers(child(spec, "config"), "spec.config.")
+	in.addMembers(child(spec, config), "spec."+config+".")
 	return in
 }

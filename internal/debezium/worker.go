@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -214,14 +215,18 @@ func (w *worker) secureStrimzi(tls, login *yaml.Node) {
 	}
 }
 
-// secretFile adds the step that writes a key of a Kubernetes secret to a file.
-func (w *worker) secretFile(secret, key, file string, more bool) {
+// secretFile adds the step that writes the keys of a Kubernetes secret that match a pattern with * to a file.
+func (w *worker) secretFile(secret, pattern, file string, more bool) {
 	into := ">"
 	if more {
 		into = ">>"
 	}
-	w.steps = append(w.steps, fmt.Sprintf(`write the file %s: kubectl get secret %s -o jsonpath='{.data.%s}' | base64 -d %s %s`,
-		file, secret, strings.ReplaceAll(key, ".", `\.`), into, file))
+	read := fmt.Sprintf(`-o jsonpath='{.data.%s}' | base64 -d`, strings.ReplaceAll(pattern, ".", `\.`))
+	if strings.Contains(pattern, "*") {
+		expression := strconv.Quote("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$")
+		read = fmt.Sprintf(`-o json | jq -r '.data | to_entries[] | select(.key | test(%s)) | .value | @base64d'`, expression)
+	}
+	w.steps = append(w.steps, fmt.Sprintf(`write the file %s: kubectl get secret %s %s %s %s`, file, secret, read, into, file))
 }
 
 // login adds the settings of a login other than by certificate.

@@ -109,6 +109,10 @@ func TestStrimziSecurity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(tt.tls, "pattern") && !slices.Contains(result.Report.before,
+			`write the file kafka-ca.crt: kubectl get secret b -o json | jq -r '.data | to_entries[] | select(.key | test("^.*\\.crt$")) | .value | @base64d' >> kafka-ca.crt`) {
+			t.Errorf("%s: steps %q", name, result.Report.before)
+		}
 		if tt.yaml == "" {
 			if refused := result.Report.Refused(); len(refused) != 1 || !strings.Contains(refused[0].text, `login "custom" is not supported`) {
 				t.Errorf("%s: %v", name, refused)
