@@ -186,24 +186,19 @@ func (i *importing) options(in *debezium.Input) (opts debezium.Options, err erro
 
 // ask reads the database if the user asks for it. It returns the connection's configuration, nil if it did not connect.
 func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.Options) (*pgx.ConnConfig, error) {
-	dsn := i.dsn
-	if dsn == "" {
-		if !i.live {
-			return nil, nil //nolint:nilnil // nil means that it did not connect
+	if i.dsn == "" && !i.live {
+		return nil, nil //nolint:nilnil // nil means that it did not connect
+	}
+	if _, known := debezium.Source(in); i.dsn == "" && !known {
+		return nil, mistake(errors.New("the connector's file does not have the whole connection to its database: pass --dsn"))
+	}
+	live, conn, err := debezium.Ask(ctx, in, i.dsn, func(dsn string) (*pgx.ConnConfig, error) {
+		cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
+		if err != nil {
+			return nil, err
 		}
-		var known bool
-		if dsn, known = debezium.Source(in); !known {
-			return nil, mistake(errors.New("only Kafka Connect knows the connector's database: pass --dsn"))
-		}
-	}
-	cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
-	if err != nil {
-		return nil, command.Failed(err)
-	}
-	conn, err := cfg.Postgres()
-	if err == nil {
-		opts.Live, err = debezium.Ask(ctx, in, conn)
-	}
+		return cfg.Postgres()
+	})
 	if err != nil {
 		f := command.Failed(err)
 		if conn != nil {
@@ -211,6 +206,7 @@ func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.
 		}
 		return nil, f
 	}
+	opts.Live = live
 	return conn, nil
 }
 

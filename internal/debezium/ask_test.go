@@ -30,11 +30,7 @@ func TestAskPostgres(t *testing.T) {
 		CREATE TEMPORARY TABLE passing `+columns); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := pgx.ParseConfig(db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	live, err := Ask(t.Context(), &Input{}, cfg)
+	live, _, err := Ask(t.Context(), &Input{}, db.DSN, pgx.ParseConfig)
 	if err != nil {
 		t.Fatal(err)
 	}

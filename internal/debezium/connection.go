@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -215,12 +216,13 @@ func (m *mapping) tlsMode(mode string) (verdict, string) {
 	case host == "localhost", ip != nil && ip.IsLoopback():
 		return same, "source.dsn, where it is the default for this machine"
 	}
-	if m.opts.Live != nil && m.opts.Live.plaintext {
+	live := cmp.Or(m.opts.Live, &Live{})
+	if live.plaintext {
 		m.dsn["sslmode"] = "disable"
 		return partial, mode + " becomes sslmode=disable in source.dsn, because this server has no TLS"
 	}
 	m.dsn["sslmode"] = "require"
-	if m.opts.Live != nil {
+	if live.encrypted {
 		return partial, mode + " becomes sslmode=require in source.dsn, because this server has TLS; use verify-full if you can"
 	}
 	return partial, mode + " lets an attacker downgrade to plain text, so it becomes sslmode=require: if the server has no TLS, write sslmode=disable in the line source.dsn, or let --live find out; use verify-full if you can"

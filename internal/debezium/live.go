@@ -13,6 +13,7 @@ import (
 type Live struct {
 	tables    []liveTable
 	plaintext bool // the server has no TLS
+	encrypted bool // it has, because the tables were read over TLS
 }
 
 // A liveTable is a table that a connector can capture.
@@ -24,21 +25,39 @@ type liveTable struct {
 	columns []string
 }
 
-// Ask reads the tables of a database, over a new connection. If the server has no TLS and the connector allows that
-// (sslmode=prefer), Ask removes TLS from conn.
-func Ask(ctx context.Context, in *Input, conn *pgx.ConnConfig) (*Live, error) {
-	l := &Live{}
-	c, err := pgx.ConnectConfig(ctx, conn)
-	if err != nil && strings.Contains(err.Error(), "server refused TLS connection") && in.prefersTLS() {
-		l.plaintext = true
-		conn.TLSConfig = nil
-		conn.Fallbacks = nil
-		c, err = pgx.ConnectConfig(ctx, conn)
+// Ask reads the tables of the database of a connection string, over a new connection. An empty dsn is the connector's own
+// ([Source]). Then, if the server has no TLS and the connector allows that (sslmode=prefer), Ask connects without. It also
+// returns what settings returns for the connection, also if that fails.
+func Ask(ctx context.Context, in *Input, dsn string, settings func(dsn string) (*pgx.ConnConfig, error)) (*Live, *pgx.ConnConfig, error) {
+	own := dsn == ""
+	if own {
+		dsn, _ = Source(in)
 	}
+	conn, err := settings(dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err := readLive(ctx, conn)
+	if err == nil || !own || !in.prefersTLS() || !strings.Contains(err.Error(), "server refused TLS connection") {
+		return live, conn, err
+	}
+	if conn, err = settings(source(in, &Live{plaintext: true})); err != nil {
+		return nil, nil, err
+	}
+	if live, err = readLive(ctx, conn); err == nil {
+		live.plaintext = true
+	}
+	return live, conn, err
+}
+
+// readLive reads the tables of a database, over a new connection.
+func readLive(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
+	c, err := pgx.ConnectConfig(ctx, conn)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	defer func() { _ = c.Close(ctx) }()
+	l := &Live{encrypted: conn.TLSConfig != nil}
 	rows, err := c.Query(ctx, `
 		SELECT n.nspname, c.relname, rn.nspname, rc.relname, c.relkind = 'r',
 			ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
@@ -116,7 +135,14 @@ func (in *Input) prefersTLS() bool {
 // Source returns the connection string of the connector's database. known is false if it contains references
 // to a config provider.
 func Source(in *Input) (dsn string, known bool) {
-	m := &mapping{in: in, entries: make(map[string]entry), dsn: make(map[string]string)}
+	dsn = source(in, nil)
+	e, _ := in.find("database.hostname")
+	return dsn, e.value != "" && !strings.Contains(dsn, "${")
+}
+
+// source returns the connection string of the connector's database. live says whether it has TLS; nil: unknown.
+func source(in *Input, live *Live) string {
+	m := &mapping{in: in, opts: Options{Live: live}, entries: make(map[string]entry), dsn: make(map[string]string)}
 	for _, e := range in.entries {
 		m.entries[e.key] = e
 	}
@@ -130,6 +156,5 @@ func Source(in *Input) (dsn string, known bool) {
 			_, _ = r.absent(m)
 		}
 	}
-	dsn = m.conninfo()
-	return dsn, m.dsn["host"] != "" && !strings.Contains(dsn, "${")
+	return m.conninfo()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
 // serveNoTLS runs a server that refuses TLS, and every session with an error. It returns its address.
@@ -39,24 +41,39 @@ func serveNoTLS(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// With sslmode=prefer, Ask finds out whether the server has TLS. With require, it keeps to it.
+// With sslmode=prefer, Ask finds out whether the server of the connector has TLS. With require, or for a server that the
+// user names, it keeps to it.
 func TestAskWithoutTLS(t *testing.T) {
 	address := serveNoTLS(t)
-	for mode, want := range map[string]string{"": "the session is refused", "prefer": "the session is refused", "require": "server refused TLS"} {
+	for _, tt := range []struct{ mode, dsn, want string }{
+		{"", "", "the session is refused"},
+		{"prefer", "", "the session is refused"},
+		{"require", "", "server refused TLS"},
+		{"prefer", "host=db.example.com user=u dbname=d sslmode=require", "server refused TLS"},
+	} {
 		in := &Input{}
-		if mode != "" {
-			in.add("database.sslmode", "database.sslmode", mode)
+		for key, value := range map[string]string{"database.hostname": "db.example.com", "database.user": "u", "database.dbname": "d", "database.sslmode": tt.mode} {
+			if value != "" {
+				in.add(key, key, value)
+			}
 		}
-		conn, err := pgx.ParseConfig("host=db.example.com user=u dbname=d sslmode=require")
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
-		conn.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, address)
-		}
-		if _, err := Ask(t.Context(), in, conn); err == nil || !strings.Contains(err.Error(), want) || (conn.TLSConfig == nil) != (mode != "require") {
-			t.Errorf("sslmode %q: %v, want %s; TLS %t", mode, err, want, conn.TLSConfig != nil)
+		_, conn, err := Ask(t.Context(), in, tt.dsn, func(dsn string) (*pgx.ConnConfig, error) {
+			cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
+			if err != nil {
+				return nil, err
+			}
+			conn, err := cfg.Postgres()
+			if err != nil {
+				return nil, err
+			}
+			conn.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+			conn.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}
+			return conn, nil
+		})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || conn == nil || conn.Host != "db.example.com" {
+			t.Errorf("sslmode %q, dsn %q: %v, want %s", tt.mode, tt.dsn, err, tt.want)
 		}
 	}
 }
@@ -65,7 +82,7 @@ func TestAskWithoutTLS(t *testing.T) {
 func TestPrefer(t *testing.T) {
 	for want, live := range map[string]*Live{
 		"sslmode=require: if the server has no TLS, write sslmode=disable in the line source.dsn": nil,
-		"because this server has TLS":    {tables: []liveTable{{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, leaf: true}}},
+		"because this server has TLS":    {encrypted: true, tables: []liveTable{{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, leaf: true}}},
 		"because this server has no TLS": {tables: []liveTable{{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, leaf: true}}, plaintext: true},
 	} {
 		result := imported(t, "database.hostname=db.example.com", false, Options{Live: live})
