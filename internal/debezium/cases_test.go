@@ -112,12 +112,15 @@ var connectorCases = []verdictCase{
 }
 
 func tableCases() []verdictCase {
+	columns := []string{"id", "aggregateid", "aggregatetype", "payload", "x"}
 	live := &Live{tables: []liveTable{
-		{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, columns: []string{"id", "aggregateid", "aggregatetype", "payload", "x"}},
-		{name: tableName{"public", "outbox_1"}, root: tableName{"public", "outbox"}, leaf: true},
-		{name: tableName{"public", "outbox_2"}, root: tableName{"public", "outbox"}, leaf: true},
-		{name: tableName{"billing", "Outbox"}, root: tableName{"billing", "Outbox"}, leaf: true},
+		{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, columns: columns},
+		{name: tableName{"public", "outbox_1"}, root: tableName{"public", "outbox"}, leaf: true, columns: columns},
+		{name: tableName{"public", "outbox_2"}, root: tableName{"public", "outbox"}, leaf: true, columns: columns},
+		{name: tableName{"billing", "Outbox"}, root: tableName{"billing", "Outbox"}, leaf: true, columns: columns},
+		{name: tableName{"shop", "orders"}, root: tableName{"shop", "orders"}, leaf: true, columns: []string{"id"}},
 	}}
+	without := "shop.orders, without all of the columns aggregateid, aggregatetype, id, payload: Debezium fails at their rows"
 	return []verdictCase{
 		{changes: `table.include.list=public\.outbox, billing.outbox`, want: same, text: "public.outbox, billing.outbox"},
 		{changes: "table.include.list=Sales.Outbox Events", want: partial, text: `"Sales"."Outbox Events"`},
@@ -130,7 +133,7 @@ func tableCases() []verdictCase {
 		{changes: "table.include.list=outbox", want: rejected, text: "has no schema", opts: Options{Live: live}},
 		{changes: "table.include.list=nothing.at.all.*", want: rejected, text: "no table", opts: Options{Live: live}},
 		{changes: "publication.autocreate.mode=filtered\n-table.include.list", want: rejected, text: "all tables are captured"},
-		{changes: "publication.autocreate.mode=filtered\n-table.include.list", want: partial, text: "outbox.tables: public.outbox, which have the columns aggregateid, aggregatetype, id, payload", opts: Options{Live: live}},
+		{changes: "publication.autocreate.mode=filtered\n-table.include.list", want: partial, text: `outbox.tables: public.outbox, billing."Outbox", which have the columns aggregateid, aggregatetype, id, payload`, opts: Options{Live: live}},
 		{changes: routerAt + "route.by.field=kind\n-table.include.list", want: rejected, text: "none of the database has the columns aggregateid, id, kind, payload", opts: Options{Live: live}},
 		{changes: "publication.autocreate.mode=disabled\n-table.include.list", want: partial, text: "publication orders"},
 		{changes: decodeOn + decodeIs + "\n-table.include.list", want: noted},
@@ -141,6 +144,13 @@ func tableCases() []verdictCase {
 		{changes: "table.exclude.list=billing.*", want: rejected, text: "--live"},
 		{changes: "-table.include.list\nschema.exclude.list=billing", want: partial, text: "public.outbox", opts: Options{Live: live}},
 		{changes: "schema.exclude.list=billing", want: rejected, text: "--live"},
+		{changes: "-table.include.list\nschema.include.list=public,shop", want: partial, text: "looked up in the database: outbox.tables: public.outbox; not " + without, opts: Options{Live: live}},
+		{changes: "table.include.list=public.outbox,shop.orders", want: partial, text: "outbox.tables: public.outbox; not " + without, opts: Options{Live: live}},
+		{changes: "table.include.list=shop.orders", want: rejected, text: "it matches only " + without, opts: Options{Live: live}},
+		{changes: "-table.include.list\nschema.include.list=shop", want: rejected, text: "it matches only " + without, opts: Options{Live: live}},
+		{changes: placeAt + "=seen:header\ntable.include.list=public.outbox", want: rejected, text: "columns aggregateid, aggregatetype, id, payload, seen", opts: Options{Live: live}},
+		{changes: placeAt + "=seen:header\n" + routerAt + "table.field.additional.missing=ignore\ntable.include.list=public.outbox", want: same, opts: Options{Live: live}},
+		{changes: placeAt + "=seen:header\n" + routerAt + "table.fields.additional.error.on.missing=false\ntable.include.list=public.outbox", want: same, opts: Options{Live: live}},
 		{changes: decodeOn + decodeIs + "\ntable.exclude.list=.*", want: noted, text: "no tables"},
 		{changes: decodeOn + decodeIs + "\nschema.exclude.list=.*", want: noted, text: "no tables"},
 		{changes: decodeOn + decodeIs + "\ntable.exclude.list=public.*", want: rejected},

@@ -80,6 +80,9 @@ func Import(in *Input, opts Options) (*Result, error) {
 	m.out.Outbox.OnUpdate, m.out.Source.Create = "warn", "none"
 	if opts.Live != nil {
 		m.tables, m.resolved = opts.Live.match(m.value)
+		if m.chain.decode == "" && !m.has("transforms."+m.chain.router+".predicate") {
+			m.tables, m.lacking = opts.Live.split(m.tables, m.columnsInUse())
+		}
 	}
 	if m.foreign() {
 		return &Result{Report: m.report, foreign: m.report.findings[0].String()}, nil

@@ -83,12 +83,28 @@ func readLive(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
 func (l *Live) withColumns(columns []string) []tableName {
 	var out []tableName
 	for _, t := range l.tables {
-		missing := slices.ContainsFunc(columns, func(c string) bool { return !slices.Contains(t.columns, c) })
-		if !missing && !slices.Contains(out, t.root) {
+		if t.has(columns) && !slices.Contains(out, t.root) {
 			out = append(out, t.root)
 		}
 	}
 	return out
+}
+
+// split returns which of the tables have all these columns, and which do not.
+func (l *Live) split(tables []tableName, columns []string) (complete, lacking []tableName) {
+	for _, t := range tables {
+		if slices.ContainsFunc(l.tables, func(of liveTable) bool { return of.name == t && of.has(columns) }) {
+			complete = append(complete, t)
+		} else {
+			lacking = append(lacking, t)
+		}
+	}
+	return complete, lacking
+}
+
+// has reports whether the table has all these columns.
+func (t *liveTable) has(columns []string) bool {
+	return !slices.ContainsFunc(columns, func(c string) bool { return !slices.Contains(t.columns, c) })
 }
 
 // match returns the outbox tables that the lists of a connector select. If they select all partitions of a

@@ -80,10 +80,12 @@ func TestAskWithoutTLS(t *testing.T) {
 
 // What prefer becomes is what the server takes, if the database was read.
 func TestPrefer(t *testing.T) {
+	outbox := tableName{"public", "outbox"}
+	tables := []liveTable{{name: outbox, root: outbox, leaf: true, columns: []string{"id", "aggregateid", "aggregatetype", "payload"}}}
 	for want, live := range map[string]*Live{
 		"sslmode=require: if the server has no TLS, write sslmode=disable in the line source.dsn": nil,
-		"because this server has TLS":    {encrypted: true, tables: []liveTable{{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, leaf: true}}},
-		"because this server has no TLS": {tables: []liveTable{{name: tableName{"public", "outbox"}, root: tableName{"public", "outbox"}, leaf: true}}, plaintext: true},
+		"because this server has TLS":    {encrypted: true, tables: tables},
+		"because this server has no TLS": {tables: tables, plaintext: true},
 	} {
 		result := imported(t, "database.hostname=db.example.com", false, Options{Live: live})
 		mode := "sslmode=require"

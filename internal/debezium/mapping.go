@@ -65,6 +65,7 @@ type mapping struct {
 	dsn      map[string]string // parameters of source.dsn
 	extras   debeziumFile      // out.Debezium, unless it is empty
 	tables   []tableName       // the known outbox tables
+	lacking  []tableName       // tables that the connector captures, without a column of the router
 	resolved bool              // tables were read from the server
 	renames  []renaming        // from transforms after the router
 }

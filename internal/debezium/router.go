@@ -101,19 +101,26 @@ func columnRules() []rule {
 			key: "transforms.{router}.table.fields.additional.error.on.missing", ours: "outbox.on_missing_column", verdicts: []verdict{partial, noted, rejected},
 			doc: "The name of `table.field.additional.missing` before Debezium 3.6, which ignores it.",
 			apply: func(m *mapping, e entry) (verdict, string) {
-				fail, refusal := boolean(e)
-				switch {
+				switch _, refusal := boolean(e); {
 				case refusal != "":
 					return rejected, refusal
 				case m.router("table.field.additional.missing") != "":
 					return noted, "table.field.additional.missing counts"
-				case !fail:
+				case m.ignoresMissing():
 					m.out.Outbox.OnMissingColumn = "ignore"
 				}
 				return partial, fmt.Sprintf("outbox.on_missing_column: %s; Debezium 3.6 and later ignore this option and stop at a missing column", cmp.Or(m.out.Outbox.OnMissingColumn, "error"))
 			},
 		},
 	}
+}
+
+// ignoresMissing reports whether a table may lack a placed column.
+func (m *mapping) ignoresMissing() bool {
+	if missing := m.router("table.field.additional.missing"); missing != "" {
+		return strings.EqualFold(missing, "ignore")
+	}
+	return strings.EqualFold(m.router("table.fields.additional.error.on.missing"), "false")
 }
 
 // placesEnvelope reports whether a column is placed in the envelope.

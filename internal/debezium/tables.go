@@ -32,7 +32,7 @@ func tableRules() []rule {
 	return []rule{
 		{
 			key: "table.include.list", ours: "outbox.tables", verdicts: []verdict{same, partial, noted, rejected},
-			doc:   "Names are copied. For expressions, `import --live` looks up the matching tables in the database; a partitioned table by its root.",
+			doc:   "Names are copied. For expressions, `import --live` looks up the matching tables that have the columns of the router; a partitioned table by its root.",
 			apply: applyTables,
 			absent: func(m *mapping) (verdict, string) {
 				switch {
@@ -122,8 +122,19 @@ func (m *mapping) setTables() (verdict, string) {
 	for _, t := range m.tables {
 		m.out.Outbox.Tables = append(m.out.Outbox.Tables, t.sql())
 	}
-	if len(m.tables) > 0 {
-		return same, "outbox.tables: " + strings.Join(m.out.Outbox.Tables, ", ")
+	var lacking []string
+	for _, t := range m.lacking {
+		lacking = append(lacking, t.String())
+	}
+	without := fmt.Sprintf("%s, without all of the columns %s: Debezium fails at their rows", strings.Join(lacking, ", "), strings.Join(m.columnsInUse(), ", "))
+	text := "outbox.tables: " + strings.Join(m.out.Outbox.Tables, ", ")
+	switch {
+	case len(m.tables) > 0 && len(lacking) > 0:
+		return partial, text + "; not " + without
+	case len(m.tables) > 0:
+		return same, text
+	case len(lacking) > 0:
+		return rejected, "it matches only " + without
 	}
 	return rejected, "no table of the database matches it"
 }
@@ -131,10 +142,14 @@ func (m *mapping) setTables() (verdict, string) {
 func applyOtherLists(m *mapping, e entry) (verdict, string) {
 	switch {
 	case m.resolved:
-		if len(m.out.Outbox.Tables) == 0 && !m.has("table.include.list") {
-			_, _ = m.setTables()
+		if len(m.out.Outbox.Tables) > 0 || m.has("table.include.list") {
+			return partial, "looked up in the database: " + strings.Join(m.out.Outbox.Tables, ", ")
 		}
-		return partial, "looked up in the database: " + strings.Join(m.out.Outbox.Tables, ", ")
+		v, text := m.setTables()
+		if v == rejected {
+			return rejected, text
+		}
+		return partial, "looked up in the database: " + text
 	case m.chain.decode != "" && strings.HasSuffix(e.key, ".exclude.list") && slices.Contains([]string{".*", ".+", `.*\..*`, `.+\..+`, ".*[.].*"}, e.value):
 		return noted, "no tables: rows come from logical messages"
 	case m.has("table.include.list") && e.key == "schema.include.list":
@@ -194,7 +209,7 @@ func matches(expression, name string) bool {
 	return ok && err == nil
 }
 
-// columnsInUse returns the columns that records are made from.
+// columnsInUse returns the columns that a table needs.
 func (m *mapping) columnsInUse() []string {
 	var out []string
 	for option, fallback := range routerColumns() {
@@ -202,9 +217,11 @@ func (m *mapping) columnsInUse() []string {
 			out = append(out, column)
 		}
 	}
-	for _, item := range splitList(m.router(placementOption)) {
-		column, _, _ := strings.Cut(item, ":")
-		out = append(out, strings.TrimSpace(column))
+	if !m.ignoresMissing() {
+		for _, item := range splitList(m.router(placementOption)) {
+			column, _, _ := strings.Cut(item, ":")
+			out = append(out, strings.TrimSpace(column))
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
