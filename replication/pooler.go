@@ -105,5 +105,5 @@ func isStartupRefusal(err *pgconn.PgError) bool {
 
 // isReplicationCommand reports whether Postgres has read a replication command as SQL. Messages may be translated.
 func isReplicationCommand(err *pgconn.PgError) bool {
-	return strings.Contains(err.Message, `"IDENTIFY_SYSTEM"`)
+	return strings.Contains(err.Message, `"IDENTIFY_SYSTEM"`) || strings.Contains(err.Message, `"CREATE_REPLICATION_SLOT"`)
 }

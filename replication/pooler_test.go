@@ -97,4 +97,8 @@ func TestPoolerIgnoresReplication(t *testing.T) {
 	if !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), remedyPooled) {
 		t.Errorf("error = %v", err)
 	}
+	err = QueryError(t.Context(), "create slot", &pgconn.PgError{Severity: "ERROR", Code: syntaxError, Message: `syntax error at or near "CREATE_REPLICATION_SLOT"`})
+	if !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), remedyPooled) {
+		t.Errorf("error = %v", err)
+	}
 }
