@@ -66,9 +66,10 @@ func (s *sourceLook) run(ctx context.Context) {
 	s.transactions()
 }
 
-// walsender tries a replication connection, and reads the errors of pg_hba.conf.
+// walsender tries a replication connection, unless the role lacks REPLICATION for it, and reads the errors of pg_hba.conf.
 func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
-	if s.ask(ctx, &s.report, "replication connection", "", survey.Walsender) {
+	allowed := s.role == nil || s.role.Replication
+	if allowed && s.ask(ctx, &s.report, "replication connection", "", survey.Walsender) {
 		s.ok("replication connection", "", "opened and closed")
 	}
 	var lines []string
