@@ -43,9 +43,12 @@ func conninfoReason(err error) string {
 		}
 		return fileReason(err)
 	}
+	if strings.Contains(err.Error(), "unable to add CA") {
+		return "the file of sslrootcert contains no certificate in PEM form; openssl x509 -inform DER converts one in DER form"
+	}
 	for _, known := range []string{
 		"invalid port", "could not match", "sslmode is invalid", "sslcertmode", "connect_timeout",
-		"unable to add CA", "failed to decode sslkey", "unable to decrypt key", "unable to find sslpassword", "unable to load cert",
+		"failed to decode sslkey", "unable to decrypt key", "unable to find sslpassword", "unable to load cert",
 		`both "sslcert" and "sslkey" are required`, "failed to read service file", "unable to find service",
 		"target_session_attrs", "min_protocol_version", "max_protocol_version", "channel_binding", "require_auth",
 	} {

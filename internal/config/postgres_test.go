@@ -206,6 +206,14 @@ func TestAmbiguousURL(t *testing.T) {
 	}
 }
 
+// A root certificate in DER, as some providers have it, is no PEM.
+func TestRootWithoutPEM(t *testing.T) {
+	_, _, err := parseConninfo("host=db sslrootcert=" + file(t, "root.crt", []byte{0x30, 0x82}))
+	if err == nil || !strings.HasPrefix(err.Error(), "the file of sslrootcert contains no certificate in PEM form") {
+		t.Errorf("error = %v", err)
+	}
+}
+
 // TestVerifiedKeepsTheRest: the TLS rule keeps the other TLS settings.
 func TestVerifiedKeepsTheRest(t *testing.T) {
 	pg, _, err := parseConninfo("host=db sslrootcert=system")
