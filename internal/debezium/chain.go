@@ -3,6 +3,7 @@ package debezium
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,7 @@ const (
 	regexRouter     = "org.apache.kafka.connect.transforms.RegexRouter"
 	extractNewState = "io.debezium.transforms.ExtractNewRecordState"
 	topicMatches    = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+	schemaNaming    = "io.debezium.schema.SchemaTopicNamingStrategy" // names the topics of change events, by default
 )
 
 // A chain has the transforms of the connector by their role.
@@ -176,8 +178,11 @@ func chainRules() []rule {
 		{
 			key: "transforms.{header}.value.literal", ours: "headers.static", verdicts: []verdict{same, partial}, doc: "The header's text.",
 			apply: func(m *mapping, e entry) (verdict, string) {
-				if h := m.out.Outbox.Encoding.Headers; h != encSimple && h != encString {
+				switch h := m.out.Outbox.Encoding.Headers; {
+				case h != encSimple && h != encString:
 					return partial, "headers.static, as text: Kafka Connect would give it the JSON type that it looks like"
+				case !isCanonical(e.value):
+					return partial, "headers.static, as it is: Kafka Connect reads it as a number, a date, a list, a map, a quoted text or null, and may write it in another form; write the form that is in the topic"
 				}
 				return same, "headers.static"
 			},
@@ -216,6 +221,15 @@ func chainRules() []rule {
 		refuse("transforms.{rename}.predicate", "A predicate on a transform after the router. Only the router's own predicate is supported."),
 		refuse("transforms.{decode}.predicate", "A predicate on the transform before the router. Only the router's own predicate is supported."),
 	}
+}
+
+// isCanonical reports whether the text of a header has the form in which Kafka Connect writes what it reads in the literal of
+// an InsertHeader: a text, a boolean or a whole number.
+func isCanonical(literal string) bool {
+	if strings.EqualFold(literal, "true") || strings.EqualFold(literal, "false") || strings.EqualFold(literal, "null") {
+		return literal == "true" || literal == "false"
+	}
+	return regexp.MustCompile(`^(?:0|-?[1-9][0-9]{0,17}|[^-+0-9"\[{\s](?s:.*))?$`).MatchString(literal)
 }
 
 // nullsDiffer says that one setting of ours has two in Debezium, which have different values.

@@ -318,13 +318,18 @@ func applyPredicate(m *mapping, e entry) (verdict, string) {
 }
 
 // topicOf returns the topic of a table's change events, which predicates see.
-func (m *mapping) topicOf(t tableName) string { return m.extras.Name + "." + t.String() }
+func (m *mapping) topicOf(t tableName) string {
+	return strings.Join([]string{m.extras.Name, t.schema, t.name}, cmp.Or(m.value("topic.delimiter"), "."))
+}
 
 // predicate returns the pattern of a predicate of type TopicNameMatches.
 func (m *mapping) predicate(name string) (pattern *javaregex.Pattern, refusal string) {
 	at := "predicates." + name
 	if class := m.value(at + ".type"); class != topicMatches {
 		return nil, fmt.Sprintf("predicate %s is a %q; only %s is supported", name, class, topicMatches)
+	}
+	if naming := m.value("topic.naming.strategy"); naming != "" && naming != schemaNaming {
+		return nil, fmt.Sprintf("predicate %s sees the topics that %s names, which is Java code; only %s is supported with a predicate", name, naming, schemaNaming)
 	}
 	pattern, err := javaregex.Compile(m.value(at + ".pattern"))
 	if err != nil {
