@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 // The tests run everything that the documentation tells a user to type. TestOperations in test/runbook runs the
@@ -216,10 +217,7 @@ type fenced struct{ lang, text string }
 
 // tried reports whether TestOperations runs all blocks of the page.
 func (d document) tried() bool {
-	return slices.Contains([]string{
-		"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "park.md", "prune.md", "recover.md",
-		"resend.md",
-	}, path.Base(d.name))
+	return slices.Contains(doctest.FollowedPages(), path.Base(d.name))
 }
 
 var (

@@ -119,7 +119,7 @@ func TestDocumentedSQL(t *testing.T) {
 	conn := db.Conn(t)
 	statements := 0
 	for _, page := range append(pages, "../../README.md") {
-		if slices.Contains(append(followed, "security.md", "roles.md", "replacing-a-poller.md"), filepath.Base(page)) {
+		if slices.Contains(append(doctest.FollowedPages(), "security.md", "roles.md", "replacing-a-poller.md"), filepath.Base(page)) {
 			continue
 		}
 		for _, s := range readPage(t, page) {

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -74,17 +75,11 @@ type block struct {
 	role       string // that the text before names, such as "owner", or empty
 }
 
-// followed are the pages whose statements and commands TestOperations runs. internal/cli has the same list.
-var followed = []string{
-	"runbook.md", "access.md", "alerts.md", "bad-rows.md", "operations.md", "inspect.md", "high-availability.md", "park.md", "prune.md", "recover.md",
-	"resend.md",
-}
-
 // readPages returns the sections of the pages that are followed.
 func readPages(t *testing.T) []section {
 	t.Helper()
 	var all []section
-	for _, page := range followed {
+	for _, page := range doctest.FollowedPages() {
 		all = append(all, readPage(t, "../../docs/"+page)...)
 	}
 	return all

@@ -1,5 +1,6 @@
 // Package doctest compares pages of the documentation with the code. [CheckPart] compares a generated part of
-// a page with the text that a test generates. A [Checker] type-checks the Go code of a page.
+// a page with the text that a test generates. A [Checker] type-checks the Go code of a page. [FollowedPages] names the pages that
+// TestOperations follows.
 //
 //	c := doctest.NewChecker(t, "context", "github.com/outbox-cdc/outbox-cdc/outbox")
 //	err := c.Check(`func f(ctx context.Context) { … }`)
