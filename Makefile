@@ -107,8 +107,8 @@ crash: ## the crash suite, CYCLES kills of every kind
 	OUTBOX_TEST_FULL=1 OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=120m ./test/crash
 
 .PHONY: soak
-soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, a missing topic, lost slots, parked keys
-	OUTBOX_TEST_FULL=1 OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) OUTBOX_TEST_SLOT_LOSSES=$(CYCLES) OUTBOX_TEST_PARKS=$(CYCLES) \
+soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, three brokers, a missing topic, lost slots, parked keys
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) OUTBOX_TEST_SLOT_LOSSES=$(CYCLES) OUTBOX_TEST_PARKS=$(CYCLES) OUTBOX_TEST_REPLICATED=$(CYCLES) \
 	  $(GO) test -count=1 -v -timeout=120m -run='$(RUN)' -skip='^TestSoakOver' ./test/soak
 
 .PHONY: soak-brokers

@@ -26,14 +26,14 @@ func TestReplicatedCluster(t *testing.T) {
 		meanwhile()
 		m.recover()
 		rig.Must(t, broker.Restart(t.Context()))
-		cluster.AwaitInSync(t)
+		rig.Must(t, cluster.AwaitInSync(t.Context()))
 	}
 	nothing := func() {}
 	m.start()
 	rig.UnderLoad(t, m.Rig, func() {
 		m.recover()
 		for range 3 {
-			cluster.MoveLeaders(t)
+			rig.Must(t, cluster.MoveLeaders(t.Context()))
 			m.recover()
 		}
 		withoutLeader((*kafkatest.Server).Shutdown, nothing)

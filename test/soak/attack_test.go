@@ -20,10 +20,10 @@ import (
 // own; what the relay does wrong is noted.
 func (s *soak) strike(ctx context.Context, strike Strike) error {
 	s.explain(strike)
-	if strike.Has(BrokerKill, BrokerShutdown, BrokerPause, CutBroker, HoleBroker, HoleHost) {
+	if strike.Has(BrokerKill, BrokerShutdown, BrokerPause, LeaderMove, CutBroker, HoleBroker, HoleHost) {
 		s.confirms.Unanswered()
 	}
-	if strike.Has(BrokerKill, BrokerShutdown, BrokerPause) {
+	if strike.Has(BrokerKill, BrokerShutdown, BrokerPause, LeaderMove) {
 		over := s.confirms.Outage()
 		defer func() { over(time.Now()) }()
 	}
@@ -102,6 +102,8 @@ func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone boo
 		return errors.Join(s.broker.Shutdown(ctx), s.broker.Restart(ctx))
 	case BrokerPause:
 		return pause(step.Hold, s.broker.Pause, s.broker.Resume)
+	case LeaderMove:
+		return s.cluster.MoveLeaders(ctx)
 	case CutPostgres:
 		rig.Cut(relay.toPostgres, step.Direction, step.Bytes)
 		return nil

@@ -34,6 +34,7 @@ const (
 	BrokerKill        Attack = "broker kill"        // SIGKILL
 	BrokerShutdown    Attack = "broker shutdown"    // SIGTERM
 	BrokerPause       Attack = "broker pause"       // SIGSTOP, SIGCONT
+	LeaderMove        Attack = "leader move"        // every partition gets another leader
 	CutPostgres       Attack = "cut postgres"       // closes connections to Postgres, in the middle of a message
 	CutBroker         Attack = "cut broker"         // closes connections to the broker, in the middle of a message
 
@@ -55,7 +56,7 @@ func (a Attack) Target() string {
 	switch a {
 	case RelayKill, RelayTerminate, RelayPause, RelayFreeze, HoleHost:
 		return "relay"
-	case BrokerKill, BrokerShutdown, BrokerPause, CutBroker, HoleBroker:
+	case BrokerKill, BrokerShutdown, BrokerPause, LeaderMove, CutBroker, HoleBroker:
 		return "broker"
 	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, HolePostgres, SlotDrop, SlotRecreate, PublicationDrop:
 		return "postgres"
@@ -90,6 +91,16 @@ func WithoutBroker(weights map[Attack]int) map[Attack]int {
 	for _, a := range []Attack{BrokerKill, BrokerShutdown, BrokerPause} {
 		delete(weights, a)
 	}
+	return weights
+}
+
+// Replicated changes weights for a cluster of brokers, of which one at a time is broken: that is frequent, and the others go
+// on. There is no proxy in front of them.
+func Replicated(weights map[Attack]int) map[Attack]int {
+	for _, a := range []Attack{CutBroker, HoleBroker, HoleHost} {
+		delete(weights, a)
+	}
+	weights[BrokerKill], weights[BrokerShutdown], weights[BrokerPause], weights[LeaderMove] = 90, 40, 60, 120
 	return weights
 }
 

@@ -58,6 +58,8 @@ type soak struct {
 	over   *brokertest.Broker // nil with Kafka
 	db     *pgtest.DB
 
+	cluster *members // the broker, if it is several; otherwise nil
+
 	halfOpen time.Time // until when a relay may wait for a response on a dead connection to the broker
 
 	binary string
@@ -100,6 +102,7 @@ type soakConfig struct {
 	relays     int                                 // 0: one
 	missing    bool                                // one of the topics is missing until the last strike
 	refill     bool                                // the slot may be lost, and the relays refill the gap
+	replicated bool                                // Kafka is a cluster of three brokers
 	park       bool                                // the topic rejects some records, and the relay parks their keys
 	heldWithin time.Duration                       // for how long the slot may be free; 0: no limit
 	settings   string                              // lines of the relay's configuration
@@ -194,12 +197,22 @@ func (s *soak) connectKafka(t *testing.T) (topic string, sink func(addr string) 
 		s.parked.requests = s.kafka.Collect(t, s.parked.takePosition, relay.PositionTopic)
 	}
 	s.catchUp = s.kafka.Collect(t, s.recordKafka, collected...).CatchUp
-	return topic, func(addr string) string { return fmt.Sprintf("sink: {kafka: {brokers: [%q]}}\n", addr) }
+	return topic, func(addr string) string {
+		if s.cluster != nil {
+			addr = strings.Join(s.kafka.Addrs, ", ")
+		}
+		return fmt.Sprintf("sink: {kafka: {brokers: [%s]}}\n", addr)
+	}
 }
 
 // startKafka starts what the relay writes to.
 func (s *soak) startKafka(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
+	if s.cfg.replicated {
+		s.cluster = &members{Replicated: kafkatest.StartReplicated(t)}
+		s.broker = s.cluster
+		return s.cluster.Cluster
+	}
 	if s.cfg.fake == nil {
 		var proxies []*faultproxy.Proxy
 		for _, r := range s.relays {

@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -87,34 +88,33 @@ func (r *Replicated) Leader(tb testing.TB, topic string, partition int32) *Serve
 }
 
 // MoveLeaders makes the next replica of every partition its leader, also for internal topics.
-func (r *Replicated) MoveLeaders(tb testing.TB) {
-	tb.Helper()
-	topics, err := r.admin.ListTopicsWithInternal(tb.Context())
+func (r *Replicated) MoveLeaders(ctx context.Context) error {
+	topics, err := r.admin.ListTopicsWithInternal(ctx)
 	if err != nil {
-		tb.Fatal(err)
+		return err
 	}
 	var req kadm.AlterPartitionAssignmentsReq
 	topics.EachPartition(func(p kadm.PartitionDetail) {
 		next := slices.Index(p.Replicas, p.Leader) + 1
 		req.Assign(p.Topic, p.Partition, slices.Concat(p.Replicas[next:], p.Replicas[:next]))
 	})
-	assigned, err := r.admin.AlterPartitionAssignments(tb.Context(), req)
+	assigned, err := r.admin.AlterPartitionAssignments(ctx, req)
 	if err == nil {
 		err = assigned.Error()
 	}
 	if err != nil {
-		tb.Fatalf("reassign partitions: %v", err)
+		return fmt.Errorf("reassign partitions: %w", err)
 	}
-	if _, err := r.admin.ElectLeaders(tb.Context(), kadm.ElectPreferredReplica, nil); err != nil {
-		tb.Fatalf("elect leaders: %v", err)
+	if _, err := r.admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, nil); err != nil {
+		return fmt.Errorf("elect leaders: %w", err)
 	}
+	return nil
 }
 
 // AwaitInSync waits until every replica of every partition is in sync, also those of internal topics.
-func (r *Replicated) AwaitInSync(tb testing.TB) {
-	tb.Helper()
+func (r *Replicated) AwaitInSync(ctx context.Context) error {
 	for end := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
-		topics, err := r.admin.ListTopicsWithInternal(tb.Context())
+		topics, err := r.admin.ListTopicsWithInternal(ctx)
 		var behind []string
 		topics.EachPartition(func(p kadm.PartitionDetail) {
 			if len(p.ISR) < replicas {
@@ -122,10 +122,10 @@ func (r *Replicated) AwaitInSync(tb testing.TB) {
 			}
 		})
 		if err == nil && len(behind) == 0 {
-			return
+			return nil
 		}
-		if time.Now().After(end) {
-			tb.Fatalf("replicas of %v are not in sync: %v", behind, err)
+		if ctx.Err() != nil || time.Now().After(end) {
+			return fmt.Errorf("replicas of %v are not in sync: %w", behind, errors.Join(err, ctx.Err()))
 		}
 	}
 }
