@@ -169,7 +169,8 @@ func (o *outcome) awaitConfirmed(t *testing.T, process *rig.Process, db *pgtest.
 	process.Signal(t, syscall.SIGTERM)
 }
 
-// written returns the records in all topics of a cluster except the relay's own.
+// written returns the records in all topics of a cluster except the relay's own. Their offsets count the records of a
+// partition.
 func written(t *testing.T, cluster *kafkatest.Cluster) (records []Record) {
 	t.Helper()
 	topics, err := cluster.Admin(t).ListTopics(context.WithoutCancel(t.Context()))
@@ -183,8 +184,17 @@ func written(t *testing.T, cluster *kafkatest.Cluster) (records []Record) {
 	if len(names) == 0 {
 		return nil
 	}
+	type partition struct {
+		topic string
+		n     int32
+	}
+	read := make(map[partition]int64)
 	for _, r := range cluster.ReadAll(t, names...) {
-		records = append(records, conformanceRecord(r))
+		record := conformanceRecord(r)
+		at := partition{r.Topic, r.Partition}
+		record.Offset = read[at] // an abort marker of the relay has an offset too
+		read[at]++
+		records = append(records, record)
 	}
 	return records
 }
