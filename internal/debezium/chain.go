@@ -182,7 +182,7 @@ func chainRules() []rule {
 				case h != encSimple && h != encString:
 					return partial, "headers.static, as text: Kafka Connect would give it the JSON type that it looks like"
 				case !isCanonical(e.value):
-					return partial, "headers.static, as it is: Kafka Connect reads it as a number, a date, a list, a map, a quoted text or null, and may write it in another form; write the form that is in the topic"
+					return partial, "headers.static, as it is: Kafka Connect reads it as a number, a date, a list, a map, null or a text without spaces around it, and may write it in another form; write the form that is in the topic"
 				}
 				return same, "headers.static"
 			},
@@ -223,13 +223,12 @@ func chainRules() []rule {
 	}
 }
 
-// isCanonical reports whether the text of a header has the form in which Kafka Connect writes what it reads in the literal of
-// an InsertHeader: a text, a boolean or a whole number.
+// isCanonical reports whether Kafka Connect certainly writes the literal of an InsertHeader as it is. It reads it as a value:
+// 007 becomes 7, 12:30 becomes 12, a date has another form with StringConverter.
 func isCanonical(literal string) bool {
-	if strings.EqualFold(literal, "true") || strings.EqualFold(literal, "false") || strings.EqualFold(literal, "null") {
-		return literal == "true" || literal == "false"
-	}
-	return regexp.MustCompile(`^(?:0|-?[1-9][0-9]{0,17}|[^-+0-9"\[{\s](?s:.*))?$`).MatchString(literal)
+	number := regexp.MustCompile(`^(?:0|-?[1-9][0-9]{0,17})$`).MatchString(literal)
+	rewritten := regexp.MustCompile(`^(?:[-+.0-9][-+.:0-9eETZ]*|[-+.0-9].*[\[\]{},:"].*|[\[{].*|null)$`).MatchString(literal)
+	return strings.TrimSpace(literal) == literal && (number || !rewritten)
 }
 
 // nullsDiffer says that one setting of ours has two in Debezium, which have different values.
