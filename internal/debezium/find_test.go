@@ -209,14 +209,7 @@ func TestPlaceholders(t *testing.T) {
 		"x_@SLOT@": "line 4: @SLOT@ is a placeholder", "%SLOT%": "line 4: %SLOT% is a placeholder", "<your-slot>": "line 4: <your-slot> is a placeholder",
 		"${file:/x:y}": "line 4: refers to a config provider", "A b": "line 4: not the name of a slot",
 	} {
-		in, err := Parse([]byte("{\n" + keysJSON("lost") + ",\n\"slot.name\": \"" + value + "\"}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := Import(in, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := importedText(t, "{\n"+keysJSON("lost")+",\n\"slot.name\": \""+value+"\"}")
 		if !slices.ContainsFunc(result.Report.findings, func(f Finding) bool { return f.key == "slot.name" && strings.HasPrefix(f.text, want) }) {
 			t.Errorf("%s: %v, want %q", value, result.Report.Refused(), want)
 		}
@@ -266,14 +259,7 @@ func TestServerExpressions(t *testing.T) {
 
 // Of a key that an object has several times, the report says which value counts.
 func TestRepeatedKey(t *testing.T) {
-	in, err := Parse([]byte(`{"slot.name": "lost", ` + keysJSON("found") + "}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := Import(in, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := importedText(t, `{"slot.name": "lost", `+keysJSON("found")+"}")
 	if f := result.Report.findings[0]; f.key != "slot.name" || f.verdict != noted || f.text != "several times in the file: the last value counts" {
 		t.Errorf("%v", f)
 	}
@@ -314,20 +300,10 @@ func TestOneLine(t *testing.T) {
 		"another router":    {"connector.class=PostgresConnector\nslot.name=A b\ntransforms=a,b\ntransforms.a.type=" + extractNewState + "\ntransforms.b.type=x.MongoEventRouter", "among its transforms (" + extractNewState + ", x.MongoEventRouter)"},
 		"another broker":    {"debezium.source.connector.class=PostgresConnector\ndebezium.sink.type=kinesis\ndebezium.source.slot.name=A b", `no sink "kinesis"`},
 	} {
-		in, err := Parse([]byte(tt.text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := Import(in, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var next strings.Builder
-		if err := result.WriteNext(&next); err != nil {
-			t.Fatal(err)
-		}
-		if f := result.Report.findings; len(f) != 1 || f[0].verdict != rejected || !strings.Contains(f[0].text, tt.want) || next.Len() > 0 {
-			t.Errorf("%s: %v, next %q", name, f, next.String())
+		result := importedText(t, tt.text)
+		next := stepsOf(t, result)
+		if f := result.Report.findings; len(f) != 1 || f[0].verdict != rejected || !strings.Contains(f[0].text, tt.want) || next != "" {
+			t.Errorf("%s: %v, next %q", name, f, next)
 		}
 	}
 }

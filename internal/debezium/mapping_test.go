@@ -58,6 +58,20 @@ func imported(t *testing.T, changes string, server bool, opts Options) *Result {
 	return result
 }
 
+// importedText imports a file without options.
+func importedText(t *testing.T, text string) *Result {
+	t.Helper()
+	in, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := Import(in, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
 // A verdictCase is a change of base, and the verdict on the last key of the change. With "-key", it is the verdict
 // on the default.
 type verdictCase struct {

@@ -5,14 +5,20 @@ import (
 	"testing"
 )
 
-// nextOf returns the next steps after an import of base with changes.
-func nextOf(t *testing.T, changes string) string {
+// stepsOf returns the next steps after an import.
+func stepsOf(t *testing.T, result *Result) string {
 	t.Helper()
 	var out strings.Builder
-	if err := imported(t, changes, false, Options{}).WriteNext(&out); err != nil {
+	if err := result.WriteNext(&out); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// nextOf returns the next steps after an import of base with changes.
+func nextOf(t *testing.T, changes string) string {
+	t.Helper()
+	return stepsOf(t, imported(t, changes, false, Options{}))
 }
 
 // A connector that drops its slot when it stops is never stopped for a takeover.
@@ -82,21 +88,11 @@ func TestStepsWithOffsets(t *testing.T) {
 		"{" + members + "}":                              "--offsets offsets.json",
 		base + "offset.storage=MemoryOffsetBackingStore": "",
 	} {
-		in, err := Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := Import(in, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var next strings.Builder
-		if err := result.WriteNext(&next); err != nil {
-			t.Fatal(err)
-		}
-		_, offsets, _ := strings.Cut(next.String(), "check --takeover -c outbox-cdc.yaml")
+		result := importedText(t, text)
+		next := stepsOf(t, result)
+		_, offsets, _ := strings.Cut(next, "check --takeover -c outbox-cdc.yaml")
 		if line, _, _ := strings.Cut(offsets, "\n"); result.YAML == nil || strings.TrimSpace(line) != want {
-			t.Errorf("%s\n%v %s", text, result.Report.Refused(), &next)
+			t.Errorf("%s\n%v %s", text, result.Report.Refused(), next)
 		}
 	}
 }

@@ -29,14 +29,7 @@ func TestServerFormatClass(t *testing.T) {
 		{"debezium.format.value=avro\ndebezium.format.value.class=" + binaryConverter + "\n", encJSONSchema, encBytes, encJSONSchema},
 		{"debezium.format.schemas.enable=false\ndebezium.format.key.class=" + jsonConverter + "\ndebezium.format.header.class=" + stringConverter + "\n", encJSON, encJSON, encString},
 	} {
-		in, err := Parse([]byte(serverBase + tt.lines))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := Import(in, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := importedText(t, serverBase+tt.lines)
 		var report strings.Builder
 		_, _ = result.Report.WriteTo(&report)
 		want := "encoding:\n    key: " + tt.key + "\n    value: " + tt.value + "\n    headers: " + tt.headers + "\n"
@@ -131,14 +124,7 @@ func TestServerRefusals(t *testing.T) {
 				text.WriteString(l)
 			}
 		}
-		in, err := Parse([]byte(text.String() + line + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := Import(in, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := importedText(t, text.String()+line+"\n")
 		if refused := result.Report.Refused(); len(refused) != 1 || refused[0].key != key || !strings.Contains(refused[0].text, want) || result.YAML != nil {
 			t.Errorf("%s: %v, want %s", line, refused, want)
 		}
