@@ -161,6 +161,9 @@ func parameter(key, param, fallback string) rule {
 			if n, err := strconv.ParseUint(value, 10, 16); param == "port" && !reference && (err != nil || n == 0) {
 				return rejected, "not a port"
 			}
+			if param == "host" && regexp.MustCompile(`[/\s]|^[^:]+:[^:]*$`).MatchString(value) {
+				return rejected, "not the name or address of a host; the port belongs in database.port"
+			}
 			return same, "source.dsn" + setThem(names)
 		},
 	}
