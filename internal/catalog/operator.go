@@ -57,7 +57,7 @@ func (s *setup) grantTable(ctx context.Context, table Part) (Step, error) {
 	case err != nil:
 		return Step{}, err
 	case owns == nil || !*owns: // Postgres would only warn
-		return Step{}, fmt.Errorf("%w: %s: only the owner of the table can grant them", replication.ErrAccess, doing)
+		return Step{}, &RightError{doing + ": only the owner of the table can grant them"}
 	}
 	sequence, err := queryOne(ctx, s.conn, pgx.RowTo[string], doing, `
 		SELECT pg_catalog.pg_get_serial_sequence($1, attname) FROM pg_catalog.pg_attribute

@@ -135,7 +135,10 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok {
 		f.LSN = gap.Recorded.EndLSN
 	}
-	if f.Exit == relay.ExitSink {
+	switch f.Exit {
+	case relay.ExitSlotInUse: // a relay that may wait never ends with this code
+		f.Next = "stop the other relay, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
+	case relay.ExitSink:
 		f.Object = relayCfg.Sink.String()
 	}
 	return f

@@ -144,7 +144,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitSlotLost:
 		meaning, next = "slot missing or lost", "find out why the slot is gone, then outbox-cdc recover"
 	case relay.ExitSlotInUse:
-		meaning, next = "slot in use", "stop the other relay, or set source.wait_for_slot: true to wait as a standby"
+		meaning, next = "slot in use", "stop the other relay, then run the command again"
 	case relay.ExitNoDelivery:
 		meaning, next = "publication or table does not deliver", "fix the publication or the table, then start the relay again"
 	case relay.ExitBadRecord:

@@ -28,7 +28,7 @@ type pruner struct {
 //   - An error that wraps [ErrConfig], such as a [*NotPublishedError], means that the configuration does not fit.
 //   - A [*NotConfirmedError] means that the relay is not running or is behind.
 //   - An *[advisory.HeldError] means that another session holds the lock of a table, so that Run skipped rows of it.
-//   - An error that wraps [replication.ErrAccess], such as a [*catalog.HiddenError], names a right that is missing.
+//   - An error that wraps [replication.ErrAccess], such as a [*catalog.HiddenError] or a [*catalog.RightError], names a right that is missing.
 //   - A [*catalog.LockError] names the transactions that locked a table for longer than Wait.
 //   - A *[pgconn.PgError] is an error of the server.
 func Run(ctx context.Context, cfg Config) (Report, error) {
@@ -51,12 +51,12 @@ func (p *pruner) run(ctx context.Context, report *Report) error {
 	report.Tables = make([]Table, len(p.cfg.Tables))
 	for i, name := range p.cfg.Tables { // partitions first: they do not depend on the relay
 		r, err := p.describe(ctx, name)
-		if err == nil && p.cfg.DryRun {
-			err = p.checkRights(ctx, r)
-		}
 		if err == nil {
 			report.Tables[i] = Table{Name: r.name, Before: r.before, Created: []string{}, Dropped: []Partition{}, Kept: []Partition{}}
 			err = p.createPartitions(ctx, r, &report.Tables[i])
+		}
+		if err == nil {
+			err = p.checkRights(ctx, r)
 		}
 		if err != nil {
 			report.Tables = report.Tables[:i]

@@ -20,8 +20,8 @@ func (p *pruner) verifyRows(ctx context.Context, r *relation) error {
 	return catalog.VerifyRows(ctx, p.work.PgConn(), oids...)
 }
 
-// checkRights returns an error that wraps [replication.ErrAccess] and names the missing right if the role could not
-// remove rows of r. A dry run needs it: it deletes nothing, so Postgres does not reject anything.
+// checkRights returns a [*catalog.RightError] if the role could not remove rows of r. Otherwise Postgres would reject it only
+// after the wait for the relay, and a dry run not at all.
 func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 	for _, leaf := range r.leaves {
 		if err := p.checkDelete(ctx, leaf); err != nil {
@@ -34,7 +34,7 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 			return fmt.Errorf("look up the owner of %s: %w", partition.Name, err)
 		}
 		if !owns {
-			return fmt.Errorf("%w: role %q does not own partition %s, and only the owner can drop it", replication.ErrAccess, p.work.Config().User, partition.Name)
+			return &catalog.RightError{What: fmt.Sprintf("role %q does not own partition %s, and only the owner can drop it", p.work.Config().User, partition.Name)}
 		}
 	}
 	return nil
@@ -52,5 +52,5 @@ func (p *pruner) checkDelete(ctx context.Context, table part) error {
 	}
 	lacking := strings.Join(missing, ", ")
 	user := p.work.Config().User
-	return fmt.Errorf("%w: role %q lacks %s on %s: GRANT %[3]s ON %[4]s TO %[5]s", replication.ErrAccess, user, lacking, table.Name, replication.QuoteIdent(user))
+	return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s: GRANT %[2]s ON %[3]s TO %[4]s", user, lacking, table.Name, replication.QuoteIdent(user))}
 }

@@ -220,7 +220,7 @@ func isUpdate(err error) bool {
 func isPrivilege(err error) bool {
 	const insufficientPrivilege = "42501"
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
+	return as[*catalog.RightError](err) || ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
 }
 
 // mayGiveUp reports whether the advice for err includes skipping its transaction.

@@ -76,6 +76,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"setting":               {replication.ErrConfig, 10, never, ""},
 		"wal_level":             {&catalog.WALLevelError{Level: "replica"}, 10, never, ""},
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, briefly, ""},
+		"right":                 {&catalog.RightError{}, 10, briefly, ""},
 		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},
 		"other rows again":      {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
