@@ -61,6 +61,7 @@ type producer struct {
 	names         namer                   // of rows, for an ownership
 	wakeOwner     chan struct{}           // cap 1; wakes runOwner
 	lastContested uint64                  // no record with a higher sequence is contested
+	contestedFrom time.Time               // the lowest timestamp of contested records of streamed rows; zero: there is none
 	lastCopied    uint64                  // no contested record with a higher sequence is that of a copied row
 	unresumed     map[*partition]struct{} // partitions to resume
 	gatheredAt    time.Time               // when to resume them; zero: not set yet
@@ -143,8 +144,11 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	}
 	if r.Contested && p.ownership != nil && !p.ownership.first {
 		p.lastContested = r.Seq
-		if r.Copied {
+		switch {
+		case r.Copied:
 			p.lastCopied = r.Seq
+		case p.contestedFrom.IsZero() || r.Timestamp.Before(p.contestedFrom):
+			p.contestedFrom = r.Timestamp
 		}
 	}
 	if p.cfg.Divert != nil {

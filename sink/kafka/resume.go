@@ -161,15 +161,18 @@ func (p *producer) resume(ctx context.Context, parts []*partition) {
 	}
 }
 
-// storedSince returns how old the batches may be that have the records at the beginning of part's queue. p.mu is held.
+// storedSince returns how old the batches may be that have the contested records of part. Those that wait are not all: a record
+// may be rejected later, and its substitute belong to part. p.mu is held.
 func (p *producer) storedSince(part *partition) time.Time {
 	b := part.queue[0]
 	if first, _ := frameSeq(b.chunks[0]); first <= p.lastCopied {
 		return p.cfg.CopiedSince
 	}
 	since := time.UnixMilli(b.firstMS)
-	if c := p.cfg.ContestedSince; !c.IsZero() && c.Before(since) { // such as of a row whose timestamp is the time of sending
-		since = c
+	for _, t := range []time.Time{p.contestedFrom, p.cfg.ContestedSince} { // the latter for rows whose timestamp is the time of sending
+		if !t.IsZero() && t.Before(since) {
+			since = t
+		}
 	}
 	return since.Add(-tailAge)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,6 +259,53 @@ func TestRowsBehindARecordThatIsTooLarge(t *testing.T) {
 			l.Errorf("%d dead letters", len(got))
 		}
 	}, kfake.SeedTopics(1, "t", "dead", "positions"))
+}
+
+// TestLettersOfRowsThatAreRejectedLate: the substitute of a row may get to its partition behind those of much later rows, with
+// which the partition was resumed. It is recognised all the same.
+func TestLettersOfRowsThatAreRejectedLate(t *testing.T) {
+	const letters, newest = 40, 5000
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		var late atomic.Bool
+		next := func() *rig {
+			return s.nextWith(func(cfg *sink.WriterConfig) {
+				cfg.ContestedSince = time.Time{}
+				cfg.GiveUp = func(sink.Missing) bool { return !late.Load() }
+				cfg.Substitute = func(r *sink.Record, _ *sink.RecordError) *sink.Record {
+					r.Topic = "dead"
+					return r
+				}
+			})
+		}
+		send := func(r *rig, n int, topic string) {
+			rec := row(0, n, true)
+			rec.Topic = topic
+			r.send(rec)
+		}
+		first := next()
+		var want []string
+		for n := range letters { // in as many batches, more than the first steps back reach
+			send(first, n, "missing")
+			first.AwaitAcked(n + 1)
+			want = append(want, strconv.Itoa(n))
+		}
+		send(first, newest, "missing")
+		want = append(want, strconv.Itoa(newest))
+		first.drain()
+		late.Store(true)
+		second := next()
+		for n := range letters {
+			send(second, n, "missing")
+		}
+		send(second, newest, "dead")
+		second.AwaitAcked(1)
+		late.Store(false)
+		second.drain()
+		if got := values(l.readRecords("dead", letters+1), 0); !slices.Equal(got, want) {
+			l.Errorf("%d dead letters %q, want %d", len(got), got, len(want))
+		}
+	}, kfake.SeedTopics(1, "dead", "positions"))
 }
 
 // TestCopiedRowsWithTheSameID: of copied rows that are alike, as many are recognised as are stored. One with another value, or
