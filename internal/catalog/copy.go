@@ -33,23 +33,6 @@ type Copy struct {
 	maxBytes int
 }
 
-// SetupCopy is Setup. If it creates the slot, it also returns a Copy of the rows that the slot does
-// not deliver: each row is either in the Copy or in the stream of the slot.
-func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) ([]Step, *Copy, error) {
-	s, err := newSetup(ctx, setup)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.close(ctx)
-	s.export = true
-	steps, err := s.run(ctx)
-	if err != nil || s.made == nil {
-		return steps, nil, err
-	}
-	c, err := s.openCopy(ctx, cfg, s.made, nil)
-	return steps, c, err
-}
-
 // OpenCopy returns a Copy of the current rows of the outbox tables that filter selects, or of the missing ones, for a
 // slot that already exists. Unless missing.Until excludes them, rows committed since the slot was created
 // are in the Copy and in the stream. OpenCopy creates a temporary slot for its snapshot, and so waits for

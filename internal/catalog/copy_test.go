@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -66,7 +67,7 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 			wait.For(t, "more rows", func() bool { return written.Load() >= enough })
 		}
 		more()
-		steps, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
+		steps, c, err := setupCopy(t.Context(), s.cfg, s.setup("outbox"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +117,7 @@ func TestSnapshotOfACopyAfterRollbacks(t *testing.T) {
 		xid, rollback := begin()
 		created := make(chan error, 1)
 		go func() {
-			_, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
+			_, c, err := setupCopy(t.Context(), s.cfg, s.setup("outbox"))
 			if err == nil {
 				defer c.Close(t.Context())
 				_, err = db.Conn(t).Exec(t.Context(), "SELECT $1::text::pg_snapshot", c.Snapshot)
@@ -155,7 +156,7 @@ func TestCopy(t *testing.T) {
 			INSERT INTO parts VALUES (11), (1)`)
 		cfg := replication.Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}
 		s := &source{DB: db, cfg: cfg}
-		_, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts"))
+		_, c, err := setupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +168,7 @@ func TestCopy(t *testing.T) {
 		c.Close(t.Context())
 
 		// Now the slot exists already.
-		if _, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
+		if _, c, err := setupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
 			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
 		}
 		c, err = OpenCopy(t.Context(), cfg, []string{`"out box"`, "parts"}, CopyFilter{}, nil, nil)
@@ -211,7 +212,7 @@ func TestCopyFilter(t *testing.T) {
 	setup := s.setup("events", "positioned")
 	for _, where := range []string{"no such column", "missing = 1", "true); DROP TABLE events; SELECT (true", "1"} {
 		setup.Copy = CopyFilter{Where: where}
-		if _, _, err := SetupCopy(t.Context(), s.cfg, setup); !errors.Is(err, replication.ErrConfig) || !strings.Contains(err.Error(), "initial_copy_where") {
+		if _, _, err := setupCopy(t.Context(), s.cfg, setup); !errors.Is(err, replication.ErrConfig) || !strings.Contains(err.Error(), "initial_copy_where") {
 			t.Errorf("%s: %v", where, err)
 		}
 	}
@@ -219,7 +220,7 @@ func TestCopyFilter(t *testing.T) {
 		t.Errorf("%d slots after a wrong condition", slots)
 	}
 	setup.Copy = CopyFilter{Where: "done IS NOT TRUE -- comment", ID: []string{"uuid", "id"}}
-	_, c, err := SetupCopy(t.Context(), s.cfg, setup)
+	_, c, err := setupCopy(t.Context(), s.cfg, setup)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +286,7 @@ func TestSettingsOfTheServer(t *testing.T) {
 		conn := db.Config(t)
 		conn.User = role
 		s := &source{DB: db, cfg: replication.Config{Conn: conn, Publication: "pub", Slot: db.Name}}
-		_, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
+		_, c, err := setupCopy(t.Context(), s.cfg, s.setup("outbox"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +315,7 @@ func TestSetupFailover(t *testing.T) {
 		for name, setup := range map[string]func(SetupConfig) ([]Step, error){
 			"alone": func(cfg SetupConfig) ([]Step, error) { return Setup(t.Context(), cfg) },
 			"copy": func(cfg SetupConfig) ([]Step, error) {
-				steps, c, err := SetupCopy(t.Context(), replication.Config{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}, cfg)
+				steps, c, err := setupCopy(t.Context(), replication.Config{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}, cfg)
 				if err == nil {
 					c.Close(t.Context())
 				}
@@ -345,4 +346,14 @@ func TestSetupFailover(t *testing.T) {
 			t.Errorf("Setup with another slot: %v, %v", steps, err)
 		}
 	})
+}
+
+// setupCopy calls [SlotLock.SetupCopy].
+func setupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) ([]Step, *Copy, error) {
+	lock, err := LockSlot(ctx, setup)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer lock.Close(ctx)
+	return lock.SetupCopy(ctx, cfg, nil)
 }

@@ -74,7 +74,6 @@ func LockSlot(ctx context.Context, cfg SetupConfig) (*SlotLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.export = true
 	return &SlotLock{s}, nil
 }
 
@@ -86,6 +85,25 @@ func (l *SlotLock) Check(ctx context.Context) error { return ping(ctx, l.setup.c
 
 // Conn returns settings for connections to the server that has the lock, even if those of LockSlot name several servers.
 func (l *SlotLock) Conn() *pgconn.Config { return l.setup.cfg.Conn }
+
+// Setup is the function [Setup], but waits for transactions in progress without a limit, see waiting.
+func (l *SlotLock) Setup(ctx context.Context, waiting Waiting) ([]Step, error) {
+	l.setup.waiting = waiting
+	return l.setup.run(ctx)
+}
+
+// SetupCopy is Setup. If it creates the slot, it also returns a Copy of the rows that the slot does
+// not deliver: each row is either in the Copy or in the stream of the slot.
+func (l *SlotLock) SetupCopy(ctx context.Context, cfg replication.Config, waiting Waiting) ([]Step, *Copy, error) {
+	s := l.setup
+	s.export = true
+	steps, err := l.Setup(ctx, waiting)
+	if err != nil || s.made == nil {
+		return steps, nil, err
+	}
+	c, err := s.openCopy(ctx, cfg, s.made, nil)
+	return steps, c, err
+}
 
 // RecreateSlot drops the slot, if it exists, and creates it again. It returns a Copy of the missing rows:
 // each is in the Copy or behind the position from which the new slot delivers. known is the slot as the
@@ -112,7 +130,7 @@ func (l *SlotLock) RecreateSlot(ctx context.Context, cfg replication.Config, kno
 		}
 		s.cfg.Failover = s.cfg.Failover || state.Slot.Failover
 	}
-	s.waiting = waiting
+	s.export, s.waiting = true, waiting
 	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(state.ServerVersion))
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func TestRowSecurity(t *testing.T) {
 			},
 			"initial copy": func() error {
 				other := SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot + "_b", Tables: []string{"outbox"}}
-				_, c, err := SetupCopy(ctx, cfg, other)
+				_, c, err := setupCopy(ctx, cfg, other)
 				if err == nil {
 					c.Close(ctx)
 				}

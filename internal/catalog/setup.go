@@ -45,7 +45,7 @@ type SetupConfig struct {
 	// Operator is a role to grant what the commands of an operator need on Tables. Empty: none.
 	Operator string
 
-	// Copy selects the rows that SetupCopy copies.
+	// Copy selects the rows that [SlotLock.SetupCopy] copies.
 	Copy CopyFilter
 
 	// lockTimeout limits each wait for other transactions. Zero means [patience].

@@ -122,10 +122,10 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 		r.catalog = nil
 		return r.refillSource(ctx, cause)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	if r.refills(cause) {
-		found, err := r.positions.readStore(ctx)
+		found, err := r.positions.readStore(limited)
 		if err != nil {
 			return err
 		}
@@ -137,18 +137,10 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	if !r.createsSource(r.catalog, cause) {
 		return cause
 	}
-	if exists, err := r.claimSource(ctx, retry); exists || err != nil {
+	if exists, err := r.claimSource(limited, retry); exists || err != nil {
 		return err
 	}
-	cfg := r.setupConfig()
-	cfg.Copy = r.copyFilter()
-	var steps []catalog.Step
-	var err error
-	if r.cfg.InitialCopy {
-		steps, r.copy, err = catalog.SetupCopy(ctx, r.cfg.Source, cfg)
-	} else {
-		steps, err = catalog.Setup(ctx, cfg)
-	}
+	steps, err := r.createSource(ctx)
 	for _, s := range steps {
 		r.log.InfoContext(ctx, "setup", slog.String("object", s.Object), slog.String("action", s.Action))
 		if s.Warning != "" {
@@ -159,6 +151,24 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 		r.catalog, err = r.readCatalog(ctx)
 	}
 	return err
+}
+
+// createSource creates publication and slot, and opens an initial copy. It waits for transactions in progress without a limit.
+func (r *Relay) createSource(ctx context.Context) (steps []catalog.Step, err error) {
+	cfg := r.setupConfig()
+	cfg.Copy = r.copyFilter()
+	lock, err := r.lockSlot(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close(ctx)
+	creating, waiting, cancel := r.whileWaiting(ctx, r.announceWait)
+	defer cancel()
+	if !r.cfg.InitialCopy {
+		return lock.Setup(creating, waiting)
+	}
+	steps, r.copy, err = lock.SetupCopy(creating, r.cfg.Source, waiting)
+	return steps, err
 }
 
 // claimSource makes this process the owner of the position store and announces the initial copy, before publication and slot are

@@ -278,7 +278,7 @@ func (r *Relay) refillLost(ctx context.Context, cause error) error {
 // one, it waits, and the error of a long wait is an [*advisory.HeldError]. It waits for transactions in progress without a limit.
 // Each other step but the reading of the tables has a time limit of its own.
 func (r *Relay) refillSource(ctx context.Context, cause error) error {
-	lock, err := r.lockSlot(ctx)
+	lock, err := r.lockSlot(ctx, r.setupConfig())
 	if err != nil {
 		return err
 	}
@@ -300,10 +300,10 @@ func (r *Relay) refillSource(ctx context.Context, cause error) error {
 	return err
 }
 
-func (r *Relay) lockSlot(ctx context.Context) (*catalog.SlotLock, error) {
+func (r *Relay) lockSlot(ctx context.Context, cfg catalog.SetupConfig) (*catalog.SlotLock, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	return catalog.LockSlot(ctx, r.setupConfig())
+	return catalog.LockSlot(ctx, cfg)
 }
 
 // startRefill makes the slot and the position record ready for a refill of what the slot of record has

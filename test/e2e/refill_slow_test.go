@@ -77,6 +77,31 @@ func TestRefillWaitsForTransactions(t *testing.T) {
 	}
 }
 
+// The first start waits in the same way, with an initial copy and without one.
+func TestFirstStartWaitsForTransactions(t *testing.T) {
+	for name, initialCopy := range map[string]bool{"with a copy": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
+			w := watchRig(t, r)
+			w.cfg.PositionTopic, w.cfg.InitialCopy, w.cfg.StartupTimeout = relay.PositionTopic, initialCopy, time.Second
+			tx, err := r.Connect(t).Begin(t.Context())
+			rig.Must(t, err)
+			_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'late', 'T', '{}')`)
+			rig.Must(t, err)
+			w.start(t)
+			w.logged(t, "for the end of older transactions")
+			wait.For(t, "a creation of the slot that takes longer than startup_timeout", func() bool {
+				w.goesOn(t)
+				return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
+					WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock' AND now() - query_start > '2s')`)
+			})
+			rig.Must(t, tx.Commit(t.Context()))
+			w.logged(t, "msg=streaming")
+		})
+	}
+}
+
 // watchRefill runs a relay with a server of its own, which refills the gap of a lost slot, until it has delivered rows and
 // recorded a snapshot.
 func watchRefill(t *testing.T) (*rig.Rig, *watched) {
