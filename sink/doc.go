@@ -1,6 +1,6 @@
 // Package sink defines the interface between the relay and a message broker. It imports no
 // client library. Each broker has its own package, such as sink/kafka, and each passes the
-// tests in sinktest. Brokers without partitions share the Writer of sink/keyed, and those that
+// tests in sinktest. Brokers without partitions share the Writer of sink/lane, and those that
 // cannot store a position use sink/positionfile.
 //
 //	Broker ──Open──▶ Sink ──NewWriter──▶ Writer          writes records

@@ -3,7 +3,7 @@ package config
 import (
 	"slices"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/sqs"
 )
 
@@ -33,4 +33,4 @@ var sqsKeys = slices.Concat([]key{
 		path: "sink.sqs.batches_in_flight", kind: integer, min: 1, max: 1000, def: sqs.DefaultBatches,
 		doc: "Maximum number of requests for a destination at the same time. Each has up to ten records. A key has at most one record in them.",
 	},
-}, certificateKeys(atSQS+"tls."), windowKeys(atSQS+"window.", keyed.DefaultWindowBytes, keyed.DefaultWindowRecords))
+}, certificateKeys(atSQS+"tls."), windowKeys(atSQS+"window.", lane.DefaultWindowBytes, lane.DefaultWindowRecords))

@@ -11,14 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A client is the [sink.Sink] of a NATS cluster. Its Writers have connections of their own.
 type client struct {
 	cfg     Config
 	log     *slog.Logger
-	stats   *keyed.Stats
+	stats   *lane.Stats
 	control *control
 }
 
@@ -28,10 +28,10 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	options := keyed.Options{
+	options := lane.Options{
 		Broker: strings.Join(c.hosts(), ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Prepare: prepare,
 	}
-	stats := keyed.NewStats(options)
+	stats := lane.NewStats(options)
 	s := &client{cfg: c, log: log, stats: stats, control: newControl(c, stats, log)}
 	if err := s.control.firstContact(ctx); err != nil {
 		s.control.close()
@@ -42,7 +42,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 
 // firstContact connects and checks that JetStream is there.
 func (c *control) firstContact(ctx context.Context) error {
-	err := keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) error {
+	err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error {
 		return c.use(ctx, func(ctx context.Context, l *link) error {
 			err := l.call(ctx, func(ctx context.Context) error {
 				_, err := l.js.AccountInfo(ctx)
@@ -66,7 +66,7 @@ func (c *control) firstContact(ctx context.Context) error {
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return keyed.NewWriter(cfg, newTransport(c.cfg, c.stats), c.stats, c.log)
+	return lane.NewWriter(cfg, newTransport(c.cfg, c.stats), c.stats, c.log)
 }
 
 // CheckDestinations implements [sink.Sink]. JetStream does not say whether the user may publish to a subject.

@@ -9,19 +9,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A control is a connection for everything but records. It connects when it is used, and again when the connection was lost.
 type control struct {
 	cfg   Config
-	stats *keyed.Stats
+	stats *lane.Stats
 	log   *slog.Logger
 	inUse chan struct{} // cap 1: held by who uses link
 	link  *link         // nil: not connected
 }
 
-func newControl(cfg Config, stats *keyed.Stats, log *slog.Logger) *control {
+func newControl(cfg Config, stats *lane.Stats, log *slog.Logger) *control {
 	return &control{cfg: cfg, stats: stats, log: log, inUse: make(chan struct{}, 1)}
 }
 
@@ -53,7 +53,7 @@ func (c *control) use(ctx context.Context, f func(ctx context.Context, l *link) 
 
 // retry is use, with retries of transient errors.
 func (c *control) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
-	return keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return withClass(c.use(ctx, f)) })
+	return lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return withClass(c.use(ctx, f)) })
 }
 
 // close closes the connection. No call of use runs.

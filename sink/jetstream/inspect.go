@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // minWindow is the least duplicates window that is expected to span the restart of a relay.
@@ -34,7 +34,7 @@ func (i *inspection) add(condition, object string, state sink.State, found, fix 
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	i := new(inspection)
-	control := newControl(c.withDefaults(), keyed.NewStats(keyed.Options{Broker: strings.Join(c.hosts(), ",")}), slog.New(slog.DiscardHandler))
+	control := newControl(c.withDefaults(), lane.NewStats(lane.Options{Broker: strings.Join(c.hosts(), ",")}), slog.New(slog.DiscardHandler))
 	defer control.close()
 	if err := control.firstContact(ctx); err != nil {
 		i.add("connection", "", sink.Failed, err.Error(), adviceOf(err))

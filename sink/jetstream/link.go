@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // checkInterval is how often a link looks for requests that have no response in time, unless that is short.
@@ -89,7 +89,7 @@ func (l *link) start(conn *nats.Conn) error {
 }
 
 // publish writes a message to which the server responds. It blocks while the connection takes no more bytes. If it returns
-// an error, done is not called; an error that wraps keyed.ErrConnection is that of a lost link.
+// an error, done is not called; an error that wraps lane.ErrConnection is that of a lost link.
 func (l *link) publish(m *nats.Msg, at time.Time, done respond) error {
 	l.mu.Lock()
 	if l.lost != nil {
@@ -219,7 +219,7 @@ func (l *link) fail(err error) {
 		l.mu.Unlock()
 		return
 	}
-	l.lost = fmt.Errorf("%w: %s: %w", keyed.ErrConnection, l.server, err)
+	l.lost = fmt.Errorf("%w: %s: %w", lane.ErrConnection, l.server, err)
 	if isAccess(err) {
 		l.lost = fmt.Errorf("%w: %w", errAccess, l.lost)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 const (
@@ -116,7 +116,7 @@ func (c *client) ensureBucket(ctx context.Context, l *link, bucket string) error
 // retry calls f until it succeeds or ctx ends.
 func (s *positionStore) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
 	c := s.client.control
-	return keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return insist(c.use(ctx, f)) })
+	return lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return insist(c.use(ctx, f)) })
 }
 
 // Read implements [sink.PositionStore].

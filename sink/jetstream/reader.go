@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A reader is the [sink.Reader] and [sink.PositionReader] of a cluster. A destination has one partition, 0. Its offsets are sequences of the stream,
@@ -26,7 +26,7 @@ func (c Config) openReader(log *slog.Logger) (*reader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &reader{control: newControl(c.withDefaults(), keyed.NewStats(keyed.Options{Broker: strings.Join(c.hosts(), ",")}), log)}, nil
+	return &reader{control: newControl(c.withDefaults(), lane.NewStats(lane.Options{Broker: strings.Join(c.hosts(), ",")}), log)}, nil
 }
 
 // Close implements [sink.Reader].

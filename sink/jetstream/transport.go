@@ -10,13 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
-// A transport implements [keyed.Transport] over one connection at a time.
+// A transport implements [lane.Transport] over one connection at a time.
 type transport struct {
 	cfg     Config
-	stats   *keyed.Stats
+	stats   *lane.Stats
 	encoder encoder
 	message nats.Msg // of the current Publish
 	link    *link    // nil: not connected
@@ -29,12 +29,12 @@ type transport struct {
 	over    error // ctx has ended
 }
 
-func newTransport(cfg Config, stats *keyed.Stats) *transport {
+func newTransport(cfg Config, stats *lane.Stats) *transport {
 	return &transport{cfg: cfg, stats: stats}
 }
 
-// Publish implements [keyed.Transport].
-func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
+// Publish implements [lane.Transport].
+func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	if t.stop == nil {
 		t.stop = context.AfterFunc(ctx, func() { t.end(context.Cause(ctx)) })
 	}
@@ -64,7 +64,7 @@ func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
 const fenceInterval = 5 * time.Millisecond
 
 // publish writes one request.
-func (t *transport) publish(ctx context.Context, r *keyed.Request, now time.Time) {
+func (t *transport) publish(ctx context.Context, r *lane.Request, now time.Time) {
 	rec := r.Records[0] // Options.RequestRecords is 1
 	t.message = nats.Msg{Subject: rec.Topic, Header: t.encoder.encode(rec), Data: rec.Value}
 	l := t.link
@@ -83,7 +83,7 @@ func (t *transport) publish(ctx context.Context, r *keyed.Request, now time.Time
 var errPayload = errors.New("larger than max_payload of the server")
 
 // handle reports the outcome of a request.
-func (t *transport) handle(ctx context.Context, l *link, r *keyed.Request, m *nats.Msg, err error) {
+func (t *transport) handle(ctx context.Context, l *link, r *lane.Request, m *nats.Msg, err error) {
 	if errors.Is(err, errNoResponders) {
 		t.lookups.start(ctx, l, r.Records[0].Topic, func(err error) { r.Done(0, err) })
 		return
@@ -106,7 +106,7 @@ func (t *transport) connect(ctx context.Context) error {
 	}
 	l, err := t.cfg.dial(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+		return fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
 	t.link = l
 	t.mu.Lock()
@@ -133,7 +133,7 @@ func (t *transport) end(cause error) {
 	}
 }
 
-// Close implements [keyed.Transport].
+// Close implements [lane.Transport].
 func (t *transport) Close() error {
 	if t.stop != nil {
 		t.stop()

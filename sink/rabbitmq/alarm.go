@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // alarmWait is how long a message waits for the end of an alarm, before its failure makes the Writer back off.
@@ -63,9 +63,9 @@ func (e *blockedError) Error() string {
 	return fmt.Sprintf("%s: the broker blocks publishing: %s", e.addr, e.reason)
 }
 
-func (e *blockedError) Is(target error) bool { return target == keyed.ErrConnection }
+func (e *blockedError) Is(target error) bool { return target == lane.ErrConnection }
 
-// SilenceReason implements [keyed.Explainer].
+// SilenceReason implements [lane.Explainer].
 func (t *transport) SilenceReason() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

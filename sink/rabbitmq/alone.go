@@ -6,7 +6,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // safeSize is a body size that every broker accepts. A larger message travels alone unless one of its size was confirmed:
@@ -61,7 +61,7 @@ func (t *transport) settle(l *link, f *flight, o outcome) {
 	case nacked:
 		f.request.Done(0, fmt.Errorf("%s: %w", l.addr, errNack))
 	case lost:
-		f.request.Done(0, fmt.Errorf("%w: %s: %w", keyed.ErrConnection, l.addr, errLost))
+		f.request.Done(0, fmt.Errorf("%w: %s: %w", lane.ErrConnection, l.addr, errLost))
 	}
 }
 
@@ -144,7 +144,7 @@ func (t *transport) rememberAccepted(f *flight, o outcome) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	keyed.MakeRoom(t.known, f.exchange, maxRemembered)
+	lane.MakeRoom(t.known, f.exchange, maxRemembered)
 	t.known[f.exchange] = true
 	delete(t.denied, f.destination)
 	if t.tooBig <= f.size {
@@ -163,7 +163,7 @@ func (t *transport) reportRejection(l *link, f *flight, cause *codeError) {
 	case missing:
 		delete(t.known, f.exchange)
 	case denied:
-		keyed.MakeRoom(t.denied, f.destination, maxRemembered)
+		lane.MakeRoom(t.denied, f.destination, maxRemembered)
 		t.denied[f.destination] = true
 	case rejected:
 		if t.tooBig == 0 || f.size < t.tooBig {

@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // sweepInterval is how long the oldest message of a channel may delay the confirms of later ones: RabbitMQ confirms messages
@@ -26,7 +26,7 @@ const (
 
 // A flight is a message that was written to a channel, or waits for a channel of its own.
 type flight struct {
-	request *keyed.Request
+	request *lane.Request
 	destination
 	size     int // of the body
 	confirm  *amqp.DeferredConfirmation

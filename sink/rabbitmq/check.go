@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // writeCheckWait is how long the broker may take to respond to the check of a permission. It does not respond while it
@@ -19,7 +19,7 @@ const writeCheckWait = 5 * time.Second
 
 // CheckDestinations implements [sink.Sink].
 func (b *broker) CheckDestinations(ctx context.Context, destinations ...string) error {
-	return keyed.Retry(ctx, b.stats, b.log, func(ctx context.Context) error {
+	return lane.Retry(ctx, b.stats, b.log, func(ctx context.Context) error {
 		k, _, err := b.cfg.connectAny(ctx, 0)
 		if err != nil {
 			return err

@@ -1,6 +1,6 @@
 // Package rabbitmq implements package sink for RabbitMQ, with AMQP 0-9-1.
 //
-// [Config] is the [sink.Broker]. Its Writer is that of package keyed over a transport of this package: at most one
+// [Config] is the [sink.Broker]. Its Writer is that of package lane over a transport of this package: at most one
 // message of a key is unconfirmed, so messages of a key stay in order whatever the broker does with others.
 //
 // # Destinations

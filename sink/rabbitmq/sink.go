@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A broker implements sink.Sink.
 type broker struct {
 	cfg   Config
 	log   *slog.Logger
-	stats *keyed.Stats
+	stats *lane.Stats
 }
 
 // Open implements [sink.Broker].
@@ -24,10 +24,10 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	b := &broker{cfg: c, log: log, stats: keyed.NewStats(keyed.Options{
+	b := &broker{cfg: c, log: log, stats: lane.NewStats(lane.Options{
 		Broker: strings.Join(c.Servers, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Outstanding: outstanding,
 	})}
-	err := keyed.Retry(ctx, b.stats, log, func(ctx context.Context) error {
+	err := lane.Retry(ctx, b.stats, log, func(ctx context.Context) error {
 		k, _, err := c.connectAny(ctx, 0)
 		if err == nil {
 			k.close() // a Writer has connections of its own
@@ -42,7 +42,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 
 // NewWriter implements [sink.Sink].
 func (b *broker) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return keyed.NewWriter(cfg, newTransport(b.cfg, b.stats, b.log), b.stats, b.log)
+	return lane.NewWriter(cfg, newTransport(b.cfg, b.stats, b.log), b.stats, b.log)
 }
 
 // Stat implements [sink.Sink].

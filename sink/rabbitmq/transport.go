@@ -11,7 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // fenceInterval is how long a result of the fence may be used for later messages of the same call of Publish.
@@ -21,10 +21,10 @@ const fenceInterval = time.Millisecond
 // may choose any number. A message for any other travels alone.
 const maxRemembered = 1000
 
-// A transport implements keyed.Transport.
+// A transport implements lane.Transport.
 type transport struct {
 	cfg   Config
-	stats *keyed.Stats
+	stats *lane.Stats
 	log   *slog.Logger
 
 	// Only the goroutine that calls Publish uses these.
@@ -44,21 +44,21 @@ type transport struct {
 	watched bool
 }
 
-func newTransport(cfg Config, stats *keyed.Stats, log *slog.Logger) *transport {
+func newTransport(cfg Config, stats *lane.Stats, log *slog.Logger) *transport {
 	return &transport{
 		cfg: cfg, stats: stats, log: log, links: make([]*link, cfg.Connections), headers: make(amqp.Table),
 		known: make(map[string]bool), denied: make(map[destination]bool), open: make(map[*link]bool),
 	}
 }
 
-// Publish implements keyed.Transport.
-func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
+// Publish implements lane.Transport.
+func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	t.watch(ctx)
 	asked := time.Now() // the Writer has just asked the fence
 	defer t.uncork()
 	for i, r := range requests {
 		l, waited, err := t.link(ctx)
-		if errors.Is(err, keyed.ErrConnection) {
+		if errors.Is(err, lane.ErrConnection) {
 			for _, r := range requests[i:] {
 				r.Done(0, err)
 			}
@@ -120,7 +120,7 @@ func (t *transport) link(ctx context.Context) (l *link, waited bool, err error) 
 	l = t.links[i]
 	slept, err := l.awaitUnblocked(ctx)
 	if ctx.Err() != nil {
-		return nil, true, fmt.Errorf("%w: %w", keyed.ErrConnection, context.Cause(ctx))
+		return nil, true, fmt.Errorf("%w: %w", lane.ErrConnection, context.Cause(ctx))
 	}
 	if err != nil {
 		return nil, true, err
@@ -146,12 +146,12 @@ func (t *transport) link(ctx context.Context) (l *link, waited bool, err error) 
 func (t *transport) connect(ctx context.Context) (*link, error) {
 	k, server, err := t.cfg.connectAny(ctx, t.server)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+		return nil, fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
 	t.server = (server + 1) % len(t.cfg.Servers)
 	l := newLink(k, t.log)
 	if !t.add(l) {
-		return nil, fmt.Errorf("%w: %w", keyed.ErrConnection, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", lane.ErrConnection, context.Cause(ctx))
 	}
 	return l, nil
 }
@@ -175,7 +175,7 @@ func (t *transport) add(l *link) bool {
 }
 
 // write writes the message of r, or lets it travel alone.
-func (t *transport) write(l *link, r *keyed.Request) {
+func (t *transport) write(l *link, r *lane.Request) {
 	m, err := newMessage(r.Records[0], t.cfg.ContentType, t.headers)
 	if err != nil {
 		r.Done(0, &sink.RecordError{Reason: err})
@@ -198,12 +198,12 @@ func (t *transport) write(l *link, r *keyed.Request) {
 // channelError returns the error of a message that could not be written to a channel.
 func (t *transport) channelError(l *link, err error) error {
 	if l.isLost() {
-		return fmt.Errorf("%w: %s: %w", keyed.ErrConnection, l.addr, errLost)
+		return fmt.Errorf("%w: %s: %w", lane.ErrConnection, l.addr, errLost)
 	}
 	return fmt.Errorf("%s: %w", l.addr, brokerError(err))
 }
 
-// Close implements keyed.Transport.
+// Close implements lane.Transport.
 func (t *transport) Close() error {
 	t.jobs.Wait()
 	t.mu.Lock()

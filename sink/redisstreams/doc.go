@@ -1,7 +1,7 @@
 // Package redisstreams is the sink for Redis Streams. A destination is the key of a stream, and a record is an entry.
 //
 // [Config] is its [sink.Broker], for one server, a primary that Sentinel watches, or a cluster. The Writer is that of
-// package keyed, with a stream as one lane: at most one request per stream is unacknowledged. A request is one call of the
+// package lane, with a stream as one lane: at most one request per stream is unacknowledged. A request is one call of the
 // script append.lua, which appends up to 500 records atomically and in order. The requests of several streams share a
 // pipeline.
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // The error classes of package sink with texts for Redis.
@@ -18,7 +18,7 @@ var (
 	errMissing     error = &redisError{class: sink.ErrMissing, text: "stream does not exist", advice: "Set sink.redis_streams.create_streams, or create it: XGROUP CREATE <stream> <group> 0 MKSTREAM"}
 	errUnusable    error = &redisError{class: sink.ErrMissing, text: "key cannot be written"}
 	errFatal       error = &redisError{class: sink.ErrFatal, text: "cannot continue writing to Redis"}
-	errUnreachable error = &redisError{class: keyed.ErrConnection, text: "Redis cannot be reached"}
+	errUnreachable error = &redisError{class: lane.ErrConnection, text: "Redis cannot be reached"}
 )
 
 const accessAdvice = "Check sink.redis_streams.user, its password and sink.redis_streams.tls. docs/redis-streams.md has the ACL rules that the relay needs."

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -74,7 +74,7 @@ func TestResponses(t *testing.T) {
 		}
 		_, isRecord := errors.AsType[*sink.RecordError](err)
 		for name, pair := range map[string][2]bool{
-			"ErrConnection": {errors.Is(err, keyed.ErrConnection), tc.class == unavailable},
+			"ErrConnection": {errors.Is(err, lane.ErrConnection), tc.class == unavailable},
 			"ErrAccess":     {errors.Is(err, sink.ErrAccess), tc.class == denied},
 			"ErrMissing":    {errors.Is(err, sink.ErrMissing), tc.class == missing || tc.class == unusable},
 			"ErrFatal":      {errors.Is(err, sink.ErrFatal), tc.class == fatal},

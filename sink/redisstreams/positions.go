@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A positionStore is a [sink.PositionStore] in a hash. The field of a value is the name, a slash and the key. The value
@@ -59,7 +59,7 @@ func (r *reader) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 // readPositions returns the values of a name in a hash, in the order in which they were stored.
 func readPositions(ctx context.Context, s streams, hash, name string) ([]sink.StoredValue, error) {
 	var fields map[string]string
-	err := keyed.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
+	err := lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
 		return s.client.attempt(ctx, func() (err error) {
 			fields, err = s.client.HGetAll(ctx, hash).Result()
 			return err
@@ -134,7 +134,7 @@ func (o *owner) Write(ctx context.Context, key string, value []byte) error {
 
 // retry calls f until it succeeds or ctx ends.
 func (p *positionStore) retry(ctx context.Context, f func() error) error {
-	err := keyed.Retry(ctx, p.sink.stats, p.log, func(ctx context.Context) error { return p.client.attempt(ctx, f) })
+	err := lane.Retry(ctx, p.sink.stats, p.log, func(ctx context.Context) error { return p.client.attempt(ctx, f) })
 	if err != nil {
 		return fmt.Errorf("hash %s: %w", p.hash, err)
 	}

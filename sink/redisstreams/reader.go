@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // pageEntries is the number of entries that one request reads.
@@ -25,7 +25,7 @@ type entry struct {
 // streams reads entries of streams.
 type streams struct {
 	client *client
-	stats  *keyed.Stats
+	stats  *lane.Stats
 	log    *slog.Logger
 }
 
@@ -34,7 +34,7 @@ func (c Config) openStreams(log *slog.Logger) (streams, error) {
 		return streams{}, err
 	}
 	c = c.withDefaults()
-	return streams{client: newClient(c), stats: keyed.NewStats(keyed.Options{Broker: strings.Join(c.Addrs, ",")}), log: log}, nil
+	return streams{client: newClient(c), stats: lane.NewStats(lane.Options{Broker: strings.Join(c.Addrs, ",")}), log: log}, nil
 }
 
 // Close implements [sink.Reader] and [sink.DeadLetters].
@@ -43,7 +43,7 @@ func (s streams) Close() error { return s.client.Close() }
 // look returns the state of a stream. The error wraps errMissing if it does not exist, and errUnusable if the key is not a
 // stream.
 func (s streams) look(ctx context.Context, stream string) (info *redis.XInfoStream, err error) {
-	err = keyed.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
+	err = lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
 		return s.client.attempt(ctx, func() error {
 			info, err = s.client.XInfoStream(ctx, stream).Result()
 			if err != nil && isReply(err) && strings.Contains(err.Error(), "no such key") {
@@ -62,7 +62,7 @@ func (s streams) look(ctx context.Context, stream string) (info *redis.XInfoStre
 func (s streams) read(ctx context.Context, stream, from, to string, fn func(entry) error) error {
 	for {
 		var page []entry
-		err := keyed.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
+		err := lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
 			return s.client.attempt(ctx, func() error {
 				reply, err := s.client.Do(ctx, "xrange", stream, from, to, "count", pageEntries).Slice()
 				if err != nil {

@@ -10,14 +10,14 @@ import (
 	"sync"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A redisSink is the [sink.Sink] of Redis.
 type redisSink struct {
 	cfg    Config
 	log    *slog.Logger
-	stats  *keyed.Stats
+	stats  *lane.Stats
 	client *client // for checks
 
 	mu     sync.Mutex
@@ -31,13 +31,13 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 	}
 	c = c.withDefaults()
 	s := &redisSink{cfg: c, log: log, client: newClient(c)}
-	options := keyed.Options{
+	options := lane.Options{
 		Broker: strings.Join(c.Addrs, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, PerDestination: true,
 		RequestRecords: requestRecords, RequestBytes: requestBytes,
 	}
 	limit := c.MaxEntryBytes
-	contact := keyed.NewStats(options)
-	err := keyed.Retry(ctx, contact, log, func(ctx context.Context) error {
+	contact := lane.NewStats(options)
+	err := lane.Retry(ctx, contact, log, func(ctx context.Context) error {
 		return s.client.attempt(ctx, func() error {
 			if err := s.client.Eval(ctx, "return 1", nil).Err(); err != nil {
 				return err
@@ -52,7 +52,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 		return nil, errors.Join(err, s.client.Close())
 	}
 	options.Prepare = func(r *sink.Record) error { return checkSize(r, limit) }
-	s.stats = keyed.NewStats(options)
+	s.stats = lane.NewStats(options)
 	return s, nil
 }
 
@@ -88,13 +88,13 @@ func checkSize(r *sink.Record, limit int) error {
 
 // NewWriter implements [sink.Sink].
 func (s *redisSink) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return keyed.NewWriter(cfg, newTransport(s.cfg, s.stats), s.stats, s.log)
+	return lane.NewWriter(cfg, newTransport(s.cfg, s.stats), s.stats, s.log)
 }
 
 // CheckDestinations implements [sink.Sink]. It does not find out whether the user may write.
 func (s *redisSink) CheckDestinations(ctx context.Context, destinations ...string) error {
 	var absent []string
-	err := keyed.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
+	err := lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
 		absent = absent[:0]
 		return s.client.attempt(ctx, func() error {
 			for _, name := range destinations {

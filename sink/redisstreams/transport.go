@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 const (
@@ -31,12 +31,12 @@ const (
 	idleLimit = 20 * time.Second
 )
 
-// A transport is the [keyed.Transport] of a Writer. A pipeline has requests for several streams of a server, and a
+// A transport is the [lane.Transport] of a Writer. A pipeline has requests for several streams of a server, and a
 // connection of its own until it has the responses.
 type transport struct {
 	cfg    Config
 	client *client
-	stats  *keyed.Stats
+	stats  *lane.Stats
 
 	pipelines sync.WaitGroup
 	turns     chan struct{} // a token per pipeline
@@ -48,19 +48,19 @@ type transport struct {
 	last map[string]string            // the last id of each stream when its last request was acknowledged, or before its first one; at most maxLast
 }
 
-func newTransport(cfg Config, stats *keyed.Stats) *transport {
+func newTransport(cfg Config, stats *lane.Stats) *transport {
 	return &transport{
 		cfg: cfg, client: newClient(cfg), stats: stats, turns: make(chan struct{}, maxPipelines),
 		idle: make(map[*redis.Client][]*session), last: make(map[string]string),
 	}
 }
 
-// Publish implements [keyed.Transport]. It blocks while there are too many pipelines.
-func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
+// Publish implements [lane.Transport]. It blocks while there are too many pipelines.
+func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	if t.stop == nil {
 		t.stop = context.AfterFunc(ctx, t.client.abort)
 	}
-	byNode := make(map[*redis.Client][]*keyed.Request, 1)
+	byNode := make(map[*redis.Client][]*lane.Request, 1)
 	for _, r := range requests {
 		node, err := t.client.node(ctx, r.Records[0].Topic)
 		if err != nil {
@@ -86,7 +86,7 @@ func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
 	}
 }
 
-// Close implements [keyed.Transport].
+// Close implements [lane.Transport].
 func (t *transport) Close() error {
 	t.pipelines.Wait()
 	if t.stop != nil {
@@ -96,7 +96,7 @@ func (t *transport) Close() error {
 }
 
 // fail ends requests with an error.
-func fail(requests []*keyed.Request, err error) {
+func fail(requests []*lane.Request, err error) {
 	for _, r := range requests {
 		r.Done(0, err)
 	}
@@ -106,16 +106,16 @@ func fail(requests []*keyed.Request, err error) {
 // the streams of the node wait.
 func (t *transport) failure(err error) error {
 	err = errorOf(err)
-	if t.client.cluster != nil && errors.Is(err, keyed.ErrConnection) {
+	if t.client.cluster != nil && errors.Is(err, lane.ErrConnection) {
 		return &nodeError{err}
 	}
 	if errors.Is(err, errAccess) {
-		return fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+		return fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
 	return err
 }
 
-// A nodeError is the error of one node. It does not wrap [keyed.ErrConnection], which all streams would wait for.
+// A nodeError is the error of one node. It does not wrap [lane.ErrConnection], which all streams would wait for.
 type nodeError struct{ err error }
 
 func (e *nodeError) Error() string { return e.err.Error() }
@@ -187,14 +187,14 @@ func (t *transport) release(s *session, failed bool) {
 
 // write sends requests to a server in one pipeline and reports their outcomes. If asking is true, the server does not own
 // the slots of the streams yet.
-func (t *transport) write(ctx context.Context, node *redis.Client, requests []*keyed.Request, asking bool) {
+func (t *transport) write(ctx context.Context, node *redis.Client, requests []*lane.Request, asking bool) {
 	s, err := t.take(ctx, node)
 	if err != nil {
 		t.client.reload(ctx)
 		fail(requests, t.failure(err))
 		return
 	}
-	var again []*keyed.Request
+	var again []*lane.Request
 	if again, err = t.exec(ctx, s, requests, asking, false); err == nil && len(again) > 0 {
 		_, err = t.exec(ctx, s, again, asking, true)
 	}
@@ -203,9 +203,9 @@ func (t *transport) write(ctx context.Context, node *redis.Client, requests []*k
 
 // exec sends requests over a connection, by the hash of the script or with its source, and reports their outcomes. It
 // returns the requests whose server does not have the script, or an error if the connection cannot be used any more.
-func (t *transport) exec(ctx context.Context, s *session, requests []*keyed.Request, asking, source bool) (unknown []*keyed.Request, err error) {
+func (t *transport) exec(ctx context.Context, s *session, requests []*lane.Request, asking, source bool) (unknown []*lane.Request, err error) {
 	pipe := s.conn.Pipeline()
-	requests = slices.DeleteFunc(slices.Clone(requests), func(r *keyed.Request) bool {
+	requests = slices.DeleteFunc(slices.Clone(requests), func(r *lane.Request) bool {
 		err := r.Fence()
 		if err != nil {
 			r.Done(0, err)
@@ -265,7 +265,7 @@ func readOnly(responses []*redis.Cmd) error {
 }
 
 // follow sends a request to the node to which its slot is being moved. rest has the slot and the address of the node.
-func (t *transport) follow(ctx context.Context, rest string, r *keyed.Request) {
+func (t *transport) follow(ctx context.Context, rest string, r *lane.Request) {
 	_, addr, _ := strings.Cut(rest, " ")
 	node, err := t.client.nodeAt(ctx, addr)
 	if err != nil {
@@ -273,11 +273,11 @@ func (t *transport) follow(ctx context.Context, rest string, r *keyed.Request) {
 		r.Done(0, &nodeError{errorOf(err)})
 		return
 	}
-	t.write(ctx, node, []*keyed.Request{r}, true)
+	t.write(ctx, node, []*lane.Request{r}, true)
 }
 
 // command returns the call of the script for a request, the i-th of a pipeline.
-func (t *transport) command(s *session, i int, r *keyed.Request, source bool) []any {
+func (t *transport) command(s *session, i int, r *lane.Request, source bool) []any {
 	stream := r.Records[0].Topic
 	items := 0
 	for _, rec := range r.Records {
@@ -338,7 +338,7 @@ func (t *transport) confirmed(replicas *redis.Cmd) error {
 }
 
 // report reports the outcome of a request from the response of the script.
-func (t *transport) report(ctx context.Context, r *keyed.Request, response *redis.Cmd, confirmed error) {
+func (t *transport) report(ctx context.Context, r *lane.Request, response *redis.Cmd, confirmed error) {
 	got, err := parseResponse(response)
 	if err == nil && got.failure != "" {
 		err = serverError(got.failure)
@@ -348,9 +348,9 @@ func (t *transport) report(ctx context.Context, r *keyed.Request, response *redi
 	case isCode && (e.class == moved || e.class == unavailable):
 		t.client.reload(ctx)
 	case isCode && e.class == denied:
-		err = fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+		err = fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
-	if t.client.cluster != nil && errors.Is(err, keyed.ErrConnection) {
+	if t.client.cluster != nil && errors.Is(err, lane.ErrConnection) {
 		err = &nodeError{err}
 	}
 	stream := r.Records[0].Topic
@@ -371,7 +371,7 @@ func (t *transport) report(ctx context.Context, r *keyed.Request, response *redi
 func (t *transport) remember(stream, last string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	keyed.MakeRoom(t.last, stream, maxLast)
+	lane.MakeRoom(t.last, stream, maxLast)
 	t.last[stream] = last
 }
 

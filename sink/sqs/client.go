@@ -19,7 +19,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A client is the [sink.Sink] of SQS and SNS. It has a client of the library for each service and region.
@@ -28,7 +28,7 @@ type client struct {
 	aws   aws.Config
 	http  *http.Client
 	log   *slog.Logger
-	stats *keyed.Stats
+	stats *lane.Stats
 	token string // identifies the client in deduplication ids
 
 	mu     sync.Mutex
@@ -47,7 +47,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 		return nil, err
 	}
 	first := c.contact()
-	if err := keyed.Retry(ctx, cl.stats, log, func(ctx context.Context) error { return cl.contact(ctx, first) }); err != nil {
+	if err := lane.Retry(ctx, cl.stats, log, func(ctx context.Context) error { return cl.contact(ctx, first) }); err != nil {
 		cl.http.CloseIdleConnections()
 		if errors.Is(err, sink.ErrUnreachable) {
 			return nil, unreachableError{err}
@@ -71,7 +71,7 @@ func (c Config) newClient(ctx context.Context, log *slog.Logger) (*client, error
 		cfg: c, aws: loaded, log: log, token: rand.Text()[:12],
 		queues: make(map[string]*sqs.Client), topics: make(map[string]*sns.Client), urls: make(map[string]string),
 	}
-	cl.stats = keyed.NewStats(keyed.Options{Broker: cl.host(c.contact()), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes})
+	cl.stats = lane.NewStats(lane.Options{Broker: cl.host(c.contact()), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes})
 	cl.http = c.httpClient(loaded.HTTPClient, cl.stats.ConnectionMade)
 	return cl, nil
 }
@@ -104,7 +104,7 @@ const contactName = "outbox-cdc-first-contact"
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return keyed.NewWriter(cfg, newTransport(c), c.stats, c.log)
+	return lane.NewWriter(cfg, newTransport(c), c.stats, c.log)
 }
 
 // Stat implements [sink.Sink].
@@ -124,7 +124,7 @@ func (c *client) CheckDestinations(ctx context.Context, destinations ...string) 
 		if err != nil {
 			return fmt.Errorf("%w: %s %w", errMissing, name, err)
 		}
-		err = keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return c.check(ctx, to) })
+		err = lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return c.check(ctx, to) })
 		switch {
 		case errors.Is(err, sink.ErrMissing):
 			absent = append(absent, name)
@@ -206,7 +206,7 @@ func (c *client) queueURL(ctx context.Context, to Destination) (string, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keyed.MakeRoom(c.urls, id, maxKnown)
+	lane.MakeRoom(c.urls, id, maxKnown)
 	c.urls[id] = aws.ToString(resp.QueueUrl)
 	return c.urls[id], nil
 }
@@ -236,7 +236,7 @@ func (c *client) queuesOf(to Destination) *sqs.Client {
 				o.BaseEndpoint = &c.cfg.SQSEndpoint
 			}
 		})
-		keyed.MakeRoom(c.queues, region, maxKnown)
+		lane.MakeRoom(c.queues, region, maxKnown)
 		c.queues[region] = of
 	}
 	return of
@@ -255,7 +255,7 @@ func (c *client) topicsOf(to Destination) *sns.Client {
 				o.BaseEndpoint = &c.cfg.SNSEndpoint
 			}
 		})
-		keyed.MakeRoom(c.topics, region, maxKnown)
+		lane.MakeRoom(c.topics, region, maxKnown)
 		c.topics[region] = of
 	}
 	return of

@@ -64,7 +64,7 @@ type Config struct {
 	Batches int
 
 	// WindowBytes limits the memory of unacknowledged records, and WindowRecords their number. Both also limit the
-	// number of duplicates after a crash. Zero means the default of package keyed.
+	// number of duplicates after a crash. Zero means the default of package lane.
 	WindowBytes, WindowRecords int
 }
 

@@ -1,5 +1,5 @@
 // Package sqs is the sink for queues of Amazon SQS and topics of Amazon SNS. It writes records in batches of up to ten,
-// several at a time, over package keyed, which keeps the order of the records of a key.
+// several at a time, over package lane, which keeps the order of the records of a key.
 //
 // [Config] is its [sink.Broker]. A destination is the URL, the ARN or the name of a queue, or the ARN of a topic:
 // [ParseDestination]. Both kinds may be FIFO, and then their names end in .fifo.

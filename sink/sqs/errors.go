@@ -13,7 +13,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // The error classes of package sink with texts for SQS and SNS.
@@ -149,7 +149,7 @@ func (e *codeError) class() class {
 var errNoCredentials = errors.New("no credentials")
 
 // responseError returns the error of a request without the service's text. It is a *codeError if the service has
-// responded, wraps errNoCredentials if the request could not be signed, and otherwise keyed.ErrConnection.
+// responded, wraps errNoCredentials if the request could not be signed, and otherwise lane.ErrConnection.
 func responseError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -171,12 +171,12 @@ func responseError(ctx context.Context, err error) error {
 		return &codeError{code: http.StatusText(resp.HTTPStatusCode()), status: resp.HTTPStatusCode()}
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", keyed.ErrConnection, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", lane.ErrConnection, context.Cause(ctx))
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("%w: %w: %w", keyed.ErrConnection, errAccess, err)
+		return fmt.Errorf("%w: %w: %w", lane.ErrConnection, errAccess, err)
 	}
-	return fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+	return fmt.Errorf("%w: %w", lane.ErrConnection, err)
 }
 
 // A credentialsError says that the chain of credentials has returned an error.

@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
 )
@@ -48,7 +48,7 @@ func batchOf(n int) []*pending {
 	for i := range batch {
 		r := &sink.Record{Seq: uint64(i + 1), Key: fmt.Append(nil, "key ", i), Value: fmt.Append(nil, "value ", i)}
 		batch[i] = &pending{
-			request: &keyed.Request{Records: []*sink.Record{r}, Fence: func() error { return nil }},
+			request: &lane.Request{Records: []*sink.Record{r}, Fence: func() error { return nil }},
 			message: newMessage(r, true, "token"),
 		}
 	}
@@ -68,7 +68,7 @@ func (r *rig) send(t *testing.T, to string, n int) []error {
 func wantClass(t *testing.T, what string, c class, err error) {
 	t.Helper()
 	rejected, isRejected := errors.AsType[*sink.RecordError](err)
-	isMissing, isAccess, isConnection := errors.Is(err, sink.ErrMissing), errors.Is(err, sink.ErrAccess), errors.Is(err, keyed.ErrConnection)
+	isMissing, isAccess, isConnection := errors.Is(err, sink.ErrMissing), errors.Is(err, sink.ErrAccess), errors.Is(err, lane.ErrConnection)
 	ok := err != nil && isRejected == (c == invalid) && isMissing == (c == missing) &&
 		isAccess == (c == denied || c == unauthenticated) && isConnection == (c == unauthenticated)
 	if !ok || isRejected && (rejected.Reason == nil || rejected.Code == "") {
@@ -194,7 +194,7 @@ func TestClosedFence(t *testing.T) {
 				}
 			}
 			for _, err := range r.client.send(sinktest.Context(t), d, batch) {
-				if !errors.Is(err, closed) || errors.Is(err, keyed.ErrConnection) {
+				if !errors.Is(err, closed) || errors.Is(err, lane.ErrConnection) {
 					t.Errorf("%s: %v", to, err)
 				}
 			}

@@ -3,7 +3,7 @@ package sqs
 import (
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 
 // A pending is a request that waits for its batch, or for the response.
 type pending struct {
-	request *keyed.Request
+	request *lane.Request
 	message message
 }
 

@@ -15,7 +15,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // requestTimeout limits a request. Its batch is then sent again.
@@ -75,7 +75,7 @@ func (c *client) try(ctx context.Context, to Destination, batch []*pending) ([]e
 	}
 	if err != nil {
 		err = responseError(ctx, err)
-		if errors.Is(err, keyed.ErrConnection) {
+		if errors.Is(err, lane.ErrConnection) {
 			c.stats.ConnectionLost()
 		}
 		if e, ok := errors.AsType[*codeError](err); ok && e.class() == missing {
@@ -119,9 +119,9 @@ func (c *client) outcome(err error, m *message) error {
 func (c *client) wrap(err error) error {
 	if e, ok := errors.AsType[*credentialsError](err); ok {
 		if e.final {
-			return fmt.Errorf("%w: %w: %w", keyed.ErrConnection, errAccess, err)
+			return fmt.Errorf("%w: %w: %w", lane.ErrConnection, errAccess, err)
 		}
-		return fmt.Errorf("%w: %w", keyed.ErrConnection, err)
+		return fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
 	e, ok := errors.AsType[*codeError](err)
 	if !ok {
@@ -133,7 +133,7 @@ func (c *client) wrap(err error) error {
 	case denied:
 		return fmt.Errorf("%w: %w", errAccess, err)
 	case unauthenticated:
-		return fmt.Errorf("%w: %w: %w", keyed.ErrConnection, errAccess, err)
+		return fmt.Errorf("%w: %w: %w", lane.ErrConnection, errAccess, err)
 	case retriable, throttled, invalid:
 	}
 	return err

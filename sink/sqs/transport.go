@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
-// A transport is the [keyed.Transport] of a client. It collects the requests of each destination, and has a goroutine
+// A transport is the [lane.Transport] of a client. It collects the requests of each destination, and has a goroutine
 // for each batch in flight.
 type transport struct {
 	client *client
@@ -24,10 +24,10 @@ type transport struct {
 
 func newTransport(c *client) *transport { return &transport{client: c, feeds: make(map[string]*feed)} }
 
-// Publish implements [keyed.Transport]. It does not block.
-func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
+// Publish implements [lane.Transport]. It does not block.
+func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	touched := make(map[*feed]struct{}, 1)
-	var rejected []*keyed.Request
+	var rejected []*lane.Request
 	var reasons []error
 	t.mu.Lock()
 	for _, r := range requests {
@@ -49,7 +49,7 @@ func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
 }
 
 // place returns the feed for a request and the message of its record. t.mu is held.
-func (t *transport) place(r *keyed.Request) (*feed, *pending, error) {
+func (t *transport) place(r *lane.Request) (*feed, *pending, error) {
 	record := r.Records[0]
 	f := t.feeds[record.Topic]
 	if f == nil {
@@ -148,7 +148,7 @@ func (t *transport) deliver(ctx context.Context, f *feed, batch []*pending, part
 	}
 }
 
-// Close implements [keyed.Transport].
+// Close implements [lane.Transport].
 func (t *transport) Close() error {
 	t.flying.Wait()
 	t.client.http.CloseIdleConnections()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/positionfile"
 )
 
@@ -28,7 +28,7 @@ type client struct {
 	addresses *addresses
 	poster    *poster
 	pauses    pauses
-	stats     *keyed.Stats
+	stats     *lane.Stats
 }
 
 // Open implements [sink.Broker]. It asks each server that the configuration names without a wildcard with a request that has
@@ -54,7 +54,7 @@ func newClient(cfg Config, log *slog.Logger) (*client, error) {
 	if c.addresses, err = newAddresses(cfg); err != nil {
 		return nil, err
 	}
-	c.stats = keyed.NewStats(keyed.Options{
+	c.stats = lane.NewStats(lane.Options{
 		Broker:        c.servers(),
 		WindowRecords: c.cfg.WindowRecords,
 		WindowBytes:   c.cfg.WindowBytes,
@@ -80,7 +80,7 @@ func (c *client) servers() string {
 // contact reads the secrets, and asks all servers at the same time, until one of them has responded.
 func (c *client) contact(ctx context.Context) error {
 	contacts := c.addresses.contacts()
-	err := keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) error {
+	err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error {
 		if err := c.readSecrets(ctx); err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (c *client) contactServer(ctx context.Context, u *url.URL) error {
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return keyed.NewWriter(cfg, &transport{client: c, servers: make(map[string]*server)}, c.stats, c.log)
+	return lane.NewWriter(cfg, &transport{client: c, servers: make(map[string]*server)}, c.stats, c.log)
 }
 
 // OpenPositions implements [sink.Sink]. The store is a file of this host.
@@ -160,7 +160,7 @@ func (c *client) CheckDestinations(ctx context.Context, destinations ...string) 
 			continue
 		}
 		var got response
-		err := keyed.Retry(ctx, c.stats, c.log, func(ctx context.Context) (err error) {
+		err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) (err error) {
 			if got, err = c.poster.ask(ctx, c.cfg.CheckMethod, at); err != nil {
 				return requestError(at, err, false, c.cfg.Timeout)
 			}

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
@@ -446,7 +446,7 @@ func TestBrokenResponses(t *testing.T) {
 			s := start(t, Config{URL: server.URL}, sink.WriterConfig{})
 			send(t, s, 1, "a", "k")
 			s.Await("a retry", func() bool { return s.Sink.Stat().Retries > 1 })
-			if st := s.Sink.Stat(); st.LastError == "" || strings.Contains(st.LastError+s.Journal.String(), "s3cr3t") || errors.Is(errors.New(st.LastError), keyed.ErrConnection) {
+			if st := s.Sink.Stat(); st.LastError == "" || strings.Contains(st.LastError+s.Journal.String(), "s3cr3t") || errors.Is(errors.New(st.LastError), lane.ErrConnection) {
 				t.Errorf("last error %q, log:\n%s", st.LastError, s.Journal)
 			}
 			s.Stop(errors.New("enough"))

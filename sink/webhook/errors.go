@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 const (
@@ -57,7 +57,7 @@ func (e *statusError) Advice() string {
 	return ""
 }
 
-// A pausedError is an error after which the receiver asks for a pause. It implements [keyed.Delayed].
+// A pausedError is an error after which the receiver asks for a pause. It implements [lane.Delayed].
 type pausedError struct {
 	error
 
@@ -137,7 +137,7 @@ func requestError(at *address, err error, single bool, timeout time.Duration) er
 	}
 	text := fmt.Errorf("%s: %w", at.url, explain(err, timeout))
 	if _, ok := errors.AsType[*dialError](err); ok && single {
-		return fmt.Errorf("%w: %w", keyed.ErrConnection, text)
+		return fmt.Errorf("%w: %w", lane.ErrConnection, text)
 	}
 	return text
 }

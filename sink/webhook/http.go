@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // maxResponse is how much of the body of a response is read, so that the connection can be used again. Nothing of it is used.
@@ -33,7 +33,7 @@ var errUnprocessed = errors.New("the receiver did not process the request")
 // A poster sends requests to receivers.
 type poster struct {
 	cfg           *Config
-	stats         *keyed.Stats
+	stats         *lane.Stats
 	secrets       *credential[[][]byte] // nil: requests are not signed
 	authorization *credential[string]   // nil: none
 	transport     *http.Transport
@@ -70,7 +70,7 @@ func (p *poster) track(conn net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-func newPoster(cfg *Config, stats *keyed.Stats) *poster {
+func newPoster(cfg *Config, stats *lane.Stats) *poster {
 	p := &poster{cfg: cfg, stats: stats, open: make(map[*trackedConn]struct{})}
 	if cfg.Secrets != nil {
 		p.secrets = &credential[[][]byte]{what: "the signing secrets", get: func(context.Context) ([][]byte, error) {
@@ -249,7 +249,7 @@ func (p *poster) do(ctx context.Context, at *address, req *http.Request) (respon
 	return response{code: res.StatusCode, pause: pauseAfter(res.Header, time.Now()), protocol: res.Proto, tls: res.TLS}, nil
 }
 
-// connectionError returns the error of a request on a connection that was idle before. It wraps keyed.ErrStale if the receiver
+// connectionError returns the error of a request on a connection that was idle before. It wraps lane.ErrStale if the receiver
 // was closing the connection; otherwise the connection counts as lost.
 func (p *poster) connectionError(err error, idle time.Duration) error {
 	_, unsent := errors.AsType[*dialError](err)
@@ -257,7 +257,7 @@ func (p *poster) connectionError(err error, idle time.Duration) error {
 	switch {
 	case unsent, errors.Is(err, context.Canceled):
 	case errors.Is(err, errUnprocessed), idle >= idleTime && !late:
-		return fmt.Errorf("%w: %w", keyed.ErrStale, err)
+		return fmt.Errorf("%w: %w", lane.ErrStale, err)
 	default:
 		p.stats.ConnectionLost()
 	}

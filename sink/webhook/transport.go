@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/keyed"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
-// A transport is the [keyed.Transport] of a Writer. It sends each request as one POST, and limits how many a server gets
+// A transport is the [lane.Transport] of a Writer. It sends each request as one POST, and limits how many a server gets
 // at the same time: others wait, so that a server that hangs does not delay another one.
 type transport struct {
 	client *client
@@ -22,12 +22,12 @@ type transport struct {
 
 // A server is the requests to a server.
 type server struct {
-	sending int              // number of goroutines; at most Config.Concurrency
-	waiting []*keyed.Request // empty unless sending is at its maximum
+	sending int             // number of goroutines; at most Config.Concurrency
+	waiting []*lane.Request // empty unless sending is at its maximum
 }
 
-// Publish implements [keyed.Transport]. It does not block.
-func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
+// Publish implements [lane.Transport]. It does not block.
+func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range requests {
@@ -50,7 +50,7 @@ func (t *transport) Publish(ctx context.Context, requests []*keyed.Request) {
 }
 
 // send sends r, and then the requests that wait for the server.
-func (t *transport) send(ctx context.Context, name string, s *server, r *keyed.Request) {
+func (t *transport) send(ctx context.Context, name string, s *server, r *lane.Request) {
 	for r != nil {
 		if err := t.client.deliver(ctx, r); err != nil {
 			r.Done(0, err)
@@ -62,7 +62,7 @@ func (t *transport) send(ctx context.Context, name string, s *server, r *keyed.R
 }
 
 // next returns the next request for the server. If there is none, the goroutine must end.
-func (t *transport) next(name string, s *server) *keyed.Request {
+func (t *transport) next(name string, s *server) *lane.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(s.waiting) == 0 {
@@ -77,7 +77,7 @@ func (t *transport) next(name string, s *server) *keyed.Request {
 	return r
 }
 
-// Close implements [keyed.Transport].
+// Close implements [lane.Transport].
 func (t *transport) Close() error {
 	t.sending.Wait()
 	t.client.poster.closeIdle()
@@ -85,7 +85,7 @@ func (t *transport) Close() error {
 }
 
 // deliver sends the record of a request. The error is what Done of the request wants.
-func (c *client) deliver(ctx context.Context, r *keyed.Request) error {
+func (c *client) deliver(ctx context.Context, r *lane.Request) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

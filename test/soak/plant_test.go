@@ -32,16 +32,16 @@ func mistakes() []mistake {
 	kills, cuts := map[Attack]int{RelayKill: 1}, map[Attack]int{CutBroker: 1}
 	return []mistake{
 		{name: "a failed record counts as stored", over: brokertest.Webhook, want: missing, edits: []plant.Edit{
-			plant.In("sink/keyed/outcome.go", "	f.stored = max(0, min(f.stored, len(f.Records)))\n", "	f.stored = len(f.Records)\n"),
+			plant.In("sink/lane/outcome.go", "	f.stored = max(0, min(f.stored, len(f.Records)))\n", "	f.stored = len(f.Records)\n"),
 		}},
 		{name: "records overtake one of their key that waits", over: brokertest.Webhook, want: missing, edits: []plant.Edit{
-			plant.In("sink/keyed/lane.go", "if l.hash == hash && l.destination == d", "if l.hash == hash && l.destination != d"),
+			plant.In("sink/lane/lane.go", "if l.hash == hash && l.destination == d", "if l.hash == hash && l.destination != d"),
 		}},
 		{name: "a record counts as stored before the response", over: brokertest.Webhook, want: append(missing, Early), edits: []plant.Edit{
 			plant.In("sink/webhook/transport.go", "		if err := t.client.deliver(ctx, r); err != nil {\n", "		r.Done(1, nil)\n		if err := t.client.deliver(ctx, r); err != nil {\n"),
 		}},
 		{name: "the names of headers are in a buffer that is used again", over: brokertest.Webhook, want: []delivery.Kind{delivery.Altered}, edits: []plant.Edit{
-			plant.In("sink/keyed/entry.go", "			name = strings.Clone(name)\n", "			_ = strings.Clone\n"),
+			plant.In("sink/lane/entry.go", "			name = strings.Clone(name)\n", "			_ = strings.Clone\n"),
 		}},
 		{name: "each process has a position file of its own", over: brokertest.Webhook, want: missing, breaks: kills, before: recreateSlot, edits: []plant.Edit{
 			plant.In("sink/positionfile/store.go", "	s := &Store{cfg: cfg}\n", "	cfg.Path = fmt.Sprint(cfg.Path, os.Getpid())\n	s := &Store{cfg: cfg}\n"),

@@ -1,4 +1,4 @@
-// Package keyed is the [sink.Writer] of brokers that acknowledge each record on its own and do not order those that are
+// Package lane is the [sink.Writer] of brokers that acknowledge each record on its own and do not order those that are
 // in flight: JetStream, RabbitMQ, Redis Streams, SQS, SNS, and HTTP. The package of a broker provides a [Transport], which
 // writes requests and reports their outcomes. It has one [Stats] for each Sink.
 //
@@ -24,4 +24,4 @@
 //
 // Run has two goroutines: one applies outcomes and calls Publish, which may block, and the other one writes log lines. Send
 // copies a record under a mutex. Done only queues the outcome.
-package keyed
+package lane

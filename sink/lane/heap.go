@@ -1,4 +1,4 @@
-package keyed
+package lane
 
 // A laneHeap is the lanes that wait for their retryAt: a binary heap, in which each lane knows its index.
 type laneHeap struct{ lanes []*lane }
