@@ -180,6 +180,23 @@ func TestStartTenure(t *testing.T) {
 	}
 }
 
+// A refill that was started over reads the rows again, at other places. A key that it had parked stays parked, but not because of a
+// row whose dead letter a release could ask for. The one of a refill that goes on is known.
+func TestKeysOfARefillThatWasStartedOver(t *testing.T) {
+	parked := Parking{ID: uuid.NewString(), Key: key("k"), First: Row{100, 7}, Bad: Row{100, 7}, Term: 3}
+	for _, tc := range []struct {
+		term  int64 // of the position record
+		first Row
+	}{{3, Row{100, 7}}, {4, Row{}}} {
+		s := NewSet(1)
+		start := checkpoint.Position{Term: tc.term, EndLSN: 101, Refill: &checkpoint.Refill{Lost: checkpoint.Position{Term: 1}}}
+		s.StartTenure(start, start, &Record{Parkings: []Parking{parked}})
+		if got := s.List(); len(got) != 1 || got[0].First != tc.first || got[0].Bad != parked.Bad {
+			t.Errorf("term %d: parked are %+v", tc.term, got)
+		}
+	}
+}
+
 // A key is unparked only after the set without it is stored.
 func TestUnpark(t *testing.T) {
 	s := NewSet(10)

@@ -52,7 +52,7 @@ type Parking struct {
 	ID string // UUID, made of the key and the place of the first row because of which it was parked
 	Key
 	Since   time.Time
-	First   Row    // the first bad record
+	First   Row    // the first bad record; zero: unknown, because another refill reads it again at another place
 	Bad     Row    // the record because of which the key is parked: First, or where the last release has stopped
 	Reason  string // of Bad, without its content
 	Records int    // dead letters of the key so far, as far as they were counted
@@ -156,6 +156,9 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 	if rec != nil {
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
+				if p.copiedBefore(start) {
+					p.First = Row{}
+				}
 				p.first, p.unreleased, p.oldest = encode.Place{}, 0, encode.Place{}
 				s.keys[p.Key] = &p
 				s.size += p.size()
@@ -173,6 +176,11 @@ func (p *Parking) confirmedBy(start checkpoint.Position) bool {
 		start = start.Refill.Lost
 	}
 	return p.Term != start.Term || p.First.Before(start)
+}
+
+// copiedBefore reports whether a refill has parked the key that was started over since. The dead letter of First may not be stored.
+func (p *Parking) copiedBefore(start checkpoint.Position) bool {
+	return start.Refill != nil && p.Term > start.Refill.Lost.Term && p.Term < start.Term
 }
 
 // StartCopy says that the rows at lsn are copied from tables: another tenure may send others at the same places.

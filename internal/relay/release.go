@@ -362,7 +362,7 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 		return err
 	}
 	untouched := r.parking.Released == (encode.Place{}) && len(r.parking.Discarded) == 0
-	expired := untouched && (first == nil || rowOf(first) != r.parking.First)
+	expired := untouched && (first == nil || rowOf(first) != r.parking.First && r.parking.First != (parking.Row{}))
 	if r.request.Action != parking.Discard {
 		if expired {
 			return errExpired

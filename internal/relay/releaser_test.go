@@ -125,6 +125,26 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	})
 }
 
+// A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.
+func TestReleaseAsksForTheFirstLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, tracker := startedWriter(t, &scriptedStore{}, server(100))
+		stop := runWriter(t, w)
+		defer stop()
+		deliver(tracker, 200)
+		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 190}}, 190)
+		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
+			r := &releaseRun{
+				releaser: &releaser{positions: w, tracker: tracker, set: parking.NewSet(1)}, parking: parking.Parking{ID: "p", Term: 1, First: first},
+				request: &parking.Request{Action: parking.Release}, reader: letters, next: make(map[int32]int64),
+			}
+			if err := r.prepare(t.Context()); !errors.Is(err, want) {
+				t.Errorf("first %v: %v", first, err)
+			}
+		}
+	})
+}
+
 // A relay restores parked keys that the position topic has lost, but not after its fence has closed: two later relays may
 // have released the keys and removed the set meanwhile.
 func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
