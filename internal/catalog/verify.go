@@ -61,10 +61,10 @@ func (c *State) verifyPublication() error {
 	case c.Messages && p.isEmpty():
 		return nil
 	case !p.Insert:
-		return fmt.Errorf("%w: publication %q does not publish inserts; ALTER PUBLICATION %s SET (publish = 'insert')",
+		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run ALTER PUBLICATION %s SET (publish = 'insert'), send these rows with outbox-cdc replay, then start the relay",
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
 	case p.isEmpty():
-		return fmt.Errorf("%w: publication %q has no table; if the table was dropped and re-created, add it again: ALTER PUBLICATION %s ADD TABLE <table>",
+		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, send these rows with outbox-cdc replay, then start the relay",
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
 	}
 	return nil

@@ -489,6 +489,11 @@ func (o *operation) stopsAtBadRow(t *testing.T) (id string) {
 	return id
 }
 
+// namePlace replaces the place of the dead letter in the documentation by that of letter.
+func (o *operation) namePlace(letter *kgo.Record) {
+	o.names[" 0:1 "] = fmt.Sprintf(" %d:%d ", letter.Partition, letter.Offset)
+}
+
 func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 	id := o.onBroker(t, srv).stopsAtBadRow(t)
 	o.streams(t).Terminate(t)
@@ -496,7 +501,7 @@ func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
 		t.Fatalf("dead letters: %v", letters)
 	}
-	o.names[" 0:0 "] = fmt.Sprintf(" %d:%d ", letters[0].Partition, letters[0].Offset)
+	o.namePlace(letters[0])
 	if out, _ := o.sh(t); !strings.Contains(out, "1 resent, 0 rejected") {
 		t.Errorf("resend says:\n%s", out)
 	}

@@ -192,7 +192,7 @@ func resendDeadLetters(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.configure(t)
 	r := o.stream(t)
 	id := o.insert(t, "no such topic!")
-	o.fake.ReadN(t, 1, deadLetterTopic)
+	o.namePlace(o.fake.ReadN(t, 1, deadLetterTopic)[0])
 	r.Terminate(t)
 	if out, _ := o.sh(t); !strings.Contains(out, "column      id: "+id) {
 		t.Errorf("the row is not shown:\n%s", out)
