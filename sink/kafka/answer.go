@@ -181,6 +181,9 @@ func (p *producer) acknowledgeBatch(part *partition, b *batch) {
 	p.logTopicRecovery(t)
 	p.identityAccepted = true
 	p.releaseWindow(b.records, b.payload)
+	if p.contested > 0 {
+		p.contested -= p.countContested(&b.frames)
+	}
 	p.removeFirstBatch(part)
 	part.state = idle
 	if part.attempts > 0 {

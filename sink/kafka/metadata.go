@@ -288,7 +288,7 @@ func (p *producer) assignRecords(t *topic) {
 			case rejected && p.divertFrame(t, &f, f.partition): // the records before it have their partitions already
 			case t.acceptsRecord(&s, f.partition, p.compresses()):
 				part := p.choosePartition(t, f.key, f.partition, &s, f.ms)
-				copy(p.reserveRecord(part, f.seq, &s, f.ms), f.raw)
+				copy(p.reserveRecord(part, &s, f.ms), f.raw)
 			case p.rejectInTurn(t, &f):
 			default:
 				p.releaseWindow(1, s.payloadSize())

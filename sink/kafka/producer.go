@@ -61,6 +61,7 @@ type producer struct {
 	names         namer                   // of rows, for an ownership
 	wakeOwner     chan struct{}           // cap 1; wakes runOwner
 	lastContested uint64                  // no record with a higher sequence is contested
+	contested     int                     // number of contested records that have no outcome and wait to be sent or recognised
 	contestedFrom time.Time               // the lowest timestamp of contested records of streamed rows; zero: there is none
 	lastCopied    uint64                  // no contested record with a higher sequence is that of a copied row
 	unresumed     map[*partition]struct{} // partitions to resume
@@ -144,6 +145,7 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	}
 	if r.Contested && p.ownership != nil && !p.ownership.first {
 		p.lastContested = r.Seq
+		p.contested++
 		switch {
 		case r.Copied:
 			p.lastCopied = r.Seq
@@ -194,7 +196,7 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 		return
 	}
 	part := p.choosePartition(t, r.Key, partition, s, ms)
-	putFrame(p.reserveRecord(part, r.Seq, s, ms), r, ms)
+	putFrame(p.reserveRecord(part, s, ms), r, ms)
 }
 
 // addTopic adds a topic, whose partitions the goroutine of Run then looks up. p.mu is held.
@@ -256,7 +258,7 @@ func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *sha
 
 // reserveRecord adds a record to the end of part's queue and returns the memory for its frame.
 // p.mu is held.
-func (p *producer) reserveRecord(part *partition, seq uint64, s *shape, ms int64) []byte {
+func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
 	b := part.openBatch(s, ms)
 	if b == nil {
 		b = p.newBatch()
@@ -267,7 +269,7 @@ func (p *producer) reserveRecord(part *partition, seq uint64, s *shape, ms int64
 	p.memory += b.capacity - before
 	part.topic.unacked++
 	if part.state == idle {
-		p.makeReadyAt(part, seq) // the frame is not written yet
+		p.makeReady(part)
 	}
 	if sd := part.sender; sd != nil {
 		sd.countGathered(len(dst))
@@ -278,18 +280,12 @@ func (p *producer) reserveRecord(part *partition, seq uint64, s *shape, ms int64
 // makeReady adds part to the queue of its sender. If it has none yet, the goroutine of Run first finds its leader.
 // p.mu is held.
 func (p *producer) makeReady(part *partition) {
-	seq, _ := frameSeq(part.queue[0].chunks[0])
-	p.makeReadyAt(part, seq)
-}
-
-// makeReadyAt is makeReady for a partition whose first record has the given sequence. p.mu is held.
-func (p *producer) makeReadyAt(part *partition, seq uint64) {
 	if part.sender == nil {
 		part.retryAt = time.Time{}
 		p.findLeader(part)
 		return
 	}
-	if p.mustResume(part, seq) {
+	if p.mustResume(part) {
 		p.awaitResume(part)
 		return
 	}

@@ -153,9 +153,9 @@ func (p *producer) renewIdentity(ctx context.Context) {
 			for _, b := range part.queue {
 				b.sequence = noSequence
 			}
-			p.contestSent(part)
 		}
 	}
+	p.contestSent()
 	p.identityLost = false
 	p.wakeSenders()
 }

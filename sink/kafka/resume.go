@@ -16,10 +16,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An earlier owner may have stored contested records, and requests of it may still be on the way. So a partition that
-// gets such a record is resumed first: an empty transaction of our epoch is aborted there, whose marker shuts out the earlier
-// owner; the records of the relay before the marker are read; and the waiting records that are among them are
-// acknowledged instead of being sent. Later records are sent without any of that.
+// An earlier owner may have stored contested records, and requests of it may still be on the way. So as long as there are such
+// records, a partition is resumed before the first record is sent to it: an empty transaction of our epoch is aborted there, whose
+// marker shuts out the earlier owner; the records of the relay before the marker are read; and the contested records that are among
+// them are acknowledged instead of being sent. Later records are sent without any of that.
 //
 // Markers: KIP-98. A partition rejects a producer epoch lower than that of the last marker: ProducerAppendInfo of the broker.
 
@@ -33,11 +33,9 @@ const (
 	stuckAfter = 30 * time.Second
 )
 
-// mustResume reports whether part is to be resumed before its first record, which has the given sequence, is sent. p.mu is
-// held.
-func (p *producer) mustResume(part *partition, seq uint64) bool {
-	return p.ownership != nil && !part.resumed && seq <= p.lastContested
-}
+// mustResume reports whether part is to be resumed before its next record is sent, whatever that is: as long as a contested record
+// has no outcome, it may be rejected, and its substitute come to part behind records that are not contested. p.mu is held.
+func (p *producer) mustResume(part *partition) bool { return p.contested > 0 && !part.resumed }
 
 // awaitResume makes runOwner resume part. p.mu is held.
 func (p *producer) awaitResume(part *partition) {
@@ -391,19 +389,50 @@ func (r *round) finish(at topicPartition, t *tailReader, missed error) {
 	}
 }
 
-// contestSent contests the records of part that were sent with an earlier epoch of ours and have no outcome: the broker may
-// have stored them. p.mu is held.
-func (p *producer) contestSent(part *partition) {
-	if p.ownership == nil || len(part.queue) == 0 || !part.queue[0].sent {
+// contestSent contests the records that were sent with an earlier epoch of ours and have no outcome: the broker may have stored
+// them. p.mu is held.
+func (p *producer) contestSent() {
+	if p.ownership == nil {
 		return
 	}
-	for f := range part.queue[0].all {
-		p.lastContested = max(p.lastContested, f.seq)
+	for _, t := range p.topics {
+		for _, part := range t.parts {
+			if len(part.queue) == 0 || !part.queue[0].sent {
+				continue
+			}
+			for f := range part.queue[0].all {
+				p.lastContested = max(p.lastContested, f.seq)
+			}
+			part.resumed, part.stored = false, nil
+		}
 	}
-	part.resumed, part.stored = false, nil
-	if part.state == ready {
-		p.awaitResume(part)
+	p.contested = 0
+	for _, t := range p.topics {
+		p.contested += p.countContested(&t.unassigned)
+		for _, part := range t.parts {
+			for _, b := range part.queue {
+				p.contested += p.countContested(&b.frames)
+			}
+		}
 	}
+	for _, t := range p.topics {
+		for _, part := range t.parts {
+			if part.state == ready && p.mustResume(part) {
+				p.awaitResume(part)
+			}
+		}
+	}
+}
+
+// countContested returns how many of the records of fs are contested. p.mu is held.
+func (p *producer) countContested(fs *frames) int {
+	n := 0
+	for f := range fs.all {
+		if f.seq <= p.lastContested {
+			n++
+		}
+	}
+	return n
 }
 
 // A takeOut has the records that were taken out of queues.
@@ -417,8 +446,10 @@ type takeOut struct {
 func (p *producer) takeStored(part *partition, out *takeOut) {
 	for part.stored != nil && len(part.queue) > 0 && part.queue[0].sequence == noSequence {
 		b := part.queue[0]
-		if first, _ := frameSeq(b.chunks[0]); first > p.lastContested {
-			part.stored = nil
+		if p.countContested(&b.frames) == 0 {
+			if p.contested == 0 {
+				part.stored = nil
+			}
 			return
 		}
 		kept, before := p.newBatch(), len(out.seqs)
@@ -437,6 +468,7 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 		}
 		out.payload += b.payload - kept.payload
 		part.topic.unacked -= taken
+		p.contested -= taken
 		kept.sealed, kept.excess = b.sealed, b.excess
 		p.removeFirstBatch(part)
 		if kept.records > 0 {

@@ -261,51 +261,94 @@ func TestRowsBehindARecordThatIsTooLarge(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "dead", "positions"))
 }
 
-// TestLettersOfRowsThatAreRejectedLate: the substitute of a row may get to its partition behind those of much later rows, with
-// which the partition was resumed. It is recognised all the same.
+// TestLettersOfRowsThatAreRejectedLate: the substitute of a row may get to its partition behind those of much later rows, contested
+// or not. It is recognised all the same.
 func TestLettersOfRowsThatAreRejectedLate(t *testing.T) {
-	const letters, newest = 40, 5000
-	inLab(t, 1, func(l *lab) {
-		s := newSuccession(l)
-		var late atomic.Bool
-		next := func() *rig {
-			return s.nextWith(func(cfg *sink.WriterConfig) {
-				cfg.ContestedSince = time.Time{}
-				cfg.GiveUp = func(sink.Missing) bool { return !late.Load() }
-				cfg.Substitute = func(r *sink.Record, _ *sink.RecordError) *sink.Record {
-					r.Topic = "dead"
-					return r
+	const letters, newest, fresh, last = 40, 5000, 5001, 5010
+	type send = func(topic string, contested bool, rows ...int)
+	for name, tc := range map[string]struct {
+		play func(*lab, *rig, send) (release func())
+		want []int // behind those of the first owner
+	}{
+		"a contested one": {func(_ *lab, second *rig, send send) func() {
+			send("dead", true, newest)
+			second.AwaitAcked(1)
+			return func() {}
+		}, []int{last}},
+		"a new one": {func(_ *lab, second *rig, send send) func() {
+			send("missing", true, newest)
+			send("dead", false, fresh)
+			second.AwaitAcked(1)
+			return func() {}
+		}, []int{fresh, last}},
+		"a new one in the same batch": {func(l *lab, second *rig, send send) func() {
+			send("missing", true, newest)
+			send("dead", false, fresh)
+			second.AwaitAcked(1)
+			release := l.hangBroker(kmsg.Produce)
+			send("dead", false, fresh+1)
+			second.producer.Flush()
+			bubble.Sleep(time.Millisecond)
+			send("dead", false, fresh+2) // it waits for the one before
+			return release
+		}, []int{fresh, fresh + 1, fresh + 2, last}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 1, func(l *lab) {
+				s := newSuccession(l)
+				var late atomic.Bool
+				var rejected atomic.Int64
+				next := func() (*rig, send) {
+					rejected.Store(0)
+					r := s.nextWith(func(cfg *sink.WriterConfig) {
+						cfg.ContestedSince = time.Time{}
+						cfg.GiveUp = func(sink.Missing) bool { return !late.Load() }
+						cfg.Substitute = func(r *sink.Record, _ *sink.RecordError) *sink.Record {
+							rejected.Add(1)
+							r.Topic = "dead"
+							return r
+						}
+					})
+					return r, func(topic string, contested bool, rows ...int) {
+						for _, n := range rows {
+							rec := row(0, n, contested)
+							rec.Topic = topic
+							r.send(rec)
+						}
+					}
 				}
-			})
-		}
-		send := func(r *rig, n int, topic string) {
-			rec := row(0, n, true)
-			rec.Topic = topic
-			r.send(rec)
-		}
-		first := next()
-		var want []string
-		for n := range letters { // in as many batches, more than the first steps back reach
-			send(first, n, "missing")
-			first.AwaitAcked(n + 1)
-			want = append(want, strconv.Itoa(n))
-		}
-		send(first, newest, "missing")
-		want = append(want, strconv.Itoa(newest))
-		first.drain()
-		late.Store(true)
-		second := next()
-		for n := range letters {
-			send(second, n, "missing")
-		}
-		send(second, newest, "dead")
-		second.AwaitAcked(1)
-		late.Store(false)
-		second.drain()
-		if got := values(l.readRecords("dead", letters+1), 0); !slices.Equal(got, want) {
-			l.Errorf("%d dead letters %q, want %d", len(got), got, len(want))
-		}
-	}, kfake.SeedTopics(1, "dead", "positions"))
+				var want []string
+				first, send := next()
+				for n := range letters { // in as many batches, more than the first steps back reach
+					send("missing", false, n)
+					first.AwaitAcked(n + 1)
+					want = append(want, strconv.Itoa(n))
+				}
+				send("missing", false, newest)
+				want = append(want, strconv.Itoa(newest))
+				first.drain()
+				late.Store(true)
+				second, send := next()
+				for n := range letters {
+					send("missing", true, n)
+				}
+				release := tc.play(l, second, send)
+				late.Store(false)
+				second.Await("the letters", func() bool { return rejected.Load() >= letters })
+				release()
+				second.drain()
+				third, send := next()
+				send("dead", false, last)
+				third.drain()
+				for _, n := range tc.want {
+					want = append(want, strconv.Itoa(n))
+				}
+				if got := values(l.readRecords("dead", len(want)), 0); !slices.Equal(got, want) {
+					l.Errorf("dead letters %q, want %q", got, want)
+				}
+			}, kfake.SeedTopics(1, "dead", "positions"))
+		})
+	}
 }
 
 // TestCopiedRowsWithTheSameID: of copied rows that are alike, as many are recognised as are stored. One with another value, or
