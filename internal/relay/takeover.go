@@ -70,7 +70,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		r.endTenure(ctx, ended)
 		return tenureEnded(ended)
 	}
-	if err := r.mayOwn(ctx, s, stream, server); err != nil {
+	if server, err = r.mayOwn(ctx, s, stream); err != nil {
 		return err
 	}
 	r.endTenure(ctx, ended)
@@ -105,27 +105,32 @@ func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication
 	return nil, err
 }
 
-// mayOwn returns an error if a tenure could not start. It is called before this process shuts out another owner.
-func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) error {
+// mayOwn returns an error if a tenure could not start, and otherwise the state of the server. It is called before this process shuts
+// out another owner. The record that it has read may be that of an owner who got the slot meanwhile, and be ahead of what the server
+// was like before: so the record is compared with the server as it is after that, while the session still holds the slot.
+func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stream) (server checkpoint.Server, err error) {
 	var found *storeState
-	err := r.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
+	err = r.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
 		found, err = r.positions.readStore(ctx)
 		return err
 	})
 	if err != nil {
-		return err
+		return server, err
+	}
+	if server, _, err = r.checkSlot(ctx, s, stream); err != nil {
+		return server, err
 	}
 	if err := r.checkParked(found); err != nil {
-		return err
+		return server, err
 	}
 	if err := r.checkParkedLost(ctx, found); err != nil {
-		return err
+		return server, err
 	}
 	if err := r.positions.checkGap(found, server); err != nil {
-		return err
+		return server, err
 	}
 	r.warnLostTail(ctx, found.position, server)
-	return nil
+	return server, nil
 }
 
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,

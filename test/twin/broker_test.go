@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
@@ -83,7 +84,11 @@ func (k *cluster) answer(n *node, c *conn, req kmsg.Request, written time.Time) 
 	if f.kind == late { // the broker handles the request after it has closed the connection
 		c.cut(false)
 	}
-	time.Sleep(f.before)
+	if f.untilRead {
+		k.awaitReader(req.(*kmsg.ProduceRequest), f.before)
+	} else {
+		time.Sleep(f.before)
+	}
 	if produce, ok := req.(*kmsg.ProduceRequest); ok && produce.Topics[0].Topic != positions {
 		k.history.wrote(c.run, written)
 	}
@@ -94,6 +99,26 @@ func (k *cluster) answer(n *node, c *conn, req kmsg.Request, written time.Time) 
 	}
 	time.Sleep(f.after)
 	return res
+}
+
+// awaitReader waits until somebody has read a partition of the request, or for d.
+func (k *cluster) awaitReader(req *kmsg.ProduceRequest, d time.Duration) {
+	read := make(chan struct{})
+	once := sync.OnceFunc(func() { close(read) })
+	k.mu.Lock()
+	for _, t := range req.Topics {
+		for _, tp := range t.Partitions {
+			if ps := k.topics[t.Topic]; int(tp.Partition) < len(ps) {
+				p := ps[tp.Partition]
+				p.onRead = append(p.onRead, once)
+			}
+		}
+	}
+	k.mu.Unlock()
+	select {
+	case <-read:
+	case <-time.After(d):
+	}
 }
 
 func (k *cluster) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Response {
@@ -250,6 +275,10 @@ func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse
 			p, code := k.readable(n, t.Topic, ap.Partition, f)
 			fp.ErrorCode = code
 			if p != nil {
+				for _, read := range p.onRead {
+					read()
+				}
+				p.onRead = nil
 				fp.HighWatermark, fp.LastStableOffset, fp.RecordBatches = p.end, p.end, []byte{} // no null, as Kafka
 				for _, b := range p.batches {
 					if b.last >= ap.FetchOffset && len(fp.RecordBatches) < 4<<10 {

@@ -19,7 +19,7 @@ const (
 	failed             // the broker stores the records and returns an error
 	lost               // the broker stores the records and does not respond
 	held               // the broker stores the records and responds much later
-	late               // the connection is lost, and the broker stores the records later
+	late               // the connection is lost, and the broker stores the records later, or just after somebody has read the partition
 	forgotten          // the broker has forgotten the producer
 	denied             // the user is not authorized to write for some time
 	throttled
@@ -34,6 +34,7 @@ func (k fateKind) String() string {
 type fate struct {
 	kind          fateKind
 	before, after time.Duration // delays before and after the records are stored
+	untilRead     bool          // before ends as soon as somebody has read the partition
 	throttle      time.Duration
 	err           error // of rejected and failed
 }
@@ -93,6 +94,9 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	case held:
 		return fate{kind: held, after: min(20*d, longestHold)}
 	case late:
+		if rng.IntN(2) == 0 { // an owner that takes over reads it
+			return fate{kind: late, before: min(50*d, longestHold), untilRead: true}
+		}
 		return fate{kind: late, before: 5 * d}
 	case forgotten:
 		k.history.forget()

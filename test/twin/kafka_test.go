@@ -65,6 +65,7 @@ type partition struct {
 	end     int64
 	batches []stored
 	states  map[int64]*producerState
+	onRead  []func() // called when the partition is read next
 }
 
 // stored is a batch as the relay sent it, with the offset that the broker has assigned.
