@@ -76,7 +76,7 @@ func frame(res kmsg.Response, correlation int32) []byte {
 // answer returns the response to a request, or nil if the broker closes the connection instead.
 func (k *cluster) answer(n *node, c *conn, req kmsg.Request, written time.Time) kmsg.Response {
 	k.mu.Lock()
-	f := k.fates.draw(k, c.rng, req)
+	f := k.fates.draw(k, c, req)
 	k.mu.Unlock()
 	if f.kind != untouched {
 		k.history.note("kafka: broker %d, run %d, %s: %s", n.id, c.run, kmsg.NameForKey(req.Key()), f)

@@ -60,9 +60,9 @@ type fates struct {
 // longestHold is the longest delay of a held response.
 const longestHold = 20 * time.Second
 
-// draw draws the fate of a request. The caller must hold cluster.mu.
-func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
-	kind := untouched
+// draw draws the fate of a request. That of a process that is gone often is late. The caller must hold cluster.mu.
+func (f *fates) draw(k *cluster, c *conn, req kmsg.Request) fate {
+	rng, kind := c.rng, untouched
 	n := rng.IntN(1000)
 	for i, w := range f.weights {
 		if n -= w; n < 0 {
@@ -94,10 +94,7 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	case held:
 		return fate{kind: held, after: min(20*d, longestHold)}
 	case late:
-		if rng.IntN(2) == 0 { // an owner that takes over reads it
-			return fate{kind: late, before: min(50*d, longestHold), untilRead: true}
-		}
-		return fate{kind: late, before: 5 * d}
+		return lateFate(d, rng)
 	case forgotten:
 		k.history.forget()
 		lost := []error{kerr.UnknownProducerID, kerr.OutOfOrderSequenceNumber, nil}
@@ -107,9 +104,21 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 		return fate{kind: denied}
 	case throttled:
 		return fate{kind: throttled, throttle: d}
-	case untouched, lost, fateKinds:
+	case untouched:
+		if f.weights != [fateKinds]int{} && c.in.isOver() && rng.IntN(2) == 0 {
+			return lateFate(d, rng)
+		}
+	case lost, fateKinds:
 	}
 	return fate{kind: kind}
+}
+
+// lateFate returns the fate of a request that is stored after a while, or as soon as an owner who takes over has read the partition.
+func lateFate(d time.Duration, rng *rand.Rand) fate {
+	if rng.IntN(2) == 0 {
+		return fate{kind: late, before: min(50*d, longestHold), untilRead: true}
+	}
+	return fate{kind: late, before: 5 * d}
 }
 
 // otherFate returns the fate of a request other than Produce.

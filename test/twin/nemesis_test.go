@@ -36,7 +36,7 @@ var troubles = []trouble{
 	{3, (*nemesis).moveLeader},
 	{2, (*nemesis).staleLeaders},
 	{1, func(n *nemesis) { n.kafka.grow() }},
-	{2, func(n *nemesis) { n.victim().orders <- kill }},
+	{4, func(n *nemesis) { n.victim().orders <- kill }},
 	{2, func(n *nemesis) { n.victim().orders <- term }},
 	{2, (*nemesis).loseSource},
 	{3, (*nemesis).isolate},

@@ -164,6 +164,13 @@ func (p *pipe) end(err error) {
 	p.changed.Broadcast()
 }
 
+// isOver reports whether no more segments follow.
+func (p *pipe) isOver() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
 // breakOff discards the segments. Later reads and writes return errors.
 func (p *pipe) breakOff(readErr, writeErr error) {
 	p.mu.Lock()
