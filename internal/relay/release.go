@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -375,6 +376,8 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	case first == nil && r.set.Unreleased(r.parking.ID) > 0: // all that are left have expired
 	case first == nil || rowOf(first) != r.parking.Bad:
 		return fmt.Errorf("the first record of the key is not %s any more, because of which it is parked; release the key", r.parking.Bad)
+	case !r.recorded(first.Parked.Place):
+		return &releaseWaitsError{errTransactionOpen}
 	default:
 		d.Row, d.ID = rowOf(first), first.EventID(r.cfg.Route.Columns.ID)
 	}
@@ -386,6 +389,16 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 		return &unparkError{err}
 	}
 	return nil
+}
+
+// errTransactionOpen: a later relay would read the row again. If it can be delivered by then, it would come after the rows that this
+// release sends.
+var errTransactionOpen = errors.New("the transaction of the row is not delivered to its end")
+
+// recorded reports whether no later relay reads the row at the place again. Copied rows are recorded when the copy is finished.
+func (r *releaseRun) recorded(at encode.Place) bool {
+	end, ok := r.positions.covered(0, checkpoint.Prefix{})
+	return at.Tenure != 0 || ok && at.Compare(end) <= 0
 }
 
 // first returns the first dead letter of waiting that is not discarded, or nil if there is none up to the place end.

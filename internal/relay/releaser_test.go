@@ -125,6 +125,43 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	})
 }
 
+// A row is not discarded before the record covers its transaction: a later relay would read it again, and if it can be delivered by
+// then, it would come after rows that a release has sent.
+func TestDiscardWaitsForTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, tracker := startedWriter(t, &scriptedStore{}, server(100))
+		stop := runWriter(t, w)
+		defer stop()
+		deliver(tracker, 200)
+		if err := tracker.Begin(300, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		seq, err := tracker.Next([]byte("row"))
+		if err := errors.Join(err, tracker.Ack(seq)); err != nil {
+			t.Fatal(err)
+		}
+		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 300}}, 300)
+		set := parking.NewSet(1)
+		discard := func() error {
+			bad := parking.Row{LSN: 300}
+			r := &releaseRun{
+				releaser: &releaser{positions: w, tracker: tracker, set: set}, parking: parking.Parking{ID: "p", Term: 1, First: bad, Bad: bad},
+				request: &parking.Request{Action: parking.Discard}, reader: letters, next: make(map[int32]int64),
+			}
+			return r.prepare(t.Context())
+		}
+		if err := discard(); !errors.Is(err, errTransactionOpen) || !as[*releaseWaitsError](err) {
+			t.Errorf("within the transaction: %v", err)
+		}
+		if err := tracker.Commit(301); err != nil {
+			t.Fatal(err)
+		}
+		if err := discard(); errors.Is(err, errTransactionOpen) {
+			t.Errorf("after the transaction: %v", err)
+		}
+	})
+}
+
 // A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.
 func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
