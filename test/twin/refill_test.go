@@ -347,11 +347,12 @@ func (r *refill) promoted(end pglogrepl.LSN) {
 }
 
 // mayPromote reports whether a standby may be promoted: if a slot was lost, its promotion may lose the snapshots that the refill
-// needs, and the relay would stop.
+// needs, and the relay would stop. After a discard it may not either: what the promoted server has lost of the WAL is sent again, and
+// so is the discarded row.
 func (h *history) mayPromote() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.refill.done()
+	return h.refill.done() && (h.parked == nil || len(h.parked.discarded) == 0)
 }
 
 // canRefill reports whether the position record says which transactions were delivered.
