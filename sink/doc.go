@@ -4,11 +4,11 @@
 // cannot store a position use sink/positionfile.
 //
 //	Broker ──Open──▶ Sink ──NewWriter──▶ Writer          writes records
-//	   │              └─OpenPositions──▶ PositionStore   stores the relay's position
-//	   ├─OpenReader──▶ Reader                            reads destinations
+//	                  └─OpenPositions──▶ PositionStore   stores the relay's position
+//	ReaderOpener ──OpenReader──▶ Reader                  reads destinations
 //	   └─OpenDeadLetters──▶ DeadLetters                  reads dead letters
 //
-// A [Broker] is a configuration. [Broker.Open] contacts the broker for the first time and
+// A [Broker] is a configuration, and a [ReaderOpener] if its records can be read back. [Broker.Open] contacts the broker for the first time and
 // returns a [Sink], which lives as long as the process. A [Writer] writes a sequence of
 // records; the Sink has at most one at a time. Errors wrap one of [ErrUnreachable] to
 // [ErrFatal], which decides what the relay does next.

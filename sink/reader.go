@@ -2,8 +2,31 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 )
+
+// A ReaderOpener is a [Broker] from which records can be read back. It is optional.
+type ReaderOpener interface {
+	Broker
+
+	// OpenReader returns a Reader, which connects when it is used. It needs no privilege to write. The
+	// caller must close the Reader.
+	OpenReader(log *slog.Logger) (Reader, error)
+
+	// OpenDeadLetters connects like Open, but needs no privilege to write. The error wraps
+	// ErrMissing if the destination does not exist. The caller must close the DeadLetters.
+	OpenDeadLetters(ctx context.Context, destination string, log *slog.Logger) (DeadLetters, error)
+}
+
+// AsReaderOpener returns b as a ReaderOpener. The error wraps [errors.ErrUnsupported] if it is none.
+func AsReaderOpener(b Broker) (ReaderOpener, error) {
+	if o, ok := b.(ReaderOpener); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: records cannot be read back from %s", errors.ErrUnsupported, b)
+}
 
 // A Reader reads the committed records of destinations. It never writes. One goroutine uses it. Its methods retry
 // transient errors until ctx ends.

@@ -17,14 +17,6 @@ type Broker interface {
 	// Open only, not the Sink. The caller must close the Sink.
 	Open(ctx context.Context, log *slog.Logger) (Sink, error)
 
-	// OpenReader returns a Reader, which connects when it is used. It needs no privilege to write. The
-	// caller must close the Reader.
-	OpenReader(log *slog.Logger) (Reader, error)
-
-	// OpenDeadLetters connects like Open, but needs no privilege to write. The error wraps
-	// ErrMissing if the destination does not exist. The caller must close the DeadLetters.
-	OpenDeadLetters(ctx context.Context, destination string, log *slog.Logger) (DeadLetters, error)
-
 	// String returns the broker and its addresses for messages, without credentials.
 	String() string
 }

@@ -46,7 +46,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
 	}
-	reader, err := cfg.Relay.Sink.OpenReader(log)
+	broker, err := sink.AsReaderOpener(cfg.Relay.Sink)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := broker.OpenReader(log)
 	if err != nil {
 		return nil, err
 	}

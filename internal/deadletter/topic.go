@@ -22,10 +22,14 @@ type Topic struct {
 	name   string
 }
 
-// Open opens the topic for reading. The error wraps [sink.ErrMissing] if it does not exist. The
-// Topic must be closed.
+// Open opens the topic for reading. The error wraps [sink.ErrMissing] if it does not exist, and [errors.ErrUnsupported] if the
+// broker cannot be read. The Topic must be closed.
 func Open(ctx context.Context, broker sink.Broker, topic string, log *slog.Logger) (*Topic, error) {
-	reader, err := broker.OpenDeadLetters(ctx, topic, log)
+	readable, err := sink.AsReaderOpener(broker)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := readable.OpenDeadLetters(ctx, topic, log)
 	if err != nil {
 		return nil, err
 	}

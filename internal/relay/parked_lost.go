@@ -31,7 +31,11 @@ func (r *Relay) checkParkedLost(ctx context.Context, found *storeState) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	letters, err := r.cfg.Sink.OpenDeadLetters(opening, r.cfg.DeadLetterTopic, r.log)
+	broker, err := sink.AsReaderOpener(r.cfg.Sink)
+	if err != nil {
+		return err
+	}
+	letters, err := broker.OpenDeadLetters(opening, r.cfg.DeadLetterTopic, r.log)
 	if errors.Is(err, sink.ErrMissing) {
 		return nil // no relay has sent a dead letter
 	}

@@ -35,7 +35,11 @@ func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Po
 // readPositions is Recorded for a broker with a [sink.PositionReader]. For another one, the error wraps
 // [errors.ErrUnsupported].
 func readPositions(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Position, error) {
-	opened, err := cfg.Sink.OpenReader(log)
+	broker, err := sink.AsReaderOpener(cfg.Sink)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := broker.OpenReader(log)
 	if err != nil {
 		return nil, err
 	}

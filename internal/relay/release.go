@@ -74,7 +74,11 @@ func (r *releaseRun) run(ctx context.Context) (err error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	if r.reader, err = r.cfg.Sink.OpenDeadLetters(limited, r.cfg.DeadLetterTopic, r.log); err != nil {
+	broker, err := sink.AsReaderOpener(r.cfg.Sink)
+	if err != nil {
+		return err
+	}
+	if r.reader, err = broker.OpenDeadLetters(limited, r.cfg.DeadLetterTopic, r.log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.reader.Close()) }()

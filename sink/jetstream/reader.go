@@ -19,8 +19,19 @@ type reader struct {
 	control *control
 }
 
-// OpenReader implements [sink.Broker].
+var _ sink.ReaderOpener = Config{}
+
+// OpenReader implements [sink.ReaderOpener].
 func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) { return c.openReader(log) }
+
+// OpenDeadLetters implements [sink.ReaderOpener].
+func (c Config) OpenDeadLetters(ctx context.Context, subject string, log *slog.Logger) (sink.DeadLetters, error) {
+	r, err := c.openReader(log)
+	if err != nil {
+		return nil, err
+	}
+	return sink.ReadDeadLetters(ctx, r, subject, func(subject string) error { return fmt.Errorf("%w: %s", adviseMissing(subject), subject) })
+}
 
 func (c Config) openReader(log *slog.Logger) (*reader, error) {
 	if err := c.Validate(); err != nil {

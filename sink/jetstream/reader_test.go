@@ -19,7 +19,7 @@ func TestReadAcrossFaults(t *testing.T) {
 			r.sendRows(stream, 200, 7)
 			r.Drain(200)
 			ctx := sinktest.Context(t)
-			letters, err := s.Broker(1).OpenDeadLetters(ctx, stream, r.Journal.Logger())
+			letters, err := config(s.Server).OpenDeadLetters(ctx, stream, r.Journal.Logger())
 			if err != nil {
 				t.Fatal(err)
 			}

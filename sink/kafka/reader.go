@@ -20,8 +20,19 @@ type reader struct {
 	links  map[int32]*link // to leaders, by broker id
 }
 
-// OpenReader implements [sink.Broker].
+var _ sink.ReaderOpener = Config{}
+
+// OpenReader implements [sink.ReaderOpener].
 func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) { return c.openReader(log) }
+
+// OpenDeadLetters implements [sink.ReaderOpener].
+func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Logger) (sink.DeadLetters, error) {
+	r, err := c.openReader(log)
+	if err != nil {
+		return nil, err
+	}
+	return sink.ReadDeadLetters(ctx, r, topic, func(topic string) error { return r.check(topic) })
+}
 
 func (c Config) openReader(log *slog.Logger) (*reader, error) {
 	if err := c.Validate(); err != nil {

@@ -23,8 +23,6 @@ type subject struct{ sinktest.Subject }
 
 func (subject) Broker(int) sink.Broker { return broker{} }
 
-func (subject) Limits() sinktest.Limits { return sinktest.Limits{NoReader: true} }
-
 func (subject) Store(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "new", "positions")
@@ -33,8 +31,6 @@ func (subject) Store(t *testing.T) string {
 type broker struct{ sink.Broker }
 
 func (broker) Open(context.Context, *slog.Logger) (sink.Sink, error) { return files{}, nil }
-
-func (broker) OpenReader(*slog.Logger) (sink.Reader, error) { return nil, errors.ErrUnsupported }
 
 type files struct{ sink.Sink }
 

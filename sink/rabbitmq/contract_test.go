@@ -108,7 +108,7 @@ func (s *subject) Store(t *testing.T) string {
 }
 
 func (s *subject) Limits() sinktest.Limits {
-	return sinktest.Limits{NoReader: true, NoDeadLetters: true, LocalPositions: true}
+	return sinktest.Limits{LocalPositions: true}
 }
 
 func (s *subject) Reject(rec *sink.Record) {

@@ -2,8 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 
@@ -50,15 +48,3 @@ func (b *broker) Stat() sink.Stat { return b.stats.Stat() }
 
 // Close implements [sink.Sink]. A Writer has closed its connections.
 func (b *broker) Close() error { return nil }
-
-// OpenReader returns an error that wraps [errors.ErrUnsupported].
-func (c Config) OpenReader(*slog.Logger) (sink.Reader, error) {
-	return nil, fmt.Errorf("RabbitMQ: %w: an exchange stores no messages, and reading a queue removes them; "+
-		"to compare, bind a queue of your own to the exchange and consume it", errors.ErrUnsupported)
-}
-
-// OpenDeadLetters returns an error that wraps [errors.ErrUnsupported].
-func (c Config) OpenDeadLetters(_ context.Context, destination string, _ *slog.Logger) (sink.DeadLetters, error) {
-	return nil, fmt.Errorf("RabbitMQ: %w: reading a queue removes its messages; look at the queue of %s with rabbitmqadmin get or in the management UI, "+
-		"and send its messages on with a shovel", errors.ErrUnsupported, destination)
-}

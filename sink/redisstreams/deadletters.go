@@ -18,7 +18,7 @@ type deadLetters struct {
 	stream string
 }
 
-// OpenDeadLetters implements [sink.Broker].
+// OpenDeadLetters implements [sink.ReaderOpener].
 func (c Config) OpenDeadLetters(ctx context.Context, destination string, log *slog.Logger) (sink.DeadLetters, error) {
 	s, err := c.openStreams(log)
 	if err != nil {

@@ -125,7 +125,9 @@ type reader struct {
 // A snapshot is the entries of a stream at one time.
 type snapshot struct{ first, last string }
 
-// OpenReader implements [sink.Broker].
+var _ sink.ReaderOpener = Config{}
+
+// OpenReader implements [sink.ReaderOpener].
 func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) {
 	s, err := c.openStreams(log)
 	if err != nil {

@@ -46,10 +46,8 @@ type Limited interface {
 
 // Limits is what a broker does not offer.
 type Limits struct {
-	NoReader      bool // OpenReader returns an error that wraps errors.ErrUnsupported
-	NoDeadLetters bool // OpenDeadLetters does
-	NoMissing     bool // no destination is missing: the broker creates it, or does not know
-	Unordered     bool // destinations have no order
+	NoMissing bool // no destination is missing: the broker creates it, or does not know
+	Unordered bool // destinations have no order
 
 	// LocalPositions: positions are not stored at the broker, so faults do not affect them.
 	LocalPositions bool

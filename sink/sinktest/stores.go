@@ -121,12 +121,13 @@ func testOwners(t *testing.T, s Subject) {
 // testPositionReader: a PositionReader reads what the store reads, and does not create a store.
 func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionStore) {
 	t.Helper()
-	opened, err := s.Broker(window).OpenReader(newJournal(t).Logger())
-	if err != nil {
-		if !limitsOf(s).NoReader {
-			t.Error(err)
-		}
+	broker, ok := s.Broker(window).(sink.ReaderOpener)
+	if !ok {
 		return
+	}
+	opened, err := broker.OpenReader(newJournal(t).Logger())
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer opened.Close()
 	reader, ok := opened.(sink.PositionReader)
@@ -233,18 +234,26 @@ func testPositionGivenUp(t *testing.T, s Subject) {
 	wantPosition(t, p, "last")
 }
 
+// readableBroker returns the broker of s. It skips the test if its records cannot be read back.
+func readableBroker(t *testing.T, s Subject) sink.ReaderOpener {
+	t.Helper()
+	broker, err := sink.AsReaderOpener(s.Broker(window))
+	if err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Error(err)
+		}
+		t.Skip(err)
+	}
+	return broker
+}
+
 func testDeadLetters(t *testing.T, s Subject) {
+	broker := readableBroker(t, s)
 	destination, limits := s.Destination(t), limitsOf(s)
 	r := start(t, s, window, sink.WriterConfig{})
 	r.send(destination, 200, 7)
 	r.drain()
-	deadLetters, err := s.Broker(window).OpenDeadLetters(Context(t), destination, r.Journal.Logger())
-	if limits.NoDeadLetters {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("OpenDeadLetters: %v", err)
-		}
-		return
-	}
+	deadLetters, err := broker.OpenDeadLetters(Context(t), destination, r.Journal.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,8 +309,8 @@ func testMissing(t *testing.T, s Subject) {
 	case !limits.NoMissing && (!errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), missing)):
 		t.Errorf("a missing destination: %v", err)
 	}
-	if !limits.NoMissing && !limits.NoDeadLetters {
-		if _, err := s.Broker(window).OpenDeadLetters(Context(t), missing, j.Logger()); !errors.Is(err, sink.ErrMissing) {
+	if broker, ok := s.Broker(window).(sink.ReaderOpener); ok && !limits.NoMissing {
+		if _, err := broker.OpenDeadLetters(Context(t), missing, j.Logger()); !errors.Is(err, sink.ErrMissing) {
 			t.Errorf("dead letters of a missing destination: %v", err)
 		}
 	}
@@ -309,18 +318,12 @@ func testMissing(t *testing.T, s Subject) {
 
 // testReader: a Reader reads what a Writer has written, and leaves out destinations that do not exist.
 func testReader(t *testing.T, s Subject) {
-	limits := limitsOf(s)
+	broker, limits := readableBroker(t, s), limitsOf(s)
 	destination, other := s.Destination(t), s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
 	r.send(destination, 50, 7)
 	r.drain()
-	reader, err := s.Broker(window).OpenReader(r.Journal.Logger())
-	if limits.NoReader {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("OpenReader: %v", err)
-		}
-		return
-	}
+	reader, err := broker.OpenReader(r.Journal.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}

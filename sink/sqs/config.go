@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -138,15 +134,4 @@ func (c Config) contact() Destination {
 		}
 	}
 	return Destination{}
-}
-
-// errUnsupported: reading a message of a queue hides it from other consumers, and a topic keeps none.
-var errUnsupported = fmt.Errorf("SQS and SNS do not allow to read messages without taking them from their consumers: %w", errors.ErrUnsupported)
-
-// OpenReader implements [sink.Broker]. Queues and topics cannot be read back.
-func (c Config) OpenReader(*slog.Logger) (sink.Reader, error) { return nil, errUnsupported }
-
-// OpenDeadLetters implements [sink.Broker]. Queues and topics cannot be read back.
-func (c Config) OpenDeadLetters(context.Context, string, *slog.Logger) (sink.DeadLetters, error) {
-	return nil, errUnsupported
 }

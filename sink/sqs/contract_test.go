@@ -204,5 +204,5 @@ func (s *subject) Store(t *testing.T) string {
 }
 
 func (s *subject) Limits() sinktest.Limits {
-	return sinktest.Limits{Unordered: s.suffix == "", NoReader: true, NoDeadLetters: true, LocalPositions: true, Slow: !need.Full()}
+	return sinktest.Limits{Unordered: s.suffix == "", LocalPositions: true, Slow: !need.Full()}
 }

@@ -16,10 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/positionfile"
 )
 
-var (
-	errTooLarge  = errors.New("the payload is larger than sink.webhook.max_payload_bytes")
-	errWriteOnly = fmt.Errorf("what was sent to a webhook cannot be read back: %w", errors.ErrUnsupported)
-)
+var errTooLarge = errors.New("the payload is larger than sink.webhook.max_payload_bytes")
 
 // A client is the [sink.Sink] of receivers.
 type client struct {
@@ -186,12 +183,4 @@ func (c *client) Stat() sink.Stat { return c.stats.Stat() }
 func (c *client) Close() error {
 	c.poster.close()
 	return nil
-}
-
-// OpenReader implements [sink.Broker]. The error wraps [errors.ErrUnsupported].
-func (Config) OpenReader(*slog.Logger) (sink.Reader, error) { return nil, errWriteOnly }
-
-// OpenDeadLetters implements [sink.Broker]. The error wraps [errors.ErrUnsupported].
-func (Config) OpenDeadLetters(context.Context, string, *slog.Logger) (sink.DeadLetters, error) {
-	return nil, errWriteOnly
 }

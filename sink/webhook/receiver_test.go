@@ -257,7 +257,7 @@ func (s subject) Broker(window int) sink.Broker {
 }
 
 func (s subject) Limits() sinktest.Limits {
-	return sinktest.Limits{NoReader: true, NoDeadLetters: true, LocalPositions: true, Slow: !need.Full()}
+	return sinktest.Limits{LocalPositions: true, Slow: !need.Full()}
 }
 
 func (s subject) Destination(*testing.T) string {
