@@ -113,9 +113,10 @@ type history struct {
 
 // A start describes the newest session of a run.
 type start struct {
-	claims  int  // number of claims when its newest session began
-	streams bool // the run has streamed
-	session bool // its newest session streams
+	asked   pglogrepl.LSN // the position at which its newest session began, at the earliest
+	claims  int           // number of claims when that session began
+	streams bool          // the run has streamed
+	session bool          // that session streams
 }
 
 // A shelf identifies the rows of one writer in one partition.
@@ -264,7 +265,7 @@ func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 		h.safe(max(asked, slot), "run %d: a session from", run)
 	}
 	s := h.starts[run]
-	s.claims, s.session = len(h.claims), false
+	s.claims, s.session, s.asked = len(h.claims), false, asked
 	h.starts[run] = s
 }
 
@@ -429,12 +430,16 @@ func (h *history) loseLocked(tx *transaction) {
 	}
 }
 
-// streaming records that a run has logged that it streams. It checks that no other run had an equal or
-// higher tenure when the session began. A broker that forgets a producer accepts what an earlier owner writes.
-func (h *history) streaming(run int) {
+// streaming records that a run has logged that it streams from a position. It checks that the server sends all that follows the
+// position, and that no other run had an equal or higher tenure when the session began. A broker that forgets a producer accepts
+// what an earlier owner writes.
+func (h *history) streaming(run int, from pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.starts[run]
+	if s.asked > from {
+		h.violatedLocked("run %d: streams from %s in a session that began at %s", run, from, s.asked)
+	}
 	s.streams, s.session = true, true
 	h.starts[run] = s
 	var own int64

@@ -60,8 +60,11 @@ var plants = []mistake{
 		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
 	}, "behind tenure|stored again|record of tenure"},
 	{"a contested row is sent at once", []plant.Edit{
-		plant.In(resumeFile, "	return p.ownership != nil && !part.resumed && seq <= p.lastContested\n", "	return false\n"),
+		plant.In(resumeFile, "return p.contested > 0 && !part.resumed }", "return false }"),
 	}, "stored again"},
+	{"a tenure begins in the session of one that has ended", []plant.Edit{
+		plant.In(takeoverFile, "r.tenure.id == s.id; continued {", "r.tenure.id == s.id; continued && false {"),
+	}, "in a session that began at"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),
 		plant.In(resumeFile, "	for len(r.ends) > 0 {\n", "	for false {\n"),

@@ -6,10 +6,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -190,6 +192,8 @@ func (r *replica) quit() {
 	}
 }
 
+var streamingFrom = regexp.MustCompile(` msg=streaming .* from=(\S+)`)
+
 // A journal writes the relay's log into the history.
 type journal struct {
 	history *history
@@ -198,8 +202,9 @@ type journal struct {
 
 func (j *journal) Write(b []byte) (int, error) {
 	_, line, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // without the time
-	if strings.Contains(line, " msg=streaming ") {
-		j.history.streaming(j.run)
+	if found := streamingFrom.FindStringSubmatch(line); found != nil {
+		from, _ := pglogrepl.ParseLSN(found[1])
+		j.history.streaming(j.run, from)
 	}
 	if strings.Contains(line, "the slot was advanced by another process") || strings.Contains(line, "slot lost: refilling") {
 		j.history.noticeGap()

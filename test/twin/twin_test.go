@@ -223,17 +223,3 @@ func (w *world) end() {
 	time.Sleep(pgxCloses)
 	w.history.note("over: %d runs", w.runs.Load())
 }
-
-// Seeds that have found a mistake of the relay stay clean. The goroutines of a world do not always run in the same order, so each is
-// played several times.
-func TestSeedsThatFoundMistakes(t *testing.T) {
-	for what, seed := range map[string]uint64{
-		"a tenure that began behind the position record lost parked rows": 342046282676,
-	} {
-		t.Run(what, func(t *testing.T) {
-			for range 4 {
-				play(t, seed, nil)
-			}
-		})
-	}
-}
