@@ -51,9 +51,8 @@ func jetStreamBroker() broker {
 		warn:      func(c *Config) []string { return c.linkWarnings("NATS", atJetStream, c.Sink.JetStream.Servers) },
 		addresses: func(c *Config) []string { return c.Sink.JetStream.Servers },
 		reloads: []replaced{
-			{atJetStream + "password", []string{atJetStream + "password", atJetStream + "password_file"}},
-			{atJetStream + "token", []string{atJetStream + "token", atJetStream + "token_file"}},
-			{atJetStream + "nkey_seed", []string{atJetStream + "nkey_seed", atJetStream + "nkey_seed_file"}},
+			replacedLogin(atJetStream, "password", "token", "nkey_seed"),
+			{section: atJetStream + "credentials_file", paths: []string{atJetStream + "credentials_file"}, fixed: true},
 			replacedTLS(atJetStreamTLS),
 		},
 	}

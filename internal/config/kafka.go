@@ -38,7 +38,7 @@ func kafkaBroker() broker {
 		warn:      (*Config).kafkaWarnings,
 		addresses: func(c *Config) []string { return c.Sink.Kafka.Brokers },
 		reloads: []replaced{
-			{atSASL, []string{atSASL + "password", atSASL + "password_file", atSASL + "client_secret", atSASL + "client_secret_file", atSASL + "token_file"}},
+			{section: atSASL, paths: []string{atSASL + "password", atSASL + "password_file", atSASL + "client_secret", atSASL + "client_secret_file", atSASL + "token_file"}},
 			replacedTLS(atTLS),
 		},
 	}

@@ -46,7 +46,7 @@ func rabbitMQBroker() broker {
 		warn:      func(c *Config) []string { return c.linkWarnings("RabbitMQ", atRabbit, c.Sink.RabbitMQ.Servers) },
 		addresses: func(c *Config) []string { return c.Sink.RabbitMQ.Servers },
 		reloads: []replaced{
-			{atRabbit + "password", []string{atRabbit + "password", atRabbit + "password_file"}},
+			replacedLogin(atRabbit, "password"),
 			replacedTLS(atRabbitTLS),
 		},
 	}

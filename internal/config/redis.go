@@ -12,6 +12,7 @@ const (
 	redisKind  = "redis_streams"
 	atRedis    = "sink.redis_streams."
 	atRedisTLS = atRedis + "tls."
+	atSentinel = atRedis + "sentinel."
 )
 
 func redisBroker() broker {
@@ -35,7 +36,8 @@ func redisBroker() broker {
 		warn:      (*Config).redisWarnings,
 		addresses: func(c *Config) []string { return c.Sink.RedisStreams.Addresses },
 		reloads: []replaced{
-			{atRedis + "password", []string{atRedis + "password", atRedis + "password_file"}},
+			replacedLogin(atRedis, "password"),
+			replacedLogin(atSentinel, "password"),
 			replacedTLS(atRedisTLS),
 		},
 	}
@@ -89,12 +91,11 @@ func (c *Config) redisLogin(at, user string) (func(context.Context) (user, passw
 
 // redisSentinel returns the Sentinels, nil if there are none.
 func (c *Config) redisSentinel() (*redisstreams.Sentinel, error) {
-	const at = atRedis + "sentinel."
 	s := c.Sink.RedisStreams.Sentinel
 	if s.Primary == "" {
-		return nil, c.withoutEffect(at, at+"primary is not set")
+		return nil, c.withoutEffect(atSentinel, atSentinel+"primary is not set")
 	}
-	credentials, err := c.redisLogin(at, s.User)
+	credentials, err := c.redisLogin(atSentinel, s.User)
 	if err != nil {
 		return nil, err
 	}

@@ -48,13 +48,17 @@ func (c *Config) Apply(fresh *Config) Reload {
 	}
 	for _, r := range replaceable() {
 		var changed []string
+		restart := false
 		for _, path := range r.paths {
+			_, was := before.reloading.contents[path]
+			_, is := fresh.reloading.contents[path]
+			restart = restart || r.fixed && was != is
 			if before.reloading.contents[path] != fresh.reloading.contents[path] ||
 				path == "source.dsn" && !sameAuthorities(before.reloading.place, fresh.reloading.place) {
 				changed = append(changed, path)
 			}
 		}
-		if slices.ContainsFunc(out.Restart, func(path string) bool { return strings.HasPrefix(path, r.section) }) ||
+		if restart || slices.ContainsFunc(out.Restart, func(path string) bool { return strings.HasPrefix(path, r.section) }) ||
 			r.section == "source.dsn" && !samePlaceOrNone(before.reloading.place, fresh.reloading.place) {
 			out.Restart = append(out.Restart, changed...)
 			continue
@@ -91,20 +95,31 @@ func (c *Config) now() *Config {
 type replaced struct {
 	section string // prefix of paths
 	paths   []string
+	fixed   bool // they also need a restart if one is set that was not, or the reverse
 }
 
 // replacedTLS is the entry of a section of TLS settings.
 func replacedTLS(at string) replaced {
-	return replaced{at, []string{at + "ca_file", at + "cert_file", at + "key_file"}}
+	return replaced{section: at, paths: []string{at + "ca_file", at + "cert_file", at + "key_file"}}
+}
+
+// replacedLogin is the entry of the secrets that log in, of which some are for a user. The user and the kind of the login
+// need a restart.
+func replacedLogin(at string, names ...string) replaced {
+	r := replaced{section: at + "user", fixed: true}
+	for _, name := range names {
+		r.paths = append(r.paths, at+name, at+name+"_file")
+	}
+	return r
 }
 
 // replaceable returns all keys that may change while the process runs.
 func replaceable() []replaced {
-	all := []replaced{{"source.dsn", []string{"source.dsn", "source.dsn_file"}}}
+	all := []replaced{{section: "source.dsn", paths: []string{"source.dsn", "source.dsn_file"}}}
 	for _, b := range brokers() {
 		all = append(all, b.reloads...)
 	}
-	return append(all, replaced{atTracing, []string{atTracing + "headers", atTracing + "headers_file"}})
+	return append(all, replaced{section: atTracing, paths: []string{atTracing + "headers", atTracing + "headers_file"}})
 }
 
 func isSecret(path string) bool {

@@ -16,6 +16,8 @@ const (
 )
 
 func sqsBroker() broker {
+	certificates := replacedTLS(atSQS + "tls.")
+	certificates.fixed = true // without any, AWS_CA_BUNDLE counts
 	return broker{
 		kind: sqsKind, title: "Amazon SQS and SNS", system: "aws_sqs",
 		names: func(*Config) encode.Names { return sqs.Names{} },
@@ -38,7 +40,7 @@ func sqsBroker() broker {
 			}
 			return []string{cfg.String()}
 		},
-		reloads: []replaced{replacedTLS(atSQS + "tls.")},
+		reloads: []replaced{certificates},
 	}
 }
 

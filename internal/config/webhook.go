@@ -40,9 +40,8 @@ func webhookBroker() broker {
 		warn:      (*Config).webhookWarnings,
 		addresses: (*Config).webhookAddresses,
 		reloads: []replaced{
-			{atWebhook + "signing_secrets", []string{atWebhook + "signing_secrets", atWebhook + "signing_secrets_file"}},
-			{atWebhook + "token", []string{atWebhook + "token", atWebhook + "token_file"}},
-			{atWebhook + "user", []string{atWebhook + "password", atWebhook + "password_file"}},
+			{section: atWebhook + "signing_secrets", paths: []string{atWebhook + "signing_secrets", atWebhook + "signing_secrets_file"}, fixed: true},
+			replacedLogin(atWebhook, "password", "token"),
 			replacedTLS(atWebhook + "tls."),
 		},
 	}
