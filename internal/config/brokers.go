@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A broker is a kind of broker: a section below sink. Its keys are in a file keys<kind>.go and in [keys], its values in a
+// A broker is a kind of broker: a section below sink. Its keys are in a file keys<kind>.go and in declare, its values in a
 // field of [Sink], and its entry of [brokers] in a file of its own.
 type broker struct {
 	kind   string // name of the section

@@ -83,7 +83,7 @@ func TestDebeziumKeysArePrintedTogether(t *testing.T) {
 		if err := cfg.WriteYAML(&printed); err != nil {
 			t.Fatal(err)
 		}
-		for _, k := range debeziumKeys {
+		for _, k := range cfg.debeziumKeys() {
 			line := "\n  " + strings.TrimPrefix(k.path, "debezium.") + ": "
 			if k.def != nil && strings.Contains(printed.String(), line) != want {
 				t.Errorf("%q: prints %s: %t, want %t", file, k.path, !want, want)

@@ -3,14 +3,15 @@ package config
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// A Config is the effective configuration that [Load] returns. Each field is the value of a key: Source.DSNFile is
-// source.dsn_file. keys.go describes the keys.
+// A Config is the effective configuration that [Load] returns. Each field is the value of a key, which
+// declare describes: Source.DSNFile is source.dsn_file.
 type Config struct {
 	Name            string
 	Source          Source
@@ -31,9 +32,10 @@ type Config struct {
 	Tracing             Tracing
 	Log                 Log
 
-	settings map[string]setting // effective values by path, without the contents of secret files
-	sections map[string]string  // where the file has a section, by path
-	files    map[string]string  // files of secrets, by the path of the secret
+	fields   map[string]reflect.Value // by path
+	settings map[string]setting       // effective values by path, without the contents of secret files
+	sections map[string]string        // where the file has a section, by path
+	files    map[string]string        // files of secrets, by the path of the secret
 
 	reloading *reloading // nil until Load returns
 }
@@ -72,11 +74,7 @@ type Outbox struct {
 }
 
 // Encoding is the encoding of each part of a record.
-type Encoding struct {
-	Key     string
-	Value   string
-	Headers string
-}
+type Encoding struct{ Key, Value, Headers string }
 
 // Headers are the optional headers of records.
 type Headers struct {
@@ -112,10 +110,7 @@ type Kafka struct {
 }
 
 // CreateTopics are the settings of topics that the relay creates. If Partitions is 0, it creates none.
-type CreateTopics struct {
-	Partitions        int
-	ReplicationFactor int
-}
+type CreateTopics struct{ Partitions, ReplicationFactor int }
 
 // SQS is the access to Amazon SQS and Amazon SNS.
 type SQS struct {
@@ -172,10 +167,7 @@ type RedisStreams struct {
 }
 
 // RedisTrim says which entries of streams are removed.
-type RedisTrim struct {
-	MaxLen      int
-	MaxWALBytes int
-}
+type RedisTrim struct{ MaxLen, MaxWALBytes int }
 
 // RedisWait says how many replicas must have a record.
 type RedisWait struct {
@@ -192,10 +184,7 @@ type RedisSentinel struct {
 }
 
 // Window limits the unacknowledged records.
-type Window struct {
-	Bytes   int
-	Records int
-}
+type Window struct{ Bytes, Records int }
 
 // Certificates are the settings for TLS to a broker whose addresses say whether TLS is used.
 type Certificates struct {
@@ -208,12 +197,8 @@ type Certificates struct {
 
 // TLS are the settings for TLS to a broker.
 type TLS struct {
-	Enabled            bool
-	CAFile             string
-	CertFile           string
-	KeyFile            string
-	ServerName         string
-	InsecureSkipVerify bool
+	Enabled bool
+	Certificates
 }
 
 // SASL are the settings of the login to Kafka. An empty Mechanism means no login. A secret is the effective one of the
@@ -269,17 +254,10 @@ type Tracing struct {
 }
 
 // TracingTLS are the settings for TLS to the tracing endpoint.
-type TracingTLS struct {
-	CAFile   string
-	CertFile string
-	KeyFile  string
-}
+type TracingTLS struct{ CAFile, CertFile, KeyFile string }
 
 // Log are the settings of the log.
-type Log struct {
-	Level  string
-	Format string
-}
+type Log struct{ Level, Format string }
 
 // isSet reports whether the key has a value other than its default.
 func (c *Config) isSet(path string) bool {

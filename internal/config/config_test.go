@@ -140,8 +140,7 @@ startup_timeout: 1m30s
 		}
 		got := *cfg
 		got.Sink = Sink{Kafka: got.Sink.Kafka} // the other kinds have their defaults
-		got.settings, got.sections, got.files, got.reloading = nil, nil, nil, nil
-		got.Sink = Sink{Kafka: got.Sink.Kafka} // the others have their defaults
+		got.fields, got.settings, got.sections, got.files, got.reloading = nil, nil, nil, nil, nil
 		if diff := cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)); diff != "" || !reflect.DeepEqual(want, got) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
@@ -408,27 +407,28 @@ func TestEmptyFiles(t *testing.T) {
 	}
 }
 
-// TestKeys checks that the table of keys and the Config struct match.
+// Each field of a Config has one key.
 func TestKeys(t *testing.T) {
-	var fields []string
-	var walk func(prefix string, typ reflect.Type)
-	walk = func(prefix string, typ reflect.Type) {
-		for f := range typ.Fields() {
-			if !f.IsExported() {
-				continue
-			}
-			fields = append(fields, strings.ToLower(prefix+f.Name))
-			if f.Type.Kind() == reflect.Struct {
-				walk(prefix+f.Name+".", f.Type)
+	var cfg Config
+	fields := make(map[any]string) // names, by pointer
+	var walk func(prefix string, v reflect.Value)
+	walk = func(prefix string, v reflect.Value) {
+		for f, field := range v.Fields() {
+			switch {
+			case !f.IsExported():
+			case f.Type.Kind() == reflect.Struct:
+				walk(prefix+f.Name+".", field)
+			default:
+				fields[field.Addr().Interface()] = prefix + f.Name
 			}
 		}
 	}
-	walk("", reflect.TypeFor[Config]())
+	walk("", reflect.ValueOf(&cfg).Elem())
 
-	var paths, envs []string
+	envs := make(map[string]bool)
 	seen := map[string]bool{"": true}
-	for _, k := range keys {
-		paths, envs = append(paths, strings.ReplaceAll(k.path, "_", "")), append(envs, k.env())
+	for _, k := range cfg.declare() {
+		envs[k.env()] = true
 		parent, _, found := cutLast(k.path)
 		if !found {
 			parent = ""
@@ -440,15 +440,16 @@ func TestKeys(t *testing.T) {
 		if k.doc == "" || strings.Contains(k.doc, "\n") {
 			t.Errorf("%s: doc is not one line", k.path)
 		}
+		if k.at != nil && fields[k.at] == "" {
+			t.Errorf("%s has the field of another key", k.path)
+		}
+		delete(fields, k.at)
 	}
-	slices.Sort(fields)
-	slices.Sort(paths)
-	if diff := cmp.Diff(fields, paths); diff != "" {
-		t.Errorf("fields and keys differ (-fields +keys):\n%s", diff)
+	for _, name := range fields {
+		t.Errorf("%s has no key", name)
 	}
-	slices.Sort(envs)
-	if n := len(slices.Compact(envs)); n != len(paths) {
-		t.Errorf("%d variables for %d keys", n, len(paths))
+	if len(envs) != len(keys) || len(seen) != 1+len(keys) {
+		t.Errorf("%d variables and %d paths for %d keys", len(envs), len(seen)-1, len(keys))
 	}
 }
 

@@ -2,7 +2,7 @@
 // the settings of other packages.
 //
 // The sources are defaults, the file, environment variables and flags. A later source overrides an earlier one, key by
-// key. The variable of a key is OUTBOX_CDC_ and its path in capitals, with _ for dots. The table in keys.go has every
+// key. The variable of a key is OUTBOX_CDC_ and its path in capitals, with _ for dots. [Config.declare] has every
 // key with its type, default and description. The JSON Schema, the table in docs/configuration.md and the errors about
 // wrong values are generated from it.
 //

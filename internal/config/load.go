@@ -56,20 +56,25 @@ func Load(src Sources) (*Config, error) {
 // newConfig returns a Config with the values of settings, which are valid.
 func newConfig(settings map[string]setting) *Config {
 	cfg := &Config{settings: settings, files: make(map[string]string)}
+	cfg.findFields()
 	for path, s := range settings {
 		cfg.field(path).Set(reflect.ValueOf(s.value))
 	}
 	return cfg
 }
 
-// field returns the field of c for the key at path.
-func (c *Config) field(path string) reflect.Value {
-	v := reflect.ValueOf(c).Elem()
-	for name := range strings.SplitSeq(strings.ReplaceAll(path, "_", ""), ".") {
-		v = v.FieldByNameFunc(func(field string) bool { return strings.EqualFold(field, name) })
+// findFields makes field work for c.
+func (c *Config) findFields() {
+	c.fields = make(map[string]reflect.Value)
+	for _, k := range c.declare() {
+		if k.at != nil {
+			c.fields[k.path] = reflect.ValueOf(k.at).Elem()
+		}
 	}
-	return v
 }
+
+// field returns the field of c for the key at path.
+func (c *Config) field(path string) reflect.Value { return c.fields[path] }
 
 // A source is a kind of source of settings. Later ones override earlier ones.
 type source int

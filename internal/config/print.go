@@ -43,7 +43,7 @@ func (c *Config) hasEffect(path string) bool {
 	case "position_topic":
 		return c.broker().stores
 	case "debezium":
-		return c.Outbox.Encoding != Encoding{raw, raw, raw} || slices.ContainsFunc(debeziumKeys, func(k key) bool { return c.isSet(k.path) })
+		return c.Outbox.Encoding != Encoding{raw, raw, raw} || slices.ContainsFunc(c.debeziumKeys(), func(k key) bool { return c.isSet(k.path) })
 	}
 	return true
 }

@@ -40,6 +40,7 @@ func (c *Config) Apply(fresh *Config) Reload {
 		settings: fresh.settings, sections: fresh.sections, files: maps.Clone(before.files),
 		reloading: &reloading{contents: maps.Clone(before.reloading.contents), place: before.reloading.place},
 	}
+	next.findFields()
 	var out Reload
 	for _, k := range keys {
 		if !reflect.DeepEqual(c.settings[k.path].value, fresh.settings[k.path].value) && k.path != "log.level" && !isReplaceable(k.path) {

@@ -85,7 +85,7 @@ func (k key) schema() *schema {
 	}
 	if k.example != "" {
 		var n yaml.Node
-		_ = yaml.Unmarshal([]byte(k.example), &n) // a literal of keys.go
+		_ = yaml.Unmarshal([]byte(k.example), &n) // a literal of a declaration
 		s.Examples = []any{plain(&n)}
 	}
 	return s
@@ -94,7 +94,7 @@ func (k key) schema() *schema {
 // plain returns the value of n as encoding/json wants it.
 func plain(n *yaml.Node) any {
 	var v any
-	_ = n.Decode(&v) // what we encoded, or a literal of keys.go
+	_ = n.Decode(&v) // what we encoded, or a literal of a declaration
 	return v
 }
 

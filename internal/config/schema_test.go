@@ -175,7 +175,7 @@ func TestSchemaIsComplete(t *testing.T) {
 	}
 }
 
-// TestReference checks the documented tables of keys against keys.go. -update writes them.
+// TestReference checks the documented tables of keys against the declarations. -update writes them.
 func TestReference(t *testing.T) {
 	doctest.CheckPart(t, "../../docs/configuration.md", "config", markdown(), *update)
 }
@@ -241,7 +241,7 @@ func (k key) markdownDefault() string {
 	if k.def == nil {
 		return ""
 	}
-	out, _ := yaml.Marshal(k.encode(k.def)) // a literal from keys.go
+	out, _ := yaml.Marshal(k.encode(k.def)) // a literal of a declaration
 	return "`" + strings.TrimSpace(string(out)) + "`"
 }
 
