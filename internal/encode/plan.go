@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -42,7 +41,7 @@ type placedHeader struct {
 // A timestamp is the column with the record's timestamp.
 type timestamp struct {
 	field
-	read *connect.Field
+	zoned bool // the text has an offset from UTC
 }
 
 // newPlan finds the configured columns in rel. The error is a *ColumnError with all missing or unsuitable
@@ -102,14 +101,12 @@ func (f *finder) timestamp(cfg Config, p *plan) {
 	if t.name == "" {
 		return
 	}
-	column := f.types.column(t, false)
-	column.Type.Dropped = false // it is read, but not encoded
-	read, err := connect.NewField(column, f.types.modes)
-	if err != nil || !slices.Contains([]uint32{oidTimestamp, oidTimestamptz}, column.Type.OID) {
+	oid := f.types.column(t, false).Type.OID
+	if oid != oidTimestamp && oid != oidTimestamptz {
 		f.problem("column %q is no timestamp, with or without time zone (outbox.%s)", t.name, key)
 		return
 	}
-	p.timestamp = &timestamp{field: t, read: read}
+	p.timestamp = &timestamp{field: t, zoned: oid == oidTimestamptz}
 }
 
 // place finds the placed columns and returns those of the envelope.

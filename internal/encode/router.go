@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtime"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -298,7 +299,7 @@ func (b *builder) timestamp() {
 	if text == nil {
 		return
 	}
-	ms, err := b.plan.timestamp.read.Millis(text)
+	ms, err := pgtime.Millis(text, b.plan.timestamp.zoned)
 	switch {
 	case err != nil:
 		b.fail(b.plan.timestamp.name, err.Error())

@@ -3,6 +3,8 @@ package connect
 import (
 	"bytes"
 	"errors"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtime"
 )
 
 var (
@@ -74,14 +76,14 @@ func exactElement(oid uint32, elem codec) codec {
 	switch oid {
 	case oidDate:
 		damaged = func(text []byte) error {
-			if infinity(text) != 0 || bytes.HasSuffix(text, []byte(" BC")) {
+			if i, _ := pgtime.ParseDate(text); i.Infinite != 0 || bytes.HasSuffix(text, []byte(" BC")) {
 				return errArrayDate
 			}
 			return nil
 		}
 	case oidTime:
 		damaged = func(text []byte) error {
-			if i, err := parseTime(text, false); err != nil || i.micros%1000 != 0 || i.micros == microsPerDay {
+			if i, err := pgtime.ParseTime(text, false); err != nil || i.Micros%1000 != 0 || i.Micros == pgtime.MicrosPerDay {
 				return errArrayTime
 			}
 			return nil

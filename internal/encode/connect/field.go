@@ -117,8 +117,6 @@ func (t Type) needsDefinition(m modes) bool {
 
 var (
 	errNotBytea   = errors.New("not a bytea column: ByteArrayConverter converts no other type")
-	errNoTime     = errors.New("not a timestamp column")
-	errInfinity   = errors.New("infinity has no milliseconds")
 	errDefault    = errors.New("NULL where the column has a default: Debezium writes the default")
 	errNotEncoded = errors.New("unknown encoding")
 )
@@ -128,8 +126,6 @@ type Field struct {
 	name   string
 	codec  codec
 	exact  bool
-	stamp  bool   // a timestamp column, with or without zone
-	zoned  bool   // with
 	bytea  bool   // whatever the mode
 	prefix string // of JSONSchema: all before the payload
 }
@@ -147,8 +143,6 @@ func NewField(c Column, m Modes) (*Field, error) {
 	}
 	f := &Field{
 		name: c.Name, exact: m.Exact,
-		stamp: c.Type.OID == oidTimestamp || c.Type.OID == oidTimestamptz,
-		zoned: c.Type.OID == oidTimestamptz,
 		bytea: c.Type.OID == oidBytea,
 	}
 	var ok bool
@@ -243,27 +237,6 @@ func (f *Field) appendNull(dst []byte, enc Encoding) (out []byte, null bool, err
 	case Raw, String, Simple, Bytes:
 	}
 	return dst, true, nil
-}
-
-// Millis returns the value of a timestamp or timestamptz column in milliseconds since the Unix epoch,
-// truncated toward zero. It fails for columns of other types, for NULL, for infinity and for values
-// out of range.
-func (f *Field) Millis(text []byte) (int64, error) {
-	if !f.stamp {
-		return 0, errNoTime
-	}
-	i, err := parseTimestamp(text, f.zoned)
-	switch {
-	case err != nil:
-		return 0, err
-	case i.infinite != 0:
-		return 0, errInfinity
-	}
-	micros, ok := i.utc().epoch(1e6)
-	if !ok {
-		return 0, errRange
-	}
-	return micros / 1000, nil
 }
 
 // An Encoding names the converter of Kafka Connect whose bytes are written.

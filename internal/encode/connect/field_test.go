@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtime"
 )
 
 func newField(t *testing.T, c Column, m Modes) *Field {
@@ -150,31 +152,6 @@ func TestVerbatim(t *testing.T) {
 	}
 }
 
-func TestMillis(t *testing.T) {
-	for _, tc := range []struct {
-		oid  uint32
-		text string
-		want int64
-		err  error
-	}{
-		{oid: oidTimestamp, text: "2019-03-24 20:52:59.123999", want: 1553460779123},
-		{oid: oidTimestamp, text: "1969-12-31 23:59:59.9995", want: 0},
-		{oid: oidTimestamp, text: "1969-12-31 23:59:59.9985", want: -1},
-		{oid: oidTimestamptz, text: "2019-03-24 22:52:59.5+02", want: 1553460779500},
-		{oid: oidTimestamptz, text: "0044-03-15 12:00:00+00 BC", want: -63517780800000},
-		{oid: oidTimestamp, text: "infinity", err: errInfinity},
-		{oid: oidTimestamp, text: "294276-12-31 23:59:59", err: errRange},
-		{oid: oidTimestamp, text: "24/03/2019 20:52:59", err: errNotTimestamp},
-		{oid: oidTimestamp, text: "2019-03-24 20:52:59+00", err: errNotTimestamp},
-		{oid: oidDate, text: "2019-03-24", err: errNoTime},
-	} {
-		got, err := newField(t, column(tc.oid, ""), Modes{Time: "connect"}).Millis([]byte(tc.text))
-		if got != tc.want || !errors.Is(err, tc.err) {
-			t.Errorf("%s: %d, %v", tc.text, got, err)
-		}
-	}
-}
-
 // A text that Postgres prints only with other settings, or for another type, is an error. The error does not
 // contain the text.
 func TestAppendRefuses(t *testing.T) {
@@ -184,16 +161,16 @@ func TestAppendRefuses(t *testing.T) {
 		text   string
 		want   error
 	}{
-		{column(oidDate, ""), "29/02/2024", errNotDate},
-		{column(oidDate, ""), "2024-13-01", errNotDate},
-		{column(oidTime, ""), "20:52", errNotTime},
-		{column(oidTime, ""), "20:52:59.1234567", errNotTime},
-		{column(oidTimetz, ""), "20:52:59", errNotTime},
-		{column(oidTimestamp, ""), "Thu Feb 29 23:30:00 2024", errNotTimestamp},
-		{column(oidTimestamptz, ""), "2024-02-29 23:30:00 NST", errNotTimestamp},
-		{column(oidInterval, ""), "@ 1 day 2 hours", errNotInterval},
-		{column(oidInterval, ""), "P1D", errNotInterval},
-		{column(oidInterval, ""), "01:00:00 1 day", errNotInterval},
+		{column(oidDate, ""), "29/02/2024", pgtime.ErrDate},
+		{column(oidDate, ""), "2024-13-01", pgtime.ErrDate},
+		{column(oidTime, ""), "20:52", pgtime.ErrTime},
+		{column(oidTime, ""), "20:52:59.1234567", pgtime.ErrTime},
+		{column(oidTimetz, ""), "20:52:59", pgtime.ErrTime},
+		{column(oidTimestamp, ""), "Thu Feb 29 23:30:00 2024", pgtime.ErrTimestamp},
+		{column(oidTimestamptz, ""), "2024-02-29 23:30:00 NST", pgtime.ErrTimestamp},
+		{column(oidInterval, ""), "@ 1 day 2 hours", pgtime.ErrInterval},
+		{column(oidInterval, ""), "P1D", pgtime.ErrInterval},
+		{column(oidInterval, ""), "01:00:00 1 day", pgtime.ErrInterval},
 		{column(oidMoney, ""), "1.234,56 €", errNotMoney},
 		{column(oidMoney, ""), "kr 1 234,56", errNotMoney},
 		{column(oidMoney, ""), "($1,234.56", errNotMoney},

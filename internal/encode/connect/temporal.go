@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"strconv"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtime"
 )
 
 var (
@@ -17,11 +19,13 @@ var (
 const (
 	futureDay, pastDay       = 2146033979, -2147472691
 	futureMillis, pastMillis = 9223372036825200000, -9223372036832400000
+
+	millisPerDay = 86_400_000
 )
 
 // sided returns past for -infinity and future for infinity.
-func (i instant) sided(past, future int64) int64 {
-	if i.infinite < 0 {
+func sided(i pgtime.Instant, past, future int64) int64 {
+	if i.Infinite < 0 {
 		return past
 	}
 	return future
@@ -89,10 +93,10 @@ func isoCodec(name string, write func(dst, text []byte) ([]byte, error)) codec {
 }
 
 func dateCodec(m modes) codec {
-	parse := func(text []byte) (instant, error) {
-		i, err := parseDate(text)
-		if i.infinite != 0 {
-			i = instant{day: i.sided(pastDay, futureDay)}
+	parse := func(text []byte) (pgtime.Instant, error) {
+		i, err := pgtime.ParseDate(text)
+		if i.Infinite != 0 {
+			i = pgtime.Instant{Day: sided(i, pastDay, futureDay)}
 		}
 		return i, err
 	}
@@ -100,14 +104,14 @@ func dateCodec(m modes) codec {
 	case "isostring":
 		return isoCodec("io.debezium.time.IsoDate", func(dst, text []byte) ([]byte, error) {
 			i, err := parse(text)
-			return append(i.appendDate(dst), 'Z'), err
+			return append(appendDate(dst, i), 'Z'), err
 		})
 	case "connect":
 		c := codec{schema: schema{kind: "int32", name: "org.apache.kafka.connect.data.Date", version: 1}}
 		c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
 			i, err := parse(text)
 			if err != nil || s.json() {
-				return strconv.AppendInt(dst, i.day, 10), err
+				return strconv.AppendInt(dst, i.Day, 10), err
 			}
 			return m.appendJavaDate(dst, s, i, true)
 		}
@@ -116,7 +120,7 @@ func dateCodec(m modes) codec {
 	c := codec{schema: schema{kind: "int32", name: "io.debezium.time.Date", version: 1}}
 	c.append = func(dst []byte, _ style, text []byte) ([]byte, error) {
 		i, err := parse(text)
-		return strconv.AppendInt(dst, i.day, 10), err
+		return strconv.AppendInt(dst, i.Day, 10), err
 	}
 	return c
 }
@@ -124,9 +128,9 @@ func dateCodec(m modes) codec {
 func timeCodec(mod int32, m modes) codec {
 	if m.Time == "isostring" {
 		return isoCodec("io.debezium.time.IsoTime", func(dst, text []byte) ([]byte, error) {
-			i, err := parseTime(text, false)
-			i.micros %= microsPerDay
-			return append(i.appendTime(dst, asNeeded), 'Z'), err
+			i, err := pgtime.ParseTime(text, false)
+			i.Micros %= pgtime.MicrosPerDay
+			return append(appendTime(dst, i, asNeeded), 'Z'), err
 		})
 	}
 	u := m.timeUnit(mod)
@@ -136,11 +140,11 @@ func timeCodec(mod int32, m modes) codec {
 		c.schema = schema{kind: "int32", name: "org.apache.kafka.connect.data.Time", version: 1}
 	}
 	c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
-		i, err := parseTime(text, false)
+		i, err := pgtime.ParseTime(text, false)
 		if err == nil && m.Time == "connect" && !s.json() {
-			return m.appendJavaDate(dst, s, i.utc(), false)
+			return m.appendJavaDate(dst, s, i.UTC(), false)
 		}
-		v, _ := i.epoch(u.perSecond)
+		v, _ := i.Epoch(u.perSecond)
 		return strconv.AppendInt(dst, v, 10), err
 	}
 	return c
@@ -148,14 +152,14 @@ func timeCodec(mod int32, m modes) codec {
 
 func timetzCodec(m modes) codec {
 	return isoCodec("io.debezium.time.ZonedTime", func(dst, text []byte) ([]byte, error) {
-		i, err := parseTime(text, true)
-		if err == nil && i.offset%60 != 0 && m.Exact {
+		i, err := pgtime.ParseTime(text, true)
+		if err == nil && i.Offset%60 != 0 && m.Exact {
 			err = errNullZone
 		}
-		if i.offset != 0 || i.micros != microsPerDay { // 24:00:00 stays itself at UTC
-			i = i.utc()
+		if i.Offset != 0 || i.Micros != pgtime.MicrosPerDay { // 24:00:00 stays itself at UTC
+			i = i.UTC()
 		}
-		return append(i.appendTime(dst, asNeeded), 'Z'), err
+		return append(appendTime(dst, i, asNeeded), 'Z'), err
 	})
 }
 
@@ -166,8 +170,8 @@ func timestampCodec(mod int32, m modes) codec {
 	case "isostring":
 		return isoCodec("io.debezium.time.IsoTimestamp", func(dst, text []byte) ([]byte, error) {
 			i, err := parseJavaTimestamp(text)
-			dst = append(i.appendDate(dst), 'T')
-			return append(i.appendTime(dst, asNeeded), 'Z'), err
+			dst = append(appendDate(dst, i), 'T')
+			return append(appendTime(dst, i, asNeeded), 'Z'), err
 		})
 	case "connect":
 		u = unitOf(1e3)
@@ -187,29 +191,32 @@ func timestampCodec(mod int32, m modes) codec {
 	return c
 }
 
-// parseJavaTimestamp is parseTimestamp, with infinities converted to Java's values.
-func parseJavaTimestamp(text []byte) (instant, error) {
-	i, err := parseTimestamp(text, false)
-	if i.infinite != 0 {
-		millis := i.sided(pastMillis, futureMillis)
-		day := floorDiv(millis, secondsPerDay*1e3)
-		i = instant{day: day, micros: (millis - day*secondsPerDay*1e3) * 1e3}
+// parseJavaTimestamp is pgtime.ParseTimestamp, with infinities converted to Java's values.
+func parseJavaTimestamp(text []byte) (pgtime.Instant, error) {
+	i, err := pgtime.ParseTimestamp(text, false)
+	if i.Infinite != 0 {
+		millis := sided(i, pastMillis, futureMillis)
+		day := millis / millisPerDay
+		if millis < 0 { // round down
+			day--
+		}
+		i = pgtime.Instant{Day: day, Micros: (millis - day*millisPerDay) * 1e3}
 	}
 	return i, err
 }
 
 // timestampEpoch returns a timestamp without time zone in the given unit, as Debezium computes it.
 func timestampEpoch(text []byte, unitsPerSecond int64) (int64, error) {
-	i, err := parseTimestamp(text, false)
+	i, err := pgtime.ParseTimestamp(text, false)
 	switch {
 	case err != nil:
 		return 0, err
-	case i.infinite != 0 && unitsPerSecond == 1e3:
-		return i.sided(pastMillis, futureMillis), nil
-	case i.infinite != 0:
-		return i.sided(math.MinInt64, math.MaxInt64), nil
+	case i.Infinite != 0 && unitsPerSecond == 1e3:
+		return sided(i, pastMillis, futureMillis), nil
+	case i.Infinite != 0:
+		return sided(i, math.MinInt64, math.MaxInt64), nil
 	}
-	v, ok := i.epoch(unitsPerSecond)
+	v, ok := i.Epoch(unitsPerSecond)
 	if !ok {
 		return 0, errRange
 	}
@@ -222,36 +229,36 @@ func timestamptzCodec(mod int32) codec {
 		digits = int(mod)
 	}
 	return isoCodec("io.debezium.time.ZonedTimestamp", func(dst, text []byte) ([]byte, error) {
-		i, err := parseTimestamp(text, true)
-		if err == nil && i.infinite != 0 {
+		i, err := pgtime.ParseTimestamp(text, true)
+		if err == nil && i.Infinite != 0 {
 			return append(dst, text...), nil
 		}
-		i = i.utc()
-		dst = append(i.appendDate(dst), 'T')
-		return append(i.appendTime(dst, digits), 'Z'), err
+		i = i.UTC()
+		dst = append(appendDate(dst, i), 'T')
+		return append(appendTime(dst, i, digits), 'Z'), err
 	})
 }
 
 // appendJavaDate appends a java.util.Date as Connect's Values writes it: as a date at midnight, as a
 // time on 1970-01-01 and before, as both otherwise. Where that would omit the date, and with
 // StringConverter, it is written in ISO 8601, in UTC.
-func (m modes) appendJavaDate(dst []byte, s style, i instant, dateOnly bool) ([]byte, error) {
-	early := i.day < 0 || i.day == 0 && dateOnly
+func (m modes) appendJavaDate(dst []byte, s style, i pgtime.Instant, dateOnly bool) ([]byte, error) {
+	early := i.Day < 0 || i.Day == 0 && dateOnly
 	switch {
 	case m.Exact && s == java:
 		return nil, errJavaDate
 	case m.Exact && early:
 		return nil, errNoDate
-	case i.day == 0 && !dateOnly:
-		return append(i.appendTime(dst, 3), 'Z'), nil
+	case i.Day == 0 && !dateOnly:
+		return append(appendTime(dst, i, 3), 'Z'), nil
 	}
 	start := len(dst)
-	dst = i.appendDate(dst)
+	dst = appendDate(dst, i)
 	if dst[start] == '+' {
 		dst = append(dst[:start], dst[start+1:]...)
 	}
-	if i.micros < 1000 && !early || dateOnly {
+	if i.Micros < 1000 && !early || dateOnly {
 		return dst, nil
 	}
-	return append(i.appendTime(append(dst, 'T'), 3), 'Z'), nil
+	return append(appendTime(append(dst, 'T'), i, 3), 'Z'), nil
 }

@@ -1,30 +1,35 @@
-package connect
+package pgtime
 
 import (
 	"bytes"
 	"errors"
 	"math"
-	"strconv"
+)
+
+// A text that is not in ISO style.
+var (
+	ErrDate      = errors.New("not a date in ISO style")
+	ErrTime      = errors.New("not a time in ISO style")
+	ErrTimestamp = errors.New("not a timestamp in ISO style")
 )
 
 var (
-	errNotDate      = errors.New("not a date in ISO style")
-	errNotTime      = errors.New("not a time in ISO style")
-	errNotTimestamp = errors.New("not a timestamp in ISO style")
+	errInfinity = errors.New("infinity has no milliseconds")
+	errRange    = errors.New("beyond the range of 64-bit microseconds")
 )
 
-// An instant is the value of a date, time or timestamp column: a day and a time of day.
-type instant struct {
-	day      int64 // since 1970-01-01
-	micros   int64 // of the day; 24:00:00 is allowed
-	offset   int64 // seconds east of UTC; day and micros are local to it until utc is called
-	infinite int   // -1, 0, 1
+// An Instant is the value of a date, time or timestamp column: a day and a time of day.
+type Instant struct {
+	Day      int64 // since 1970-01-01
+	Micros   int64 // of the day; 24:00:00 is allowed
+	Offset   int64 // seconds east of UTC; Day and Micros are local to it until UTC is called
+	Infinite int   // -1, 0, 1
 }
 
-const (
-	secondsPerDay = 86400
-	microsPerDay  = secondsPerDay * 1e6
-)
+// MicrosPerDay is the number of microseconds of a day.
+const MicrosPerDay = secondsPerDay * 1e6
+
+const secondsPerDay = 86400
 
 // A reader parses a date or a time. After its first error, bad remains set.
 type reader struct {
@@ -84,7 +89,7 @@ func (r *reader) time() (micros int64) {
 		micros += fraction
 		r.bad = r.bad || n > 6
 	}
-	r.bad = r.bad || minute > 59 || second > 59 || micros > microsPerDay
+	r.bad = r.bad || minute > 59 || second > 59 || micros > MicrosPerDay
 	return micros
 }
 
@@ -125,66 +130,67 @@ func infinity(text []byte) int {
 	return 0
 }
 
-func parseDate(text []byte) (instant, error) {
+// ParseDate parses a date.
+func ParseDate(text []byte) (Instant, error) {
 	if inf := infinity(text); inf != 0 {
-		return instant{infinite: inf}, nil
+		return Instant{Infinite: inf}, nil
 	}
 	r := reader{text: text}
 	year, month, day := r.date()
-	i := instant{day: r.era(year, month, day)}
+	i := Instant{Day: r.era(year, month, day)}
 	if r.bad || len(r.text) > 0 {
-		return instant{}, errNotDate
+		return Instant{}, ErrDate
 	}
 	return i, nil
 }
 
-// parseTime parses a time, with an offset from UTC if zoned.
-func parseTime(text []byte, zoned bool) (instant, error) {
+// ParseTime parses a time, with an offset from UTC if zoned.
+func ParseTime(text []byte, zoned bool) (Instant, error) {
 	r := reader{text: text}
-	i := instant{micros: r.time()}
+	i := Instant{Micros: r.time()}
 	if zoned {
-		i.offset = r.zone()
+		i.Offset = r.zone()
 	}
 	if r.bad || len(r.text) > 0 {
-		return instant{}, errNotTime
+		return Instant{}, ErrTime
 	}
 	return i, nil
 }
 
-// parseTimestamp parses a timestamp, with an offset from UTC if zoned.
-func parseTimestamp(text []byte, zoned bool) (instant, error) {
+// ParseTimestamp parses a timestamp, with an offset from UTC if zoned.
+func ParseTimestamp(text []byte, zoned bool) (Instant, error) {
 	if inf := infinity(text); inf != 0 {
-		return instant{infinite: inf}, nil
+		return Instant{Infinite: inf}, nil
 	}
 	r := reader{text: text}
 	year, month, day := r.date()
 	r.expect(' ')
-	i := instant{micros: r.time()}
+	i := Instant{Micros: r.time()}
 	if zoned {
-		i.offset = r.zone()
+		i.Offset = r.zone()
 	}
-	i.day = r.era(year, month, day)
+	i.Day = r.era(year, month, day)
 	if r.bad || len(r.text) > 0 {
-		return instant{}, errNotTimestamp
+		return Instant{}, ErrTimestamp
 	}
 	return i, nil
 }
 
-// utc converts the instant from its offset to UTC.
-func (i instant) utc() instant {
-	total := i.micros - i.offset*1e6
-	days := floorDiv(total, microsPerDay)
-	return instant{day: i.day + days, micros: total - days*microsPerDay, infinite: i.infinite}
+// UTC converts the instant from its offset to UTC.
+func (i Instant) UTC() Instant {
+	total := i.Micros - i.Offset*1e6
+	days := floorDiv(total, MicrosPerDay)
+	return Instant{Day: i.Day + days, Micros: total - days*MicrosPerDay, Infinite: i.Infinite}
 }
 
-// epoch returns the instant in units since 1970, rounded down; ok is false if int64 cannot hold it.
-func (i instant) epoch(unitsPerSecond int64) (v int64, ok bool) {
-	seconds := i.day*secondsPerDay + i.micros/1e6
+// Epoch returns the instant in units since 1970, rounded down; ok is false if int64 cannot hold it.
+func (i Instant) Epoch(unitsPerSecond int64) (v int64, ok bool) {
+	seconds := i.Day*secondsPerDay + i.Micros/1e6
 	limit := math.MaxInt64 / unitsPerSecond
 	if seconds > limit || seconds < -limit {
 		return 0, false
 	}
-	fraction := i.micros % 1e6
+	fraction := i.Micros % 1e6
 	if unitsPerSecond < 1e6 {
 		fraction /= 1e6 / unitsPerSecond
 	} else {
@@ -214,9 +220,9 @@ func dayOf(year, month, day int64) int64 {
 	return era*146097 + ofEra*365 + ofEra/4 - ofEra/100 + (153*(month-3)+2)/5 + day - 1 - 719468
 }
 
-// dateOf is the inverse of dayOf.
-func dateOf(day int64) (year, month, dayOfMonth int64) {
-	day += 719468
+// Date returns the date of i.Day. The year 0 is 1 BC.
+func (i Instant) Date() (year, month, dayOfMonth int64) {
+	day := i.Day + 719468
 	era := floorDiv(day, 146097)
 	ofEra := day - era*146097
 	yearOfEra := (ofEra - ofEra/1460 + ofEra/36524 - ofEra/146096) / 365
@@ -231,47 +237,19 @@ func dateOf(day int64) (year, month, dayOfMonth int64) {
 	return year, month, dayOfMonth
 }
 
-// appendDate appends the date in ISO 8601, as java.time does: years beyond 9999 have a sign.
-func (i instant) appendDate(dst []byte) []byte {
-	year, month, day := dateOf(i.day)
+// Millis returns a timestamp, with an offset from UTC if zoned, in milliseconds since the Unix epoch, truncated toward
+// zero. It fails for infinity and for values out of range.
+func Millis(text []byte, zoned bool) (int64, error) {
+	i, err := ParseTimestamp(text, zoned)
 	switch {
-	case year > 9999:
-		dst = append(dst, '+')
-	case year < 0:
-		dst = append(dst, '-')
-		year = -year
+	case err != nil:
+		return 0, err
+	case i.Infinite != 0:
+		return 0, errInfinity
 	}
-	dst = appendPadded(dst, year, 4)
-	dst = appendPadded(append(dst, '-'), month, 2)
-	return appendPadded(append(dst, '-'), day, 2)
-}
-
-// asNeeded, as the number of fraction digits, omits trailing zeros.
-const asNeeded = -1
-
-// appendTime appends the time of day with the given number of fraction digits.
-func (i instant) appendTime(dst []byte, digits int) []byte {
-	seconds, fraction := i.micros/1e6, i.micros%1e6
-	dst = appendPadded(dst, seconds/3600, 2)
-	dst = appendPadded(append(dst, ':'), seconds/60%60, 2)
-	dst = appendPadded(append(dst, ':'), seconds%60, 2)
-	if digits == 0 || digits == asNeeded && fraction == 0 {
-		return dst
+	micros, ok := i.UTC().Epoch(1e6)
+	if !ok {
+		return 0, errRange
 	}
-	dst = appendPadded(append(dst, '.'), fraction, 6)
-	if digits != asNeeded {
-		return dst[:len(dst)-6+digits]
-	}
-	return bytes.TrimRight(dst, "0")
-}
-
-func appendPadded(dst []byte, v int64, width int) []byte {
-	for limit := int64(10); width > 1; width-- {
-		if v < limit {
-			dst = appendZeros(dst, width-1)
-			break
-		}
-		limit *= 10
-	}
-	return strconv.AppendInt(dst, v, 10)
+	return micros / 1000, nil
 }
