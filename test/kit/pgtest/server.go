@@ -106,6 +106,9 @@ func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
 	}
 	shared.servers[i.BinDir] = srv
 	shared.admins[srv] = &DB{Name: "postgres", DSN: srv.DSN("postgres"), Server: srv, reuses: true}
+	// Its first session writes the file pg_internal.init, which new databases then have too. Without it, their first session
+	// reads the whole catalog.
+	(&DB{Name: "template1", DSN: srv.DSN("template1"), Server: srv}).Exec(tb, "SELECT 1")
 	return srv
 }
 

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -49,14 +51,15 @@ func Build(t *testing.T, pkg string) string {
 	return at
 }
 
-// build creates the program at the path at. All test binaries share a program in the cache. `go build`
+// build creates the program at the path at. All test binaries of a checkout share a program in the cache. `go build`
 // links it again only if it is out of date.
 func build(ctx context.Context, pkg, at string) error {
 	cache, err := serverproc.CacheDir()
 	if err != nil {
 		return err
 	}
-	cached := filepath.Join(cache, "test-"+path.Base(pkg))
+	_, source, _, _ := runtime.Caller(0) // in the checkout
+	cached := filepath.Join(cache, "test-"+path.Base(pkg)+strings.ReplaceAll(filepath.Dir(source), string(filepath.Separator), "-"))
 	unlock, err := serverproc.Lock(ctx, cached+".lock")
 	if err != nil {
 		return err
