@@ -49,10 +49,11 @@
 // Two tests check the checks. TestMutations injects bugs between the relay and its servers, and
 // TestPlants into the source code of the relay.
 //
-//	go test ./test/twin                                24 seeds, always the same
+//	go test ./test/twin                                16 seeds, always the same
 //	OUTBOX_TEST_SEEDS=5000 go test ./test/twin         more seeds
 //	OUTBOX_TEST_SEED=17 go test ./test/twin -v         one seed, with its history
-//	OUTBOX_TEST_FULL=1 go test -run Plants ./test/twin the planted bugs
+//	OUTBOX_TEST_FULL=1 go test -run 'Mutations|Plants' ./test/twin
+//	                                                   the injected bugs
 //
 // A seed determines the committed transactions, the faults, and the moment or byte of each fault.
 // It does not determine the relay's own backoff, nor the order of goroutines that become ready at

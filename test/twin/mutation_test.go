@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // mutationSeeds is the maximum number of seeds until each bug is found. The first seed finds
@@ -92,6 +94,7 @@ var mutations = []mutation{
 
 // The history finds each mutation.
 func TestMutations(t *testing.T) {
+	need.FullRun(t, "it draws seeds until each bug is found")
 	for i, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

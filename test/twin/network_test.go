@@ -201,7 +201,7 @@ func (h *host) leave() {
 	defer h.mu.Unlock()
 	h.dead = true
 	for _, c := range h.conns {
-		c.cut(false)
+		c.Close()
 	}
 }
 

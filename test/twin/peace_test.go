@@ -1,6 +1,8 @@
 package twin
 
 import (
+	"errors"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -84,6 +86,33 @@ func (w *world) await(holds func() bool) {
 	for !holds() {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// A process that has exited reads nothing more, not even what arrives later. pgconn closes a connection in a goroutine of its own,
+// which reads until the server closes the connection, and the deadline of that read may be lost.
+func TestReadsEndWithTheirProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1)
+		n.listen(postgresAddr, func(c *conn) {
+			c.freeze(time.Hour)
+			_, _ = c.Write([]byte("late"))
+		})
+		h := newHost(n, 1)
+		c, err := h.dial(t.Context(), "tcp", postgresAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			read <- err
+		}()
+		synctest.Wait()
+		h.leave()
+		if err := <-read; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the read ended with %v", err)
+		}
+	})
 }
 
 // inPeace plays a healthy world, which must end without violations.

@@ -19,7 +19,7 @@ import (
 
 // defaultSeeds and fullSeeds are the numbers of seeds of an ordinary and of a full run if OUTBOX_TEST_SEEDS is not set.
 const (
-	defaultSeeds = 24
+	defaultSeeds = 16
 	fullSeeds    = 60
 )
 
