@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -113,7 +114,7 @@ func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")
 	rig.Must(t, err)
-	db := pgtest.Database(t)
+	db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})) // TestOperations has its roles on the shared server
 	rig.Migrate(t, db.DSN)
 	db.Exec(t, `CREATE PUBLICATION outbox_cdc FOR TABLE outbox`)
 	conn := db.Conn(t)

@@ -38,7 +38,8 @@ func TestOperations(t *testing.T) {
 	recipes := maps.Clone(exitRecipes)
 	maps.Copy(recipes, jobRecipes)
 	maps.Copy(recipes, parkRecipes)
-	srv := startSource(t, nil)
+	srv := pgtest.Server(t)
+	createRoles(t, srv)
 	for _, s := range page {
 		recipe := recipes[s.title]
 		delete(recipes, s.title)
@@ -157,11 +158,16 @@ func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 
 func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
 	t.Helper()
-	admin := &pgtest.DB{DSN: srv.DSN("postgres")}
-	admin.Exec(t, `CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE operator LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
+	createRoles(t, srv)
 	rig.Must(t, srv.WriteFile("pg_hba.conf", []byte(hba)))
-	admin.Exec(t, `SELECT pg_reload_conf()`)
+	(&pgtest.DB{DSN: srv.DSN("postgres")}).Exec(t, `SELECT pg_reload_conf()`)
 	return srv
+}
+
+func createRoles(t *testing.T, srv *pgserver.Server) {
+	t.Helper()
+	(&pgtest.DB{DSN: srv.DSN("postgres")}).Exec(t,
+		`CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE operator LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
 }
 
 // A recipe brings servers into the state that a section describes, and follows the section.
@@ -198,7 +204,24 @@ const (
 func (o *operation) on(t *testing.T, srv *pgserver.Server) *operation {
 	t.Helper()
 	o.fake = kafkatest.Fake(t)
-	return o.with(t, srv, o.fake.Cluster).setup(t)
+	return o.filled(t, srv, o.fake.Cluster)
+}
+
+// filled is like on, with the given cluster. The database is a copy of one in which migrate and setup have run.
+func (o *operation) filled(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *operation {
+	t.Helper()
+	o.in(t, pgtest.FilledDatabase(t, srv, "set up", func(db *pgtest.DB) {
+		first := &operation{
+			db: db, kafka: cluster, dir: t.TempDir(), slot: db.Name, names: map[string]string{"outbox_cdc": db.Name},
+			source: srv.Addr(), password: secret, broker: cluster.Addrs[0],
+		}
+		first.exec(t, `ALTER DATABASE `+db.Name+` OWNER TO owner`)
+		first.configure(t)
+		first.setup(t)
+		first.exec(t, "ALTER PUBLICATION \""+db.Name+"\" RENAME TO set_up;\nSELECT pg_drop_replication_slot('"+db.Name+"')")
+	}), cluster)
+	o.exec(t, "ALTER PUBLICATION set_up RENAME TO outbox_cdc;\nSELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput')")
+	return o
 }
 
 // onBroker is like on, with the real broker that all tests share.
@@ -210,20 +233,26 @@ func (o *operation) onBroker(t *testing.T, srv *pgserver.Server) *operation {
 	o.more = "dead_letter_topic: " + dead + "\n"
 	broker := kafkatest.Broker(t)
 	broker.DeleteTopics(t, dead)
-	return o.with(t, srv, broker).setup(t)
+	return o.filled(t, srv, broker)
 }
 
-// with is like on, without publication and slot, and with the given cluster.
+// with is like on, without outbox, publication and slot, and with the given cluster.
 func (o *operation) with(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *operation {
 	t.Helper()
-	o.db, o.kafka, o.dir = pgtest.DatabaseOn(t, srv), cluster, t.TempDir()
+	return o.in(t, pgtest.DatabaseOn(t, srv), cluster)
+}
+
+// in is like with, in a database that exists.
+func (o *operation) in(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *operation {
+	t.Helper()
+	o.db, o.kafka, o.dir = db, cluster, t.TempDir()
 	o.db.Exec(t, `ALTER DATABASE `+o.db.Name+` OWNER TO owner`)
 	o.slot = o.db.Name
 	maps.Copy(o.names, map[string]string{"outbox_cdc": o.slot, "DATABASE app": "DATABASE " + o.db.Name, "host app": "host " + o.db.Name})
 	o.aggregate = cmp.Or(o.aggregate, order)
 	cluster.CreateTopic(t, o.named(topic), 1, nil)
 	o.events = collectEvents(t, cluster, o.named(topic))
-	o.source, o.password, o.broker = srv.Addr(), secret, cluster.Addrs[0]
+	o.source, o.password, o.broker = db.Server.Addr(), secret, cluster.Addrs[0]
 	o.configure(t)
 	return o
 }

@@ -100,7 +100,7 @@ func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
 	if srv := shared.servers[i.BinDir]; srv != nil {
 		return srv
 	}
-	srv := launch(tb, pgserver.Config{BinDir: i.BinDir, Data: fromTemplate(tb, i.BinDir)})
+	srv := launch(tb, pgserver.Config{BinDir: i.BinDir, Data: fromTemplate(tb, i.BinDir, "pgdata")})
 	if shared.servers == nil {
 		shared.servers, shared.admins = make(map[string]*pgserver.Server), make(map[*pgserver.Server]*DB)
 	}
@@ -136,15 +136,19 @@ func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
 	cfg = withPrograms(tb, cfg)
 	if cfg.Data == nil {
-		cfg.Data = fromTemplate(tb, cfg.BinDir)
+		cfg.Data = fromTemplate(tb, cfg.BinDir, "pgdata")
 	}
 	return startUntilEnd(tb, cfg)
 }
 
-// StartOther is like Start, but the server has a system identifier of its own.
+// StartOther is like Start, but the server has another system identifier.
 func StartOther(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
-	return startUntilEnd(tb, withPrograms(tb, cfg))
+	cfg = withPrograms(tb, cfg)
+	if cfg.Upgrade == nil {
+		cfg.Data = fromTemplate(tb, cfg.BinDir, "pgother")
+	}
+	return startUntilEnd(tb, cfg)
 }
 
 // withPrograms returns cfg with BinDir set.

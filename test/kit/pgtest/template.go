@@ -18,8 +18,8 @@ import (
 
 // fromTemplate returns a function that creates a data directory for the programs in
 // binDir. It copies a directory that initdb created once on this machine, because
-// initdb takes half a second of CPU time. The copies have the same system identifier.
-func fromTemplate(tb testing.TB, binDir string) func(dir string) error {
+// initdb takes half a second of CPU time. Copies by the same name have the same system identifier.
+func fromTemplate(tb testing.TB, binDir, name string) func(dir string) error {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
@@ -27,7 +27,7 @@ func fromTemplate(tb testing.TB, binDir string) func(dir string) error {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	template := filepath.Join(cache, "pgdata"+strings.ReplaceAll(binDir, string(filepath.Separator), "-"))
+	template := filepath.Join(cache, name+strings.ReplaceAll(binDir, string(filepath.Separator), "-"))
 	if err := serverproc.Fill(ctx, template, func(staging string) error { return initialize(ctx, binDir, staging) }); err != nil {
 		tb.Fatalf("make a data directory for %s: %v", binDir, err)
 	}
