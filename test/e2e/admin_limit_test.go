@@ -20,7 +20,7 @@ func TestIdleConnectionsToTheAdminPort(t *testing.T) {
 	r, _, toPostgres, toKafka := rig.NewCut(t)
 	process := rig.StartProgram(t, "/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" run -c "$1"`, files), rig.Binary(t), r.Config)
 	process.Logged(t, "streaming")
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 	process.Ready(t)
 	before := process.Memory(t)
 	for n := range idle {
@@ -52,7 +52,7 @@ func TestIdleConnectionsToTheAdminPort(t *testing.T) {
 
 	toPostgres.Cut()
 	toKafka.Cut()
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 	process.Ready(t)
 	process.Terminate(t)
 	r.Settle(t, 0)

@@ -54,7 +54,7 @@ func TestAuditBesideRelay(t *testing.T) {
 	need.FullRun(t, "it audits under load")
 	r := rig.New(t)
 	process := r.Run(t)
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 	var stopped atomic.Bool
 	var writing sync.WaitGroup
 	writing.Go(func() {

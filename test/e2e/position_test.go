@@ -39,7 +39,7 @@ func TestNoPositionTopic(t *testing.T) {
 	r := rig.New(t)
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")
 	process.Logged(t, "streaming")
-	r.Load.Run(t.Context(), t, 500)
+	r.Load.Run(t.Context(), t, 100)
 	r.Arrived(t)
 	process.Terminate(t)
 	if out := process.Stderr.String(); strings.Count(out, "position_topic is empty") != 1 {

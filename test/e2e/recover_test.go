@@ -122,13 +122,13 @@ func TestRecoverRecreatedSlot(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
-		deliverAndStop(t, r, 500)
+		deliverAndStop(t, r, 100)
 		dropSlot(t, r)
-		r.Load.Run(t.Context(), t, 500)
+		r.Load.Run(t.Context(), t, 100)
 		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
 			t.Fatalf("setup: exit code %d\n%s", code, out)
 		}
-		r.Load.Run(t.Context(), t, 500)
+		r.Load.Run(t.Context(), t, 100)
 		r.Refused(t, relay.ExitContinuity, "re-created", "outbox-cdc recover")
 		runRecover(t, r, relay.ExitOK, nil, "re-created", "Refilled: ")
 		r.GoesOn(t)
@@ -144,7 +144,7 @@ func TestRecoverInterrupted(t *testing.T) {
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
 			onNewest(t, func(t *testing.T, r *rig.Rig) {
-				deliverAndStop(t, r, 500)
+				deliverAndStop(t, r, 100)
 				dropSlot(t, r)
 				r.Load.Giant(t.Context(), t, 200_000)
 				first := rig.Start(t, "recover", "-c", r.Config, "--set", "sink.kafka.window.records=20") // so that it takes long enough
@@ -156,7 +156,7 @@ func TestRecoverInterrupted(t *testing.T) {
 				if record.Refill == nil || strings.Contains(first.Stderr.String(), "refill finished") {
 					t.Fatal("the refill was finished before it could be interrupted")
 				}
-				r.Load.Run(t.Context(), t, 500)
+				r.Load.Run(t.Context(), t, 100)
 				r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
 				before := len(refilled(t, r))
 				runRecover(t, r, relay.ExitOK, nil, "was interrupted", "Refilled: ")
@@ -182,7 +182,7 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 		dropSlot(t, r)
 		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
 		r.Load.Transaction(t.Context(), t, []string{"first"}, func(_ pgx.Tx, put func(n int) error) error { return put(1) }) // not rolled back
-		r.Load.Run(t.Context(), t, 500)
+		r.Load.Run(t.Context(), t, 100)
 		runRecover(t, r, relay.ExitOK, nil, "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
@@ -192,7 +192,7 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 // settleRecovered recovers what has been lost and demands that the relay continues.
 func settleRecovered(t *testing.T, r *rig.Rig, says string) {
 	t.Helper()
-	r.Load.Run(t.Context(), t, 500)
+	r.Load.Run(t.Context(), t, 100)
 	r.Refused(t, relay.ExitSlotLost, "invalidated", "outbox-cdc recover")
 	runRecover(t, r, relay.ExitOK, nil, says, "Refilled: ")
 	r.GoesOn(t)
@@ -210,8 +210,8 @@ func TestRecoverInvalidatedSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachServer(t, map[string]string{tc.setting: tc.value}, func(t *testing.T, srv *pgserver.Server) {
 				r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
-				deliverAndStop(t, r, 500)
-				r.Load.Run(t.Context(), t, 500)
+				deliverAndStop(t, r, 100)
+				r.Load.Run(t.Context(), t, 100)
 				wait.For(t, "the slot to be invalidated", func() bool {
 					r.DB.Exec(t, `SELECT pg_switch_wal()`)
 					r.DB.Exec(t, `SELECT txid_current()`)
@@ -236,7 +236,7 @@ func TestRecoverRowsInFlight(t *testing.T) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
 		r := rig.NewOn(t, rig.DatabaseOn(t, srv), fake.Cluster)
 		process := r.Run(t)
-		r.Deliver(t, 500)
+		r.Deliver(t, 100)
 		r.AwaitSnapshot(t)
 		fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
 		keys := []string{"in-flight-1", "in-flight-2"}
@@ -265,7 +265,7 @@ func TestRecoverSenderTerminated(t *testing.T) {
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
 	process := r.Run(t)
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 	r.AwaitSnapshotOfAll(t)
 	process.Terminate(t)
 	dropSlot(t, r)
@@ -302,7 +302,7 @@ func TestRecoverPartitionedTable(t *testing.T) {
 			}
 		}
 		r.DB.Exec(t, `ALTER TABLE outbox ALTER created_at SET DEFAULT now() - (random() * 3)::int * interval '1 day'`)
-		deliverAndStop(t, r, 500)
+		deliverAndStop(t, r, 100)
 		dropSlot(t, r)
 		r.Load.Run(t.Context(), t, 2000)
 		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(DISTINCT tableoid)::int FROM outbox`); n < 2 {
@@ -371,12 +371,12 @@ func TestRecoverPrunedRows(t *testing.T) {
 	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
-		r.Deliver(t, 500)
+		r.Deliver(t, 100)
 		r.AwaitSnapshotOfAll(t)
 		process.Terminate(t)
 		dropSlot(t, r)
 		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
-		r.Load.Run(t.Context(), t, 500)
+		r.Load.Run(t.Context(), t, 100)
 		const rows = `SELECT count(*)::int FROM outbox`
 		before := pgtest.QueryRow[int](t, r.DB, rows)
 		if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != relay.ExitSlotLost || pgtest.QueryRow[int](t, r.DB, rows) != before {
@@ -406,7 +406,7 @@ func TestRecoverRefuses(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		runRecover(t, r, relay.ExitContinuity, nil, "has no position record")
-		deliverAndStop(t, r, 500)
+		deliverAndStop(t, r, 100)
 		dropSlot(t, r)
 		r.DB.Exec(t, `CREATE ROLE reader LOGIN REPLICATION`)
 		reader := strings.Replace(r.DB.DSN, "//postgres@", "//reader@", 1)
@@ -494,7 +494,7 @@ func TestRefillOnSlotLossInterrupted(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it kills a refill at each step")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
-		deliverAndStop(t, r, 500, refillOnLoss...)
+		deliverAndStop(t, r, 100, refillOnLoss...)
 		dropSlot(t, r)
 		const rows = 200_000
 		r.Load.Giant(t.Context(), t, rows)
@@ -531,7 +531,7 @@ func TestRefillOnSlotLossStopped(t *testing.T) {
 	need.FullRun(t, "a variant of TestRefillOnSlotLoss")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t, refillOnLoss...)
-		r.Deliver(t, 500)
+		r.Deliver(t, 100)
 		r.AwaitSnapshot(t)
 		r.Load.Transaction(t.Context(), t, []string{"k"}, func(_ pgx.Tx, put func(n int) error) error {
 			rig.Must(t, put(1))
@@ -553,7 +553,7 @@ func TestRefillOnSlotLossRefused(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t, refillOnLoss...)
-		r.Deliver(t, 500)
+		r.Deliver(t, 100)
 		r.AwaitSnapshot(t)
 		r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP NOT NULL`)
 		dropSlot(t, r)
@@ -577,7 +577,7 @@ func TestRecoverRestoredDump(t *testing.T) {
 		restored := pgtest.StartOther(t, programs)
 		r, front := newMoving(t, pgtest.Start(t, programs))
 		deliverAndStop(t, r, 3000)
-		r.Load.Run(t.Context(), t, 500)
+		r.Load.Run(t.Context(), t, 100)
 		var dump bytes.Buffer
 		_, err := r.DB.Conn(t).PgConn().CopyTo(t.Context(), &dump, `COPY outbox TO STDOUT`)
 		rig.Must(t, err)
@@ -613,9 +613,9 @@ func TestRecoverUpgradedServer(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
-		deliverAndStop(t, r, 500)
+		deliverAndStop(t, r, 100)
 		dropSlot(t, r)
-		r.Load.Run(t.Context(), t, 500)
+		r.Load.Run(t.Context(), t, 100)
 
 		// The record, and not the server, gets another system identifier, which is the same to the relay.
 		system := pgtest.QueryRow[string](t, r.DB, `SELECT system_identifier::text FROM pg_control_system()`)

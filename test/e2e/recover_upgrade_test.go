@@ -75,8 +75,8 @@ func TestRecoverAfterPgUpgrade(t *testing.T) {
 	need.FullRun(t, "a pg_upgrade")
 	u := newUpgrading(t, pgserver.Oldest)
 	r := u.Rig
-	deliverAndStop(t, r, 500)
-	r.Load.Run(t.Context(), t, 500)
+	deliverAndStop(t, r, 100)
+	r.Load.Run(t.Context(), t, 100)
 	dropSlot(t, r) // pg_upgrade keeps none before 17
 	u.upgrade(t)()
 
@@ -102,7 +102,7 @@ func TestRecoverAfterPgDump(t *testing.T) {
 	restored := pgtest.StartOther(t, pgserver.Config{BinDir: tools.BinDir})
 	r, front := newMoving(t, old)
 	deliverAndStop(t, r, 3000)
-	r.Load.Run(t.Context(), t, 500)
+	r.Load.Run(t.Context(), t, 100)
 	dump := filepath.Join(t.TempDir(), "dump.sql")
 	program(t, tools, "pg_dump", "--create", "--file", dump, r.DB.DSN)
 	program(t, tools, "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", dump, restored.DSN("postgres"))
@@ -143,7 +143,7 @@ func testUpgrade(t *testing.T, u *upgrading) {
 	t.Helper()
 	r := u.Rig
 	process := r.Run(t)
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 	if u.from.Major >= migratesSlots {
 		<-time.After(2 * time.Second) // the relay writes a snapshot into the WAL up to a second after the last row
 		r.Confirmed(t)

@@ -24,7 +24,7 @@ func TestStatusOfARefill(t *testing.T) {
 	t.Parallel()
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
-	deliverAndStop(t, r, 500, refillOnLoss...)
+	deliverAndStop(t, r, 100, refillOnLoss...)
 	dropSlot(t, r)
 	const rows, window = 5000, 500
 	r.Load.Giant(t.Context(), t, rows)
@@ -46,7 +46,7 @@ func TestStatusOfARefill(t *testing.T) {
 		p = refill()
 		return p != nil && p.Rows > 0
 	})
-	if p.Rows >= p.Total || p.Total < rows || p.Total > rows+500 || p.Since.Before(began) || p.Since.After(time.Now()) {
+	if p.Rows >= p.Total || p.Total < rows || p.Total > rows+200 || p.Since.Before(began) || p.Since.After(time.Now()) {
 		t.Errorf("the refill is %+v", p)
 	}
 	if code, body := process.Ask(t, "readyz"); code != http.StatusOK {

@@ -134,7 +134,7 @@ func TestLogicalMessagesOfOthers(t *testing.T) {
 	})
 	r.DB.Exec(t, emit, false, "billing", 100<<20)
 	r.DB.Exec(t, emit, false, catalog.MessagePrefix, 100<<20)
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 	process.Flat(t)
 	process.Terminate(t)
 	r.Settle(t, 0)

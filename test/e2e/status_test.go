@@ -59,12 +59,12 @@ func TestStatus(t *testing.T) {
 	}
 	process := r.Run(t)
 	admin := process.AdminAt(t)
-	r.Deliver(t, 500)
+	r.Deliver(t, 100)
 
 	var s statusOutput
 	wait.For(t, "the relay to have counted the records", func() bool {
 		s = runStatus(t, r, "--admin", admin)
-		return s.Relay.Status != nil && s.Relay.Status.Totals.Records >= 500
+		return s.Relay.Status != nil && s.Relay.Status.Totals.Records >= 100
 	})
 	if !s.Healthy || s.Level != "good" || s.Title != "Healthy" || s.Relay.Status.State != "streaming" || !s.Relay.Status.Ready {
 		t.Errorf("a relay at work: %+v", s)

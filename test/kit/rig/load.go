@@ -29,11 +29,11 @@ func Rows(t *testing.T) int {
 	return EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
 }
 
-// UnderLoad runs f while the workload writes a few thousand rows a second, or some hundreds unless the run is a full one.
+// UnderLoad runs f while the workload writes a few thousand rows a second, or two hundred unless the run is a full one.
 // It stops the workload when f returns.
 func UnderLoad(t *testing.T, r *Rig, f func()) {
 	t.Helper()
-	pace := 8 * time.Millisecond
+	pace := 40 * time.Millisecond
 	if need.Full() {
 		pace = 2 * time.Millisecond
 	}

@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
@@ -52,10 +55,28 @@ func AwaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name
 func awaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name, aggregate string) {
 	t.Helper()
 	const sees = `SELECT COALESCE(%s(pg_visible_in_snapshot(xid, $1::pg_snapshot)), false) FROM outbox`
+	var newest atomic.Pointer[checkpoint.Position]
+	collector := cluster.Collect(t, func(rec *kgo.Record) { // reads each record once, unlike Recorded
+		var p checkpoint.Position
+		if isPosition(rec, name) && json.Unmarshal(rec.Value, &p) == nil {
+			newest.Store(&p)
+		}
+	}, relay.PositionTopic)
+	defer collector.Stop()
+	var looked *checkpoint.Position
 	wait.For(t, "a snapshot in the position record", func() bool {
-		p := Recorded(t, cluster, name)
-		return p != nil && len(p.Snapshots) > 0 && pgtest.QueryRow[bool](t, db, fmt.Sprintf(sees, aggregate), p.Snapshots[0].Text)
+		p := newest.Load()
+		if p == looked || len(p.Snapshots) == 0 {
+			return false
+		}
+		looked = p
+		return pgtest.QueryRow[bool](t, db, fmt.Sprintf(sees, aggregate), p.Snapshots[0].Text)
 	})
+}
+
+// isPosition reports whether rec is a position record of the named relay.
+func isPosition(rec *kgo.Record, name string) bool {
+	return string(rec.Key) == name+"/"+sink.PositionKey && rec.Value != nil
 }
 
 // Recorded returns the newest position record of the named relay, or nil if there is none.
@@ -63,7 +84,7 @@ func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint
 	t.Helper()
 	var newest *checkpoint.Position
 	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
-		if string(rec.Key) == name+"/"+sink.PositionKey && rec.Value != nil {
+		if isPosition(rec, name) {
 			newest = new(checkpoint.Position)
 			Must(t, json.Unmarshal(rec.Value, newest))
 		}
@@ -82,7 +103,7 @@ func (r *Rig) Refused(t *testing.T, code int, says ...string) {
 func (r *Rig) GoesOn(t *testing.T, args ...string) {
 	t.Helper()
 	process := r.Run(t, args...)
-	r.Load.Run(t.Context(), t, 500)
+	r.Load.Run(t.Context(), t, 100)
 	r.Arrived(t)
 	process.Terminate(t)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
@@ -38,8 +39,12 @@ type Workload struct {
 }
 
 func newWorkload(dsn string) *Workload {
+	writers := 2
+	if need.Full() {
+		writers = 4
+	}
 	return &Workload{
-		dsn: dsn, Writers: 4, keys: 64, MaxRows: 50, rollback: 0.5,
+		dsn: dsn, Writers: writers, keys: 64, MaxRows: 50, rollback: 0.5,
 		seed: rand.Uint64(), committed: map[string]int{},
 	}
 }
