@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -25,13 +27,9 @@ func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
 				w.stop()
 				rig.Must(t, wait.Receive(t, "the relay to stop", w.ended))
 			}
-			tx, err := r.Connect(t).Begin(t.Context())
-			rig.Must(t, err)
-			_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-				SELECT gen_random_uuid(), 'order', 'late', 'T', '{}' FROM generate_series(1, 10)`)
-			rig.Must(t, err)
+			tx := beginLate(t, r, 10)
 			dropSlot(t, r)
-			_, err = tx.Exec(t.Context(), `REINDEX INDEX outbox_pkey`)
+			_, err := tx.Exec(t.Context(), `REINDEX INDEX outbox_pkey`)
 			rig.Must(t, err)
 			if restart {
 				w.start(t)
@@ -58,18 +56,10 @@ func TestRefillWaitsForTransactions(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it waits for longer than startup_timeout")
 	r, w := watchRefill(t)
-	tx, err := r.Connect(t).Begin(t.Context())
-	rig.Must(t, err)
-	_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'late', 'T', '{}')`)
-	rig.Must(t, err)
+	tx := beginLate(t, r, 1)
 	dropSlot(t, r)
-	w.logged(t, "for the end of older transactions")
 	w.logged(t, "idle in transaction, INSERT INTO")
-	wait.For(t, "a creation of the slot that takes longer than startup_timeout", func() bool {
-		w.goesOn(t)
-		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock' AND now() - query_start > '5s')`)
-	})
+	w.createsSlotFor(t, r, "5s")
 	rig.Must(t, tx.Commit(t.Context()))
 	w.logged(t, "refill finished")
 	if n := len(refilled(t, r)); n != 1 {
@@ -85,21 +75,36 @@ func TestFirstStartWaitsForTransactions(t *testing.T) {
 			r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 			w := watchRig(t, r)
 			w.cfg.PositionTopic, w.cfg.InitialCopy, w.cfg.StartupTimeout = relay.PositionTopic, initialCopy, time.Second
-			tx, err := r.Connect(t).Begin(t.Context())
-			rig.Must(t, err)
-			_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'late', 'T', '{}')`)
-			rig.Must(t, err)
+			tx := beginLate(t, r, 1)
 			w.start(t)
-			w.logged(t, "for the end of older transactions")
-			wait.For(t, "a creation of the slot that takes longer than startup_timeout", func() bool {
-				w.goesOn(t)
-				return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
-					WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock' AND now() - query_start > '2s')`)
-			})
+			w.createsSlotFor(t, r, "2s")
 			rig.Must(t, tx.Commit(t.Context()))
 			w.logged(t, "msg=streaming")
 		})
 	}
+}
+
+// beginLate begins a transaction that has written rows events.
+func beginLate(t *testing.T, r *rig.Rig, rows int) pgx.Tx {
+	t.Helper()
+	tx, err := r.Connect(t).Begin(t.Context())
+	rig.Must(t, err)
+	_, err = tx.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT gen_random_uuid(), 'order', 'late', 'T', '{}' FROM generate_series(1, $1)`, rows)
+	rig.Must(t, err)
+	return tx
+}
+
+// createsSlotFor waits until the relay has logged that the creation of its slot waits for other transactions, and the creation has
+// taken that long, which is more than startup_timeout.
+func (w *watched) createsSlotFor(t *testing.T, r *rig.Rig, long string) {
+	t.Helper()
+	w.logged(t, "for the end of older transactions")
+	wait.For(t, "a creation of the slot that takes longer than startup_timeout", func() bool {
+		w.goesOn(t)
+		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock' AND now() - query_start > $1::text::interval)`, long)
+	})
 }
 
 // watchRefill runs a relay with a server of its own, which refills the gap of a lost slot, until it has delivered rows and
