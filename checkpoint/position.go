@@ -48,6 +48,10 @@ type Position struct {
 	// them.
 	KeysParked bool
 
+	// Publication is a JSON value that identifies the publication as of this position, for its writer to compare. Empty:
+	// unknown.
+	Publication string
+
 	// Term grows whenever a relay does not start at the previous record: the first time, after a promotion, and after an
 	// accepted gap. Positions of different terms say nothing about each other.
 	Term int64
@@ -69,22 +73,23 @@ const positionVersion = 1
 var ErrLaterVersion = errors.New("written by a later version of this program")
 
 type positionJSON struct {
-	Version   int            `json:"version"`
-	SystemID  string         `json:"system_id"`
-	Timeline  int32          `json:"timeline"`
-	Start     string         `json:"timeline_start,omitempty"`
-	Slot      string         `json:"slot"`
-	EndLSN    string         `json:"end_lsn"`
-	Copying   bool           `json:"copying,omitempty"`
-	CopyBegan time.Time      `json:"copy_began,omitzero"`
-	Parked    bool           `json:"keys_parked,omitempty"`
-	Term      int64          `json:"term,omitempty"`
-	Tenure    int64          `json:"tenure,omitempty"`
-	Open      *openJSON      `json:"open,omitempty"`
-	Refill    *refillJSON    `json:"refill,omitempty"`
-	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
-	Advanced  time.Time      `json:"advanced_at,omitzero"`
-	WrittenAt time.Time      `json:"written_at"`
+	Version   int             `json:"version"`
+	SystemID  string          `json:"system_id"`
+	Timeline  int32           `json:"timeline"`
+	Start     string          `json:"timeline_start,omitempty"`
+	Slot      string          `json:"slot"`
+	EndLSN    string          `json:"end_lsn"`
+	Copying   bool            `json:"copying,omitempty"`
+	CopyBegan time.Time       `json:"copy_began,omitzero"`
+	Parked    bool            `json:"keys_parked,omitempty"`
+	Published json.RawMessage `json:"publication,omitempty"`
+	Term      int64           `json:"term,omitempty"`
+	Tenure    int64           `json:"tenure,omitempty"`
+	Open      *openJSON       `json:"open,omitempty"`
+	Refill    *refillJSON     `json:"refill,omitempty"`
+	Snapshots []snapshotJSON  `json:"snapshots,omitempty"`
+	Advanced  time.Time       `json:"advanced_at,omitzero"`
+	WrittenAt time.Time       `json:"written_at"`
 }
 
 type openJSON struct {
@@ -104,7 +109,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
 		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
-		Refill: p.Refill.toJSON(),
+		Refill: p.Refill.toJSON(), Published: json.RawMessage(p.Publication),
 	}
 	if o := p.Open; o.Rows > 0 {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
@@ -134,7 +139,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err

@@ -39,12 +39,15 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 		t.Errorf("read back (-written +read):\n%s", diff)
 	}
 	parked := recorded()
-	parked.KeysParked = true
-	if data, err = json.Marshal(parked); err != nil || !strings.Contains(string(data), `"keys_parked":true`) {
+	parked.KeysParked, parked.Publication = true, `{"oid":7}`
+	if data, err = json.Marshal(parked); err != nil || !strings.Contains(string(data), `"keys_parked":true,"publication":{"oid":7}`) {
 		t.Errorf("%s, %v", data, err)
 	}
-	if err := json.Unmarshal(data, &back); err != nil || !back.KeysParked {
+	if err := json.Unmarshal(data, &back); err != nil || !back.KeysParked || back.Publication != parked.Publication {
 		t.Errorf("%+v, %v", back, err)
+	}
+	if p := parked.BeginRefill(Server{}, 1, ""); p.Publication != "" || p.Refill.Lost.Publication != "" {
+		t.Errorf("a refill sends what the publication has left out, and has %+v", p)
 	}
 }
 

@@ -78,14 +78,14 @@ func (p Position) Interrupted(s Server) []string {
 }
 
 // BeginRefill returns the record of a refill on server s. It makes p obsolete: it belongs to the next
-// term. If p has a refill whose slot was lost, the new one continues after the acknowledged rows if it can, see
+// term, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the acknowledged rows if it can, see
 // [Position.Interrupted].
 func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Position {
 	lost := p
 	if p.Refill != nil {
 		lost = p.Refill.Lost
 	}
-	lost.Tenure, lost.Open, lost.KeysParked = 0, Prefix{}, false
+	lost.Tenure, lost.Open, lost.KeysParked, lost.Publication = 0, Prefix{}, false, ""
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
 		Term: p.Term + 1, Tenure: p.Tenure, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,

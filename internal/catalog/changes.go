@@ -29,39 +29,8 @@ func replaced(was, now *State, err error) error {
 	return err
 }
 
-// An entry is a table that is published by itself, not as a partition of another table.
-type entry struct {
-	oid, membership uint32 // membership 0: published by ALL TABLES or TABLES IN SCHEMA
-	name            string
-}
-
-// entries returns the tables that a publication names, or that are in its schemas.
-func (p *Publication) entries() []entry {
-	var all []entry
-	for _, m := range p.members {
-		all = append(all, entry{m.table, m.oid, m.schema + "." + m.name})
-	}
-	if !p.AllTables && !p.schemas {
-		return all // a table that it does not name is a partition, perhaps one that was just detached
-	}
-	for _, t := range p.Tables {
-		if !t.partition && !slices.ContainsFunc(all, func(e entry) bool { return e.oid == t.OID }) {
-			all = append(all, entry{t.OID, 0, t.Schema + "." + t.Name})
-		}
-	}
-	return all
-}
-
 func (c *comparison) publications(was, now *State) error {
-	c.was, c.now, c.carriers = was.Publication, now.Publication, make(map[uint32]bool)
-	for _, o := range slices.Concat(was.Outboxes, now.Outboxes) {
-		for _, part := range o.Parts {
-			c.carriers[part.OID] = true
-			for _, ancestor := range part.ancestors {
-				c.carriers[ancestor] = true
-			}
-		}
-	}
+	c.was, c.now, c.carriers = was.Publication, now.Publication, carriers(was, now)
 	c.options()
 	if err := c.members(); err != nil {
 		return err
@@ -97,27 +66,27 @@ func (c *comparison) options() {
 
 // members compares which tables are published.
 func (c *comparison) members() error {
-	neighbour := func(e entry) bool { return !c.carriers[e.oid] }
+	neighbour := func(e entry) bool { return !c.carriers[e.OID] }
 	old, current := slices.DeleteFunc(c.was.entries(), neighbour), slices.DeleteFunc(c.now.entries(), neighbour)
 	for _, was := range old {
-		now, ok := find(current, func(e entry) bool { return e.oid == was.oid })
+		now, ok := find(current, func(e entry) bool { return e.OID == was.OID })
 		if !ok {
 			if err := c.compareRemoved(was, current); err != nil {
 				return err
 			}
 			continue
 		}
-		if now.name != was.name {
-			c.warn("table "+now.name, "it was renamed from %s; its rows are still delivered", was.name)
+		if now.Name != was.Name {
+			c.warn("table "+now.Name, "it was renamed from %s; its rows are still delivered", was.Name)
 		}
-		if c.readded(was, now) {
-			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: send them with outbox-cdc replay, then start the relay again",
-				replication.ErrPublication, now.name, c.now.Name)
+		if c.was.oid == c.now.oid && readded(was, now) {
+			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: %s",
+				replication.ErrPublication, now.Name, c.now.Name, adviseReplay)
 		}
 	}
 	for _, now := range current {
-		if _, ok := find(old, func(e entry) bool { return e.oid == now.oid || e.name == now.name }); !ok {
-			c.warn("table "+now.name, "it is now published; rows that an open transaction inserted before that are not delivered")
+		if _, ok := find(old, func(e entry) bool { return e.OID == now.OID || e.Name == now.Name }); !ok {
+			c.warn("table "+now.Name, "it is now published; rows that an open transaction inserted before that are not delivered")
 		}
 	}
 	return nil
@@ -125,30 +94,19 @@ func (c *comparison) members() error {
 
 // compareRemoved returns an error for a table that is no longer published, unless no row can be missing.
 func (c *comparison) compareRemoved(was entry, current []entry) error {
-	again, recreated := find(current, func(e entry) bool { return e.name == was.name })
+	again, recreated := find(current, func(e entry) bool { return e.Name == was.Name })
 	switch {
-	case recreated && again.membership == 0:
-		c.warn("table "+was.name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
+	case recreated && again.Membership == 0:
+		c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
 	case recreated:
-		return fmt.Errorf("%w: table %s was dropped, re-created and added to publication %q again; rows inserted before it was added are not delivered: send them with outbox-cdc replay, then start the relay again",
-			replication.ErrPublication, was.name, c.now.Name)
-	case was.membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
+		return fmt.Errorf("%w: table %s was dropped, re-created and added to publication %q again; rows inserted before it was added are not delivered: %s",
+			replication.ErrPublication, was.Name, c.now.Name, adviseReplay)
+	case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
 	default:
-		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, send the rows with outbox-cdc replay, then start the relay again",
-			replication.ErrPublication, was.name, c.now.Name, replication.QuoteIdent(c.now.Name))
+		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, %s",
+			replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), adviseReplay)
 	}
 	return nil
-}
-
-// readded reports whether a table was temporarily not in the publication. ALTER PUBLICATION SET
-// TABLE also re-creates the membership if it changes the row filter or the columns, but without a
-// gap.
-func (c *comparison) readded(was, now entry) bool {
-	if was.membership == 0 || now.membership == 0 || was.membership == now.membership || c.was.oid != c.now.oid {
-		return false
-	}
-	a, b := c.was.member(was.oid), c.now.member(was.oid)
-	return a == nil || b == nil || a.RowFilter == b.RowFilter && slices.Equal(columnNames(a), columnNames(b))
 }
 
 // tables compares the row filter and the columns of each table.
@@ -183,14 +141,6 @@ func (c *comparison) columns(table string, was, now []Column) {
 			c.warn("table "+table, "column %q is now %s and was %s: the text of its values may differ", old.Name, current.TypeName, old.TypeName)
 		}
 	}
-}
-
-func columnNames(t *Table) []string {
-	var names []string
-	for _, c := range t.Columns {
-		names = append(names, c.Name)
-	}
-	return names
 }
 
 // find returns the first element for which wanted returns true.

@@ -55,6 +55,9 @@ func (h *History) Look(now *State) ([]Warning, error) {
 	return append(warnings, h.oldest.look(now, cmp.Or(h.LongTransaction, LongTransaction))...), nil
 }
 
+// CheckPublished returns what [State.CheckPublished] does for the State of the last call of Look.
+func (h *History) CheckPublished(recorded string) error { return h.last.CheckPublished(recorded) }
+
 // LimitAt returns when the retained WAL reaches its limit, as of the last call of Look. See [Trend].
 func (h *History) LimitAt() time.Time { return h.retention.limitAt }
 

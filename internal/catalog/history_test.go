@@ -59,7 +59,7 @@ func TestHistory(t *testing.T) {
 	}
 	wholeSchema := func(oid uint32) change {
 		return func(p *Publication, c *State) {
-			p.schemas, p.members, p.Tables, c.Outboxes = true, nil, []Table{outboxTable(oid)}, []Outbox{outboxOf(oid)}
+			p.schemas, p.members, p.Tables, c.Outboxes = map[string]uint32{"public": 900}, nil, []Table{outboxTable(oid)}, []Outbox{outboxOf(oid)}
 		}
 	}
 	neighbour := func(p *Publication, _ *State) {
@@ -99,7 +99,10 @@ func TestHistory(t *testing.T) {
 			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
 		}, after: func(*Publication, *State) {}},
 		"recreated in a schema": {before: wholeSchema(300), after: wholeSchema(301), says: []string{"re-created"}},
-		"dropped in a schema": {before: func(p *Publication, c *State) { second(p, c); p.schemas, p.members = true, nil }, after: func(p *Publication, c *State) {
+		"dropped in a schema": {before: func(p *Publication, c *State) {
+			second(p, c)
+			p.schemas, p.members = map[string]uint32{"public": 900, "app": 901}, nil
+		}, after: func(p *Publication, c *State) {
 			wholeSchema(300)(p, c)
 			c.Outboxes = append(c.Outboxes, Outbox{Configured: "app.events"})
 		}, err: replication.ErrPublication, says: []string{`"app.events" does not exist`}},
@@ -113,12 +116,14 @@ func TestHistory(t *testing.T) {
 		"a child by inheritance": {after: func(_ *Publication, c *State) {
 			c.Outboxes[0].Parts = append(c.Outboxes[0].Parts, Part{OID: 302, Schema: "public", Name: "outbox_2027", Kind: ordinaryTable, Persistence: "p"})
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},
-		"renamed":                {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
-		"moved to a schema":      {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
-		"added":                  {after: second, says: []string{"now published"}},
-		"row filter":             {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox"}},
-		"row filter removed":     {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
-		"column hidden":          {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].Columns = 201, p.Tables[0].Columns[:1] }, says: []string{`"payload" is no longer published`}},
+		"renamed":            {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
+		"moved to a schema":  {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
+		"added":              {after: second, says: []string{"now published"}},
+		"row filter":         {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox"}},
+		"row filter removed": {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
+		"column hidden": {after: func(p *Publication, _ *State) {
+			p.members[0].oid, p.members[0].columns, p.Tables[0].Columns = 201, "1", p.Tables[0].Columns[:1]
+		}, says: []string{`"payload" is no longer published`}},
 		"column of another type": {after: func(p *Publication, _ *State) { p.Tables[0].Columns[1].TypeName = "text" }, says: []string{"is now text and was jsonb"}},
 		"column added": {after: func(p *Publication, _ *State) {
 			p.Tables[0].Columns = append(p.Tables[0].Columns, Column{Name: "tenant"})

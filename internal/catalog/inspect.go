@@ -40,19 +40,19 @@ type State struct {
 
 // A Publication is a publication of the connection's database.
 type Publication struct {
-	oid uint32
+	oid, owner uint32
 	// version changes with every ALTER PUBLICATION that sets options. It is the id of the
 	// transaction (xmin). Adding and dropping tables does not change it.
 	version uint32
 
 	Name                             string
-	Insert, Update, Delete, Truncate bool     // what it publishes
-	ViaRoot                          bool     // publish_via_partition_root
-	AllTables                        bool     // FOR ALL TABLES
-	schemas                          bool     // FOR TABLES IN SCHEMA, perhaps with FOR TABLE
-	members                          []member // tables of FOR TABLE
-	excepted                         []member // tables of FOR ALL TABLES EXCEPT, from 19 on
-	Tables                           []Table  // published tables as the stream names them: roots or partitions
+	Insert, Update, Delete, Truncate bool              // what it publishes
+	ViaRoot                          bool              // publish_via_partition_root
+	AllTables                        bool              // FOR ALL TABLES
+	schemas                          map[string]uint32 // FOR TABLES IN SCHEMA, perhaps with FOR TABLE: OID of the membership by schema
+	members                          []member          // tables of FOR TABLE
+	excepted                         []member          // tables of FOR ALL TABLES EXCEPT, from 19 on
+	Tables                           []Table           // published tables as the stream names them: roots or partitions
 }
 
 // A member is a table that was added to a publication by name, or excepted from it.
@@ -60,6 +60,7 @@ type member struct {
 	oid          uint32 // of the membership; changes when the table is added again
 	table        uint32 // OID of the table
 	schema, name string // of the table
+	columns      string // attribute numbers of its list of columns; empty: all columns
 	excepted     bool
 }
 

@@ -24,7 +24,7 @@ type answer struct {
 
 // OIDs of types, from pg_type.dat.
 const (
-	oidBool, oidInt8, oidInt4, oidText, oidOID, oidLSN = 16, 20, 23, 25, 26, 3220
+	oidBool, oidInt8, oidInt4, oidText, oidOID, oidLSN, oidJSONB = 16, 20, 23, 25, 26, 3220, 3802
 )
 
 // serve answers prepared statements: with the first answer whose text they contain, otherwise with no row. It returns the
@@ -82,13 +82,13 @@ func postgres19(t *testing.T, walLevel, effective string, recovery bool) (*State
 		},
 		{
 			"FROM pg_catalog.pg_publication p WHERE pubname",
-			[]uint32{oidOID, oidInt8, oidText, oidBool, oidBool, oidBool, oidBool, oidBool, oidBool, oidBool},
-			[]string{"100", "700", "pub", "t", "f", "f", "f", "t", "t", "f"},
+			[]uint32{oidOID, oidInt8, oidOID, oidText, oidBool, oidBool, oidBool, oidBool, oidBool, oidBool, oidJSONB},
+			[]string{"100", "700", "10", "pub", "t", "f", "f", "f", "t", "t", "{}"},
 		},
 		{
 			"JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid\n		JOIN",
-			[]uint32{oidOID, oidOID, oidText, oidText, oidBool},
-			[]string{"101", "16400", "public", "outbox", "t"},
+			[]uint32{oidOID, oidOID, oidText, oidText, oidBool, oidText},
+			[]string{"101", "16400", "public", "outbox", "t", ""},
 		},
 	}
 	cfg, err := pgconn.ParseConfig("host=db user=cdc sslmode=disable")

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +104,7 @@ func readPublication(ctx context.Context, conn executor, version int, name strin
 		switch {
 		case err != nil:
 			return nil, err
-		case now != nil && now.oid == p.oid && now.version == p.version && slices.Equal(now.members, p.members) && slices.Equal(now.excepted, p.excepted):
+		case now != nil && now.oid == p.oid && now.version == p.version && slices.Equal(now.members, p.members) && slices.Equal(now.excepted, p.excepted) && maps.Equal(now.schemas, p.schemas):
 			p.Tables = tables
 			return p, tablesErr
 		}
@@ -114,14 +115,15 @@ func readPublication(ctx context.Context, conn executor, version int, name strin
 
 // readDefinition returns the publication without its tables.
 func readDefinition(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
-	schemas := "false"
+	schemas := "'{}'::jsonb"
 	if version >= 150000 {
-		schemas = "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid)"
+		schemas = `COALESCE((SELECT pg_catalog.jsonb_object_agg(n.nspname, s.oid::bigint) FROM pg_catalog.pg_publication_namespace s
+			JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid WHERE s.pnpubid = p.oid), '{}')`
 	}
 	p, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (p Publication, err error) {
-		return p, row.Scan(&p.oid, &p.version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables, &p.schemas)
+		return p, row.Scan(&p.oid, &p.version, &p.owner, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables, &p.schemas)
 	}, "read the publication", `
-		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
+		SELECT oid, xmin::text::bigint, pubowner, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
 		FROM pg_catalog.pg_publication p WHERE pubname = $1`, name)
 	if err == nil && p != nil {
 		var all []member
@@ -138,14 +140,17 @@ func readDefinition(ctx context.Context, conn executor, version int, name string
 }
 
 func readMembers(ctx context.Context, conn executor, version int, publication string) ([]member, error) {
-	excepted := "false"
+	excepted, columns := "false", "''"
+	if version >= 150000 {
+		columns = "COALESCE(r.prattrs::text, '')"
+	}
 	if version >= 190000 {
 		excepted = "r.prexcept"
 	}
 	return query(ctx, conn, func(row pgx.CollectableRow) (m member, err error) {
-		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name, &m.excepted)
+		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name, &m.excepted, &m.columns)
 	}, "read the publication's members", `
-		SELECT r.oid, c.oid, n.nspname, c.relname, `+excepted+`
+		SELECT r.oid, c.oid, n.nspname, c.relname, `+excepted+`, `+columns+`
 		FROM pg_catalog.pg_publication p
 		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
 		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid

@@ -212,12 +212,12 @@ func (p *Publication) names(t Part) bool {
 	if slices.ContainsFunc(p.excepted, about) {
 		return false
 	}
-	return p.AllTables || p.schemas || slices.ContainsFunc(p.members, about)
+	return p.AllTables || len(p.schemas) > 0 || slices.ContainsFunc(p.members, about)
 }
 
 // isEmpty reports whether p has no table. A partitioned table without partitions is one, although pg_publication_tables may not have it.
 func (p *Publication) isEmpty() bool {
-	return len(p.Tables) == 0 && len(p.members) == 0 && !p.AllTables && !p.schemas
+	return len(p.Tables) == 0 && len(p.members) == 0 && !p.AllTables && len(p.schemas) == 0
 }
 
 // carrier returns the published table that has the rows of part: the table itself, or one of which it is a partition. It returns
@@ -235,13 +235,13 @@ func (p *Publication) member(oid uint32) *Table { return p.carrier(Part{OID: oid
 
 // Carriers returns the published tables that have the rows of the outbox tables, as the stream names them. The other tables of
 // the publication are the [State.Neighbours].
-func (c *State) Carriers() []Table { return c.published(true) }
+func (c *State) Carriers() []Table { return c.publishedTables(true) }
 
 // Neighbours returns the published tables that are no outbox tables.
-func (c *State) Neighbours() []Table { return c.published(false) }
+func (c *State) Neighbours() []Table { return c.publishedTables(false) }
 
-// published returns the published tables that have rows of outbox tables, or those that have none.
-func (c *State) published(outboxes bool) []Table {
+// publishedTables returns the published tables that have rows of outbox tables, or those that have none.
+func (c *State) publishedTables(outboxes bool) []Table {
 	if c.Publication == nil {
 		return nil
 	}

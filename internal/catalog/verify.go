@@ -61,11 +61,11 @@ func (c *State) verifyPublication() error {
 	case c.Messages && p.isEmpty():
 		return nil
 	case !p.Insert:
-		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run ALTER PUBLICATION %s SET (publish = 'insert'), send these rows with outbox-cdc replay, then start the relay",
-			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
+		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run ALTER PUBLICATION %s SET (publish = 'insert'), %s",
+			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), adviseReplay)
 	case p.isEmpty():
-		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, send these rows with outbox-cdc replay, then start the relay",
-			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
+		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, %s",
+			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), adviseReplay)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	}
 	lost := ""
 	if c.Slot != nil {
-		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: send them from the table with outbox-cdc replay --undelivered, then start the relay again", c.Slot.ConfirmedFlushLSN)
+		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: then send them from the table with outbox-cdc replay --undelivered, and start the relay once with --accept-gap", c.Slot.ConfirmedFlushLSN)
 	}
 	return fmt.Errorf("%w: %s is not in publication %q%s; run: %s%s",
 		replication.ErrPublication, what, c.Publication.Name, others, c.Publication.Add(part.SQLName()), lost)

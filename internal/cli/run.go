@@ -38,7 +38,7 @@ changed keys that need a restart.`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)
-	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue at the recorded position (exit 15); for one start only")
+	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue at the recorded position (exit 15), or the publication has changed since (exit 13); for one start only")
 	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at or before this `LSN`, such as 16/B374D848; for one start only")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		reload := newReloader(func() (*config.Config, error) { return s.Load(a.environ) })

@@ -146,7 +146,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitSlotInUse:
 		meaning, next = "slot in use", "stop the other relay, then run the command again"
 	case relay.ExitNoDelivery:
-		meaning, next = "publication or table does not deliver", "fix the publication or the table; if rows were committed meanwhile, send them with outbox-cdc replay; only then start the relay again"
+		meaning, next = "publication or table does not deliver", "fix the publication or the table, then start the relay again"
 	case relay.ExitBadRecord:
 		meaning, next = "record that cannot be delivered", "fix, dead-letter or skip the record, then start the relay again"
 	case relay.ExitContinuity:

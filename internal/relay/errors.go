@@ -90,7 +90,7 @@ var faults = []fault{
 	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns, ""},
 	{isUpdate, ExitNoDelivery, never, adviseUpdate, ""},
 	{as[*changeError], ExitNoDelivery, never, adviseChange, ""},
-	{is(replication.ErrPublication), ExitNoDelivery, never, "", ""},
+	{is(replication.ErrPublication), ExitNoDelivery, never, "", nextPublication},
 	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), ExitSlotLost, never, "", ""},
 	{as[*catalog.WALLevelError], ExitSource, never, "", nextWALLevel},
@@ -188,14 +188,15 @@ const (
 	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
 	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
-	nextNoSlot     = "find out why the slot is gone, then outbox-cdc recover; if the relay has never run, outbox-cdc setup (docs/runbook.md#exit-11)"
-	nextGap        = "find out which server this is; if it is the right one, outbox-cdc recover (docs/runbook.md#exit-15)"
-	nextRecord     = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
-	nextParked     = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
-	nextParkedLost = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
-	nextCopy       = "set source.initial_copy again, then start the relay (docs/runbook.md#exit-15)"
-	nextRefill     = "outbox-cdc recover (docs/recover.md#recover)"
-	nextNoRefill   = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
+	nextPublication = "do what the error says, in this order; repair and start alone would leave the rows in between out (docs/runbook.md#the-publication-has-changed)"
+	nextNoSlot      = "find out why the slot is gone, then outbox-cdc recover; if the relay has never run, outbox-cdc setup (docs/runbook.md#exit-11)"
+	nextGap         = "find out which server this is; if it is the right one, outbox-cdc recover (docs/runbook.md#exit-15)"
+	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
+	nextParked      = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
+	nextParkedLost  = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
+	nextCopy        = "set source.initial_copy again, then start the relay (docs/runbook.md#exit-15)"
+	nextRefill      = "outbox-cdc recover (docs/recover.md#recover)"
+	nextNoRefill    = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 
 	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
 	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#kafka)"

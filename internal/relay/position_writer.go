@@ -46,13 +46,14 @@ const PositionTopic = "outbox-cdc.positions"
 // canContinue, proveOwner, confirmedPosition, covers, keepSnapshot, markCopied and waitingSince.
 type positionWriter struct {
 	log       *slog.Logger
-	store     sink.PositionStore // nil: the record is kept in memory only
-	owner     sink.Owner         // of store, since the last ownStore
-	acceptGap bool               // the first tenure may start after a gap
-	startOver bool               // the next tenure does not continue an interrupted refill: its rows have changed
-	parked    *parkedStore       // where the parked keys are stored
-	timeline  timelineCheck      // of positions that are recorded
-	refilled  func()             // called when the record says that a refill is done; nil: nobody waits for it
+	store     sink.PositionStore     // nil: the record is kept in memory only
+	owner     sink.Owner             // of store, since the last ownStore
+	acceptGap bool                   // the first tenure may start after a gap
+	startOver bool                   // the next tenure does not continue an interrupted refill: its rows have changed
+	published atomic.Pointer[string] // the publication as last read, see [catalog.State.Published]; nil: not yet
+	parked    *parkedStore           // where the parked keys are stored
+	timeline  timelineCheck          // of positions that are recorded
+	refilled  func()                 // called when the record says that a refill is done; nil: nobody waits for it
 
 	recording chan struct{} // cap 1: held while the record is written
 	mu        sync.Mutex    // run writes state, stored and next; other goroutines read them
@@ -294,6 +295,7 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	if copied {
 		p.Copying, p.CopyBegan = false, time.Time{}
 	}
+	p.Publication = cmp.Or(w.publication(), p.Publication)
 	p.KeysParked = !w.parked.set.Empty() // after Confirmed, so that it counts the keys of what is confirmed
 	if snapshot != nil {
 		p = p.WithSnapshot(*snapshot)

@@ -90,7 +90,7 @@ type Config struct {
 	MissingTopicTimeout time.Duration
 
 	// AcceptGap lets the first session start although the slot does not continue where the position
-	// record ends.
+	// record ends, or the publication has left out rows since.
 	AcceptGap bool
 
 	// RefillOnLoss has the relay refill the gap from the tables if the slot was lost or does not continue where

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,6 +102,7 @@ func (w *positionWriter) beginTenure(ctx context.Context, s checkpoint.Server) e
 		}
 	}
 	p.KeysParked = found.parked.record.HasKeys() || w.parked.record.HasKeys() // not an empty set, which may be lost
+	p.Publication = cmp.Or(w.publication(), p.Publication)
 	p.Tenure++
 	if err := w.persist(ctx, &p); err != nil {
 		return err

@@ -129,6 +129,9 @@ func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stre
 	if err := r.positions.checkGap(found, server); err != nil {
 		return server, err
 	}
+	if err := r.checkPublished(ctx, found, server); err != nil {
+		return server, err
+	}
 	r.warnLostTail(ctx, found.position, server)
 	return server, nil
 }

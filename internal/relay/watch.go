@@ -196,6 +196,9 @@ func (w *watcher) emitSnapshot(ctx context.Context) (changed bool) {
 // error if a change leaves out rows.
 func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
 	warnings, err := r.history.Look(state)
+	if err == nil {
+		r.positions.published.Store(new(state.Published()))
+	}
 	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
 	if state.Slot != nil {
 		r.flow.noteConfirmed(state.Slot.ConfirmedFlushLSN)

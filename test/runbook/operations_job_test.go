@@ -168,11 +168,9 @@ func deleteRows(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 func recreateSlot(t *testing.T, o *operation, srv *pgserver.Server) {
-	r := o.on(t, srv).stream(t)
-	o.delivers(t)
-	r.Terminate(t)
-	o.sh(t)
+	lost := o.on(t, srv).loseRow(t, `SELECT 1`)
 	o.streams(t)
+	o.arrived(t, lost)
 }
 
 func replayRows(t *testing.T, o *operation, srv *pgserver.Server) {

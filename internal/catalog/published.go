@@ -1,0 +1,155 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// published says which objects of the catalog publish the rows of the outbox tables. A relay records it, so that a later one
+// detects that the publication left rows out while no relay was there to notice. It means something on one cluster only, with
+// the promoted standbys.
+type published struct {
+	OID     uint32  `json:"oid"`
+	Version uint32  `json:"xmin"`    // see [Publication]
+	Options string  `json:"options"` // its name, and what ALTER PUBLICATION sets, apart from the tables
+	Tables  []entry `json:"tables,omitempty"`
+}
+
+// An entry is a table that is published by itself, not as a partition of another table.
+type entry struct {
+	OID        uint32 `json:"oid"`
+	Name       string `json:"name"`
+	Membership uint32 `json:"membership,omitempty"` // see [member]; 0: published by ALL TABLES or TABLES IN SCHEMA
+	Schema     uint32 `json:"schema,omitempty"`     // of the membership of its schema; 0: none
+	Form       string `json:"form,omitempty"`       // its list of columns and its row filter
+}
+
+// Published returns a JSON value for [State.CheckPublished], empty if there is no publication.
+func (c *State) Published() string {
+	if c.Publication == nil {
+		return ""
+	}
+	text, err := json.Marshal(c.published())
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func (c *State) published() published {
+	p, carriers := c.Publication, carriers(c)
+	return published{
+		OID: p.oid, Version: p.version, Options: p.options(),
+		Tables: slices.DeleteFunc(p.entries(), func(e entry) bool { return !carriers[e.OID] }),
+	}
+}
+
+// carriers returns the OIDs of the outbox tables, their parts and the tables of which these are partitions.
+func carriers(states ...*State) map[uint32]bool {
+	all := make(map[uint32]bool)
+	for _, c := range states {
+		for _, o := range c.Outboxes {
+			for _, part := range o.Parts {
+				all[part.OID] = true
+				for _, ancestor := range part.ancestors {
+					all[ancestor] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// entries returns the tables that a publication names, or that are in its schemas.
+func (p *Publication) entries() []entry {
+	var all []entry
+	for _, m := range p.members {
+		e := entry{m.table, m.schema + "." + m.name, m.oid, p.schemas[m.schema], m.columns}
+		if t := p.member(m.table); t != nil { // nil: a root whose partitions are published, or it has none
+			e.Form += t.RowFilter
+		}
+		all = append(all, e)
+	}
+	if !p.AllTables && len(p.schemas) == 0 {
+		return all // a table that it does not name is a partition, perhaps one that was just detached
+	}
+	for _, t := range p.Tables {
+		if !t.partition && !slices.ContainsFunc(all, func(e entry) bool { return e.OID == t.OID }) {
+			all = append(all, entry{OID: t.OID, Name: t.Schema + "." + t.Name, Schema: p.schemas[t.Schema]})
+		}
+	}
+	return all
+}
+
+// options returns the name, the owner and the options of p as text.
+func (p *Publication) options() string {
+	var all []string
+	for name, on := range map[string]bool{"insert": p.Insert, "update": p.Update, "delete": p.Delete, "truncate": p.Truncate, "via_root": p.ViaRoot, "all_tables": p.AllTables} {
+		if on {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("%s of %d: %s", p.Name, p.owner, strings.Join(all, ","))
+}
+
+// CheckPublished returns an error if rows of an outbox table may not have been published at some time since recorded, which an
+// earlier [State.Published] has returned. It wraps ErrPublication. It cannot notice that the publication did not publish
+// inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a while, nor a change on a primary that a promoted standby does not have.
+func (c *State) CheckPublished(recorded string) error {
+	var was published
+	if recorded == "" || json.Unmarshal([]byte(recorded), &was) != nil || was.OID == 0 || c.Publication == nil {
+		return nil //nolint:nilerr // nothing to compare with: the record is older, or forged
+	}
+	now := c.published()
+	what := ""
+	switch {
+	case was.OID != now.OID:
+		what = "it was dropped and re-created"
+	case was.Version != now.Version && was.Options == now.Options:
+		what = "it was altered and restored, and may not have published inserts in between"
+	default:
+		for _, t := range was.Tables {
+			if what = now.since(t); what != "" {
+				break
+			}
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s; rows inserted in between are not delivered: %s",
+		replication.ErrPublication, c.Publication.Name, what, adviseReplay)
+}
+
+// since returns how the table was left out, or an empty text.
+func (p published) since(was entry) string {
+	now, ok := find(p.Tables, func(t entry) bool { return t.OID == was.OID })
+	if !ok {
+		now, ok = find(p.Tables, func(t entry) bool { return t.Name == was.Name })
+		if !ok || now.Membership == 0 {
+			return ""
+		}
+		return fmt.Sprintf("table %s was dropped, re-created and added again", was.Name)
+	}
+	if readded(was, now) {
+		return fmt.Sprintf("table %s was removed and added again", now.Name)
+	}
+	return ""
+}
+
+// readded reports whether a table was temporarily not in its publication. ALTER PUBLICATION SET TABLE also re-creates the
+// membership if it changes the row filter or the columns, but without a gap.
+func readded(was, now entry) bool {
+	if was.Membership == 0 && now.Membership == 0 {
+		return was.Schema != 0 && now.Schema != 0 && was.Schema != now.Schema
+	}
+	return was.Membership != 0 && now.Membership != 0 && was.Membership != now.Membership && was.Form == now.Form
+}
+
+// adviseReplay says what to do about rows that a publication has left out, once it publishes the table again.
+const adviseReplay = "send them with outbox-cdc replay, then start the relay once with --accept-gap"
