@@ -46,8 +46,8 @@ type Reader interface {
 	Close() error
 }
 
-// A PositionReader is a [Reader] that also reads position stores. It is optional: other brokers have a position store
-// that is a destination, such as a topic of Kafka, or a local file.
+// A PositionReader is a [Reader] that also reads position stores. It is optional: other brokers have none but a local
+// file.
 type PositionReader interface {
 	Reader
 

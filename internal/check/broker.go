@@ -33,10 +33,10 @@ func (l *look) ofAnyBroker() []Condition {
 	}
 	r := report{group: Sink}
 	if l.Relay.PositionTopic == "" {
-		r.warn("position record", "", "there is none: the relay does not detect a slot that was advanced or re-created while it was stopped, and resends more after a crash of Postgres",
+		r.warn("position store", "", "there is none: the relay does not detect a slot that was advanced or re-created while it was stopped, and resends more after a crash of Postgres",
 			"set position_topic, or position.file for a broker that cannot store it")
 	} else {
-		r.ok("position record", "", "in "+l.Relay.PositionTopic)
+		r.ok("position store", "", "in "+l.Relay.PositionTopic)
 	}
 	r.ok("older writer", "", "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)")
 	switch route := l.Relay.Route; {

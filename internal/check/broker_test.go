@@ -43,7 +43,7 @@ func TestInspector(t *testing.T) {
 
 	got := l.lookAtSink(t.Context())
 	want := []Condition{
-		{Sink, "position record", "", Doubt, got[0].Found, "set position_topic, or position.file for a broker that cannot store it"},
+		{Sink, "position store", "", Doubt, got[0].Found, "set position_topic, or position.file for a broker that cannot store it"},
 		{Sink, "older writer", "", Met, "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)", ""},
 		{Sink, "destinations", "", Met, "all begin with events.", ""},
 		{Sink, "stream", "b", Failed, "is missing", "create it"},

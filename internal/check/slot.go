@@ -24,6 +24,9 @@ func (s *sourceLook) slot(ctx context.Context, survey *catalog.Surveyor) {
 		s.fail("slot", "", fmt.Sprintf("the server is a standby, and its slot %s is left from when it was the primary: it prevents the synchronization of the primary's slot", slot.Name),
 			"connect to the primary, and on this standby: "+catalog.DropSlot(slot.Name))
 		return
+	case slot == nil && s.recorded:
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered", c.SlotName), s.command("recover"))
+		return
 	case slot == nil:
 		s.fail("slot", "", fmt.Sprintf("slot %s does not exist; rows committed without it are not delivered", c.SlotName), s.command("setup"))
 		return

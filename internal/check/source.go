@@ -20,6 +20,7 @@ type sourceLook struct {
 	server   *catalog.ServerSurvey
 	role     *catalog.RoleSurvey
 	catalog  *catalog.State
+	recorded bool     // there is a position record
 	provider provider // of a managed server; otherwise the zero value
 }
 
@@ -61,6 +62,7 @@ func (s *sourceLook) run(ctx context.Context) {
 	}
 	s.publication()
 	s.tables(ctx, survey)
+	s.position(ctx)
 	s.slot(ctx, survey)
 	s.retention()
 	s.transactions()

@@ -65,10 +65,18 @@ func (a *app) asker(s *command.Settings, where string) (*status.Asker, error) {
 	if err != nil {
 		return nil, command.Failed(err)
 	}
-	return status.New(status.Config{
+	asked := status.Config{
 		Conn: setup.Conn, Publication: setup.Publication, Slot: setup.Slot,
 		Address: command.Address(setup.Conn), Admin: cmp.Or(where, cfg.Admin.Listen),
-	}), nil
+	}
+	if cfg.HasBroker() {
+		starts, err := cfg.Relay()
+		if err != nil {
+			return nil, command.Failed(err)
+		}
+		asked.Relay = &starts
+	}
+	return status.New(asked), nil
 }
 
 // print writes r as a block of text or a line of JSON.

@@ -18,8 +18,11 @@ func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Po
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.withDefaults().StartupTimeout)
 	defer cancel()
-	if found, err := readPositions(ctx, cfg, log); !errors.Is(err, errors.ErrUnsupported) {
-		return found, err
+	if found, err := readPositions(ctx, cfg, newPositionWriter(nil, false, log)); !errors.Is(err, errors.ErrUnsupported) {
+		if err != nil {
+			return nil, err
+		}
+		return found.position, nil
 	}
 	reached, positions, err := openPositions(ctx, cfg, log)
 	if err != nil {
@@ -32,14 +35,14 @@ func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Po
 	return found.position, nil
 }
 
-// readPositions is Recorded for a broker with a [sink.PositionReader]. For another one, the error wraps
-// [errors.ErrUnsupported].
-func readPositions(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Position, error) {
+// readPositions reads what a broker with a [sink.PositionReader] stores, for positions to parse. For another broker, the error
+// wraps [errors.ErrUnsupported].
+func readPositions(ctx context.Context, cfg Config, positions *positionWriter) (*storeState, error) {
 	broker, err := sink.AsReaderOpener(cfg.Sink)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := broker.OpenReader(log)
+	opened, err := broker.OpenReader(positions.log)
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +54,7 @@ func readPositions(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoi
 	if err = errors.Join(err, reader.Close()); err != nil {
 		return nil, err
 	}
-	found, err := newPositionWriter(nil, false, log).parseStore(ctx, values)
-	if err != nil {
-		return nil, err
-	}
-	return found.position, nil
+	return positions.parseStore(ctx, values)
 }
 
 // openPositions opens the position topic of a relay that does not run in this process. The Sink must be closed.

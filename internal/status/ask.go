@@ -1,9 +1,11 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -30,6 +32,9 @@ type Config struct {
 	// Admin is the address of the relay's admin server, as for [admin.NewClient]. If it is empty,
 	// only Postgres is asked.
 	Admin string
+
+	// Relay is asked for what its next start would find if the relay does not run. Nil: the broker is not configured.
+	Relay *relay.Config
 }
 
 // An Asker asks Postgres and a relay for their state. It may be used by one goroutine at a time and must be closed.
@@ -44,6 +49,9 @@ type Asker struct {
 
 	blocked   []string // result of blockedStandbys
 	blockedAt time.Time
+
+	next   *relay.NextStart // result of nextStart
+	nextAt time.Time
 }
 
 // New returns an Asker. It does not connect.
@@ -61,15 +69,18 @@ func (a *Asker) Close(ctx context.Context) { a.observer.Close(ctx) }
 // History returns the relay's last minutes. It is valid until the next Ask.
 func (a *Asker) History() *admin.History { return &a.history }
 
-// Ask asks Postgres and the relay at the same time. It blocks for 5 s at most.
+// Ask asks Postgres and the relay at the same time, and the position store if no relay runs. It blocks for 8 s at most.
 func (a *Asker) Ask(ctx context.Context) *Report {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	limited, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	r := &Report{At: time.Now()}
 	var both sync.WaitGroup
-	both.Go(func() { r.Postgres = a.postgres(ctx) })
-	both.Go(func() { r.Relay = a.relay(ctx) })
+	both.Go(func() { r.Postgres = a.postgres(limited) })
+	both.Go(func() { r.Relay = a.relay(limited) })
 	both.Wait()
+	if r.Relay.status == nil && r.Postgres.Error == "" && (r.Postgres.Slot == nil || !r.Postgres.Slot.Active) {
+		r.NextStart = a.nextStart(ctx)
+	}
 	r.judge(&a.cfg)
 	return r
 }
@@ -101,8 +112,40 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	return p
 }
 
-// blockedEvery is the interval at which the standbys are asked.
-const blockedEvery = 10 * time.Second
+// Intervals at which the standbys, and the position store, are asked, and how long the latter may take.
+const (
+	blockedEvery = 10 * time.Second
+	nextEvery    = 5 * time.Second
+	nextTimeout  = 3 * time.Second
+)
+
+// nextStart returns what the next start of the relay would find, which it remembers for a while; nil if that is not known.
+func (a *Asker) nextStart(ctx context.Context) *NextStart {
+	if a.cfg.Relay == nil {
+		return nil
+	}
+	if now := time.Now(); now.Sub(a.nextAt) >= nextEvery {
+		limited, cancel := context.WithTimeout(ctx, nextTimeout)
+		defer cancel()
+		next, err := relay.FindNextStart(limited, *a.cfg.Relay, slog.New(slog.DiscardHandler))
+		if err != nil {
+			next = nil // another part of the report, or check, says what is wrong
+		}
+		a.nextAt, a.next = now, next
+	}
+	if a.next == nil {
+		return nil
+	}
+	n := &NextStart{}
+	if p := a.next.Record; p != nil {
+		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt}
+	}
+	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
+		n.Error, n.ExitCode = oneLine(err), relay.ExitCode(err)
+		n.Advice = a.named(cmp.Or(relay.Next(err), relay.Advice(err)))
+	}
+	return n
+}
 
 // blockedStandbys returns [catalog.BlockedStandbys], which it remembers for a while.
 func (a *Asker) blockedStandbys(ctx context.Context, state *catalog.State) []string {

@@ -21,6 +21,22 @@ type Report struct {
 	admin.Verdict
 	Postgres Postgres `json:"postgres"`
 	Relay    Relay    `json:"relay"`
+
+	NextStart *NextStart `json:"next_start"` // null: a relay runs, or the position store did not respond or is a file
+}
+
+// A NextStart is what the next start of the relay would find.
+type NextStart struct {
+	Recorded *Recorded `json:"recorded"`        // the position record; null: no relay of this name has run yet
+	Error    string    `json:"error,omitempty"` // why it would end
+	ExitCode int       `json:"exit_code,omitempty"`
+	Advice   string    `json:"advice,omitempty"` // about Error
+}
+
+// Recorded is a position record.
+type Recorded struct {
+	EndLSN    string    `json:"end_lsn"`
+	WrittenAt time.Time `json:"written_at"`
 }
 
 // Postgres is what the slot's server reports.

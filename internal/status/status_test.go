@@ -62,12 +62,22 @@ func without(t *testing.T, relay, postgres string, alter func(p *Postgres, st *a
 	return r
 }
 
+// nextStart returns a report without a relay, whose next start would find next.
+func nextStart(t *testing.T, alter func(*Postgres, *admin.Status), next NextStart) *Report {
+	t.Helper()
+	r := without(t, "refused", "", alter)
+	r.NextStart = &next
+	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	return r
+}
+
 func TestVerdict(t *testing.T) {
 	alone := sides(t, nil)
 	alone.Relay = Relay{}
 	alone.judge(&Config{})
 	type alter = func(p *Postgres, st *admin.Status)
 	inactive := func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 }
+	dropped := func(p *Postgres, _ *admin.Status) { p.Slot = nil }
 	waiting := func(text string, exit int) alter {
 		return func(p *Postgres, st *admin.Status) {
 			st.Ready, st.State, st.Reason = false, "waiting", "waiting: "+text
@@ -141,6 +151,12 @@ func TestVerdict(t *testing.T) {
 		"relay gone":              {without(t, "refused", "", inactive), admin.Bad, "No relay is running", "Refused", false},
 		"postgres silent":         {without(t, "", "unreachable", nil), admin.Warn, "Cannot connect to Postgres from here", "The relay reports: Healthy", false},
 		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},
+		"never run":               {nextStart(t, inactive, NextStart{}), admin.Bad, "No relay has run yet", "of WAL are not delivered", false},
+		"never run, no slot":      {nextStart(t, dropped, NextStart{}), admin.Warn, "No relay has run yet", "There is no slot s", false},
+		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
+		"will continue":           {nextStart(t, inactive, NextStart{Recorded: &Recorded{}}), admin.Bad, "No relay is running", "of WAL are not delivered", false},
+		"slot ahead":              {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "No relay is running", "The next start fails with exit code 15: slot s is at 0/9.", false},
+		"slot dropped":            {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
 		"both silent":             {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
 	} {
 		r := test.report

@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,11 +63,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	case s != nil:
 		reserve = s.reserve()
 	case r.Postgres.Error == "":
-		return admin.Verdict{
-			Level: admin.Bad, Title: "The slot does not exist",
-			Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
-			Advice: "Check that source.dsn and source.slot are right. If no relay has run yet, start it: outbox-cdc run. Otherwise outbox-cdc recover: it creates the slot and sends the missing rows from the table. See docs/recover.md.",
-		}, true
+		return r.withoutSlot(cfg), true
 	case r.Relay.status != nil:
 		s := &r.Relay.status.Slot
 		reserve = catalog.Reserve{WALStatus: s.WALStatus, Retained: s.Retained, Safe: s.Safe}
@@ -78,11 +75,49 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	return admin.SlotVerdict(risk), risk.Level() > catalog.LevelOK
 }
 
+// withoutSlot returns the verdict on a slot that does not exist.
+func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
+	const recovers = "outbox-cdc recover: it creates the slot and sends the missing rows from the table. See docs/recover.md."
+	v := admin.Verdict{
+		Level: admin.Bad, Title: "The slot does not exist",
+		Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
+		Advice: "Check that source.dsn and source.slot are right. If no relay has run yet, start it: outbox-cdc run. Otherwise " + recovers,
+	}
+	switch next := r.NextStart; {
+	case next == nil:
+	case next.Recorded != nil:
+		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
+		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
+	case next.Error != "":
+		v.Title, v.Why, v.Advice = noRelayYet, v.Why+" The next start fails: "+next.Error+".", "Check that source.dsn and source.slot are right, then create it: outbox-cdc setup."
+	default:
+		v.Level, v.Title, v.Advice = admin.Warn, noRelayYet, "Start it: outbox-cdc run. It creates the slot. Rows committed before are not delivered, unless source.initial_copy is set."
+	}
+	return v
+}
+
+// noRelayYet is the verdict if there is no position record.
+const noRelayYet = "No relay has run yet"
+
+// stopped returns the verdict on a slot that no relay reads. why is what else is known.
+func (r *Report) stopped(title, why string) admin.Verdict {
+	v := admin.Verdict{Level: admin.Bad, Title: title, Why: terminal.Size(float64(r.Postgres.Slot.NotConfirmed)) + " of WAL are not delivered." + why, Advice: startAdvice}
+	switch next := r.NextStart; {
+	case next == nil:
+	case next.Error != "":
+		v.Why += " The next start fails with exit code " + strconv.Itoa(next.ExitCode) + ": " + next.Error + "."
+		v.Advice = sentence(next.Advice) + "."
+	case next.Recorded == nil:
+		v.Title, v.Advice = noRelayYet, "Start it: outbox-cdc run. Nothing is lost as long as Postgres retains the WAL."
+	}
+	return v
+}
+
 // sides returns the verdict on what Postgres and the relay have answered, apart from the slot's risk.
 func (r *Report) sides(cfg *Config) admin.Verdict {
 	postgres, slot, st := &r.Postgres, r.Postgres.Slot, r.Relay.status
 	if st == nil {
-		return r.withoutRelay()
+		return r.withoutRelay(cfg)
 	}
 	v, relays := st.Relaying(), st.Source.SystemID
 	switch {
@@ -106,21 +141,19 @@ func (r *Report) sides(cfg *Config) admin.Verdict {
 }
 
 // withoutRelay returns the verdict if the relay has not responded or is not to be asked.
-func (r *Report) withoutRelay() admin.Verdict {
+func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 	postgres, slot := &r.Postgres, r.Postgres.Slot
 	switch asked := r.Relay.Error != ""; {
+	case slot == nil && postgres.Error == "":
+		return r.withoutSlot(cfg)
 	case slot == nil && asked:
 		return admin.Verdict{Level: admin.Bad, Title: "Neither Postgres nor the relay responds", Why: postgres.Error + ". " + sentence(r.Relay.Error) + ".", Advice: postgres.Advice}
 	case slot == nil:
 		return admin.Verdict{Level: admin.Bad, Title: "Cannot connect to Postgres", Why: postgres.Error + ".", Advice: postgres.Advice}
 	case !slot.Active && asked:
-		return admin.Verdict{
-			Level: admin.Bad, Title: "No relay is running",
-			Why:    "No relay reads the slot, and " + terminal.Size(float64(slot.NotConfirmed)) + " of WAL are not delivered. " + sentence(r.Relay.Error) + ".",
-			Advice: startAdvice,
-		}
+		return r.stopped("No relay is running", " "+sentence(r.Relay.Error)+".")
 	case !slot.Active:
-		return admin.Verdict{Level: admin.Bad, Title: "No relay reads the slot", Why: terminal.Size(float64(slot.NotConfirmed)) + " of WAL are not delivered.", Advice: startAdvice}
+		return r.stopped("No relay reads the slot", "")
 	case asked:
 		return admin.Verdict{
 			Level: admin.Warn, Title: "The relay does not respond",

@@ -188,3 +188,22 @@ func (r *positionReader) take(key string, offset int64, value []byte) {
 		r.values = append(r.values, sink.StoredValue{Key: key, Value: bytes.Clone(value), Place: r.place(offset)})
 	}
 }
+
+// ReadPositions implements [sink.PositionReader].
+func (r *reader) ReadPositions(ctx context.Context, topic, name string) ([]sink.StoredValue, error) {
+	if err := r.lookUp(ctx, topic); err != nil {
+		return nil, err
+	}
+	if r.client.cluster.topic(topic).err == sarama.ErrUnknownTopicOrPartition {
+		return nil, nil
+	}
+	if err := r.check(topic); err != nil {
+		return nil, err
+	}
+	positions := positionReader{topic: topic, name: name, log: r.client.log}
+	defer positions.hangUp()
+	if err := r.client.retryTransient(ctx, func() error { return positions.readNew(ctx, r.client) }); err != nil {
+		return nil, fmt.Errorf("read topic %s: %w", topic, err)
+	}
+	return positions.values, nil
+}

@@ -54,7 +54,7 @@ func runStatus(t *testing.T, r *rig.Rig, args ...string) (s statusOutput) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The slot does not exist" || s.Relay.Error == "" {
+	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "No relay has run yet" || !strings.Contains(s.Advice, "outbox-cdc run") || s.Relay.Error == "" {
 		t.Errorf("before anything: %+v", s)
 	}
 	process := r.Run(t)
@@ -109,6 +109,11 @@ func TestStatus(t *testing.T) {
 	if s := runStatus(t, r, "--admin", admin); s.Healthy || s.Title != "No relay is running" || s.Postgres.Slot.Active || s.Postgres.Slot.LagBytes == 0 {
 		t.Errorf("without a relay: %+v", s)
 	}
+	r.DB.Exec(t, `SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.Slot)
+	if s := runStatus(t, r, "--admin", admin); !strings.Contains(s.Why, "The next start fails with exit code 15: ") || !strings.Contains(s.Advice, "outbox-cdc recover") {
+		t.Errorf("the slot is ahead: %+v", s)
+	}
+	r.Refused(t, 15, "advanced")
 }
 
 // Where there is no terminal, --watch prints one answer after the other, and ends well.

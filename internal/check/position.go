@@ -1,0 +1,39 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+)
+
+// position checks that a start would continue at the position record.
+func (s *sourceLook) position(ctx context.Context) {
+	const name = "position record"
+	if s.short { // the relay has started
+		return
+	}
+	if slot := s.catalog.Slot; slot != nil && slot.Active {
+		s.ok(name, "", "not compared with the slot, from which a relay streams")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.each)
+	defer cancel()
+	next, err := relay.FindNextStart(ctx, s.Relay, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return // there is no record or it is a file, or another condition has the reason
+	}
+	s.recorded = next.Record != nil
+	switch p := next.Record; {
+	case next.Broken != nil:
+		s.fail(name, "", fmt.Sprintf("run would exit with %d: ", relay.ExitCode(next.Broken))+oneLine(next.Broken), cmp.Or(relay.Next(next.Broken), oneLine(errors.New(relay.Advice(next.Broken)))))
+	case p == nil:
+		s.ok(name, "", "none: no relay of this name has run yet")
+	default:
+		s.ok(name, "", p.EndLSN.String()+", from "+p.WrittenAt.UTC().Format(time.RFC3339))
+	}
+}

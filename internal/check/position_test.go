@@ -1,0 +1,83 @@
+package check
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
+)
+
+// What the next start says of the position record, check says before.
+func TestPositionRecord(t *testing.T) {
+	t.Parallel()
+	const position = "position record"
+	srv, fake := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
+	for name, tc := range map[string]struct {
+		change    string // SLOT is the slot
+		condition string
+		says, fix string // in the condition; empty: it is met
+	}{
+		"no change":             {`SELECT 1`, position, "", ""},
+		"slot advanced":         {`INSERT INTO outbox (type, aggregatetype) VALUES ('T', 'x'); SELECT pg_replication_slot_advance('SLOT', pg_current_wal_lsn())`, position, "run would exit with 15: slot", "outbox-cdc recover"},
+		"slot re-created":       {`SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')`, position, "run would exit with 15: slot", "outbox-cdc recover"},
+		"publication restored":  {`ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox`, position, "run would exit with 13: ", "do what the error says"},
+		"slot dropped, a relay": {`SELECT pg_drop_replication_slot('SLOT')`, "slot", "a relay has used it", "outbox-cdc recover"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := whole(t, srv, fake.Cluster)
+			if found := conditionOf(t, r, position); found.State != Met || !strings.Contains(found.Found, "no relay of this name has run yet") {
+				t.Errorf("before the first start: %+v", found)
+			}
+			r.runOnce(t)
+			for statement := range strings.SplitSeq(strings.ReplaceAll(tc.change, "SLOT", r.db.Name), "; ") {
+				r.db.Exec(t, statement)
+			}
+			switch found := conditionOf(t, r, tc.condition); {
+			case tc.says == "" && found.State != Met:
+				t.Errorf("%+v", found)
+			case tc.says != "" && (found.State != Failed || !strings.Contains(found.Found, tc.says) || !strings.Contains(found.Fix, tc.fix)):
+				t.Errorf("%+v, want %q, %q", found, tc.says, tc.fix)
+			}
+		})
+	}
+}
+
+func conditionOf(t *testing.T, r *rig, name string) Condition {
+	t.Helper()
+	for _, c := range Run(t.Context(), r.config(t)) {
+		if c.Group == Source && c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no condition %q", name)
+	return Condition{}
+}
+
+// runOnce runs the relay until it has recorded a position.
+func (r *rig) runOnce(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	cfg := r.config(t).Relay
+	run, err := relay.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.Run(ctx) }()
+	wait.For(t, "a position record", func() bool {
+		p, err := relay.Recorded(t.Context(), cfg, slog.New(slog.DiscardHandler))
+		return err == nil && p != nil && p.EndLSN != 0
+	})
+	stop()
+	if err := wait.Receive(t, "the relay to stop", ended); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,74 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+)
+
+// A NextStart is what a start of the relay would find now.
+type NextStart struct {
+	Record  *checkpoint.Position // nil: there is none, so no relay of this name has run yet
+	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
+	Broken  error                // why it would not continue at the record
+}
+
+// FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
+// wraps [errors.ErrUnsupported] if there is no position store, or it is a file.
+func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStart, error) {
+	if cfg.PositionTopic == "" {
+		return nil, errors.ErrUnsupported
+	}
+	r, err := New(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	found, err := readPositions(ctx, r.cfg, r.positions)
+	if errors.Is(err, errPositionRecord) {
+		return &NextStart{Record: &checkpoint.Position{}, Broken: err}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	source := &Loss{cfg: r.cfg}
+	if err := source.inspect(ctx, log); err != nil {
+		return nil, err
+	}
+	next := &NextStart{Record: found.position, Catalog: source.state.Verify()}
+	if r.createsSource(source.state, next.Catalog) && next.Record == nil || r.refills(next.Catalog) && next.Record != nil {
+		next.Catalog = nil
+	}
+	if source.state.Slot != nil {
+		next.Broken = r.breaks(ctx, found, source.server, source.state)
+	}
+	return next, nil
+}
+
+// breaks returns the error with which a session on s would end because of what is stored, unless the relay refills then.
+func (r *Relay) breaks(ctx context.Context, found *storeState, s checkpoint.Server, state *catalog.State) error {
+	if err := r.checkParked(found); err != nil || found.position == nil {
+		return err
+	}
+	p := found.position
+	if err := r.checkParkedLost(ctx, found); err != nil {
+		return err
+	}
+	if p.EndLSN != 0 || p.Refill != nil {
+		if _, err := p.Continue(s); err != nil {
+			if r.refills(err) {
+				return nil
+			}
+			return err
+		}
+	}
+	if p.Copying && !r.cfg.InitialCopy {
+		return errCopyUnfinished
+	}
+	if p.SystemID != s.SystemID {
+		return nil
+	}
+	return state.CheckPublished(p.Publication)
+}
