@@ -172,7 +172,7 @@ func (r *run) notice(body []byte) error {
 	}
 	standby := n.Routine == standbyRoutine
 	if n.Code == notInPrerequisiteState && !standby {
-		return fmt.Errorf("%w: Postgres skips its rows: %s: %s; %s", ErrPublication, n.Message, n.Detail, remedyPublication)
+		return fmt.Errorf("%w: Postgres skips its rows: %s: %s; %s", ErrUnpublished, n.Message, n.Detail, remedyPublication)
 	}
 	now := time.Now()
 	if n.Code == r.noticed && now.Sub(r.noticedAt) < noticeInterval {

@@ -39,6 +39,10 @@ var (
 	// ErrPublication: the publication or a table in it is missing, or the publication does not
 	// publish inserts.
 	ErrPublication = errors.New("publication does not deliver")
+
+	// ErrUnpublished: rows were committed while the publication did not exist, so the slot cannot pass them. It is an
+	// ErrPublication.
+	ErrUnpublished = fmt.Errorf("%w the next rows", ErrPublication)
 	// ErrRow: the server cannot send a row, or the row exceeds [Config.MaxMessageBytes].
 	ErrRow = errors.New("row cannot be streamed")
 	// ErrServerStopping: the server is shutting down. Retry.
@@ -153,7 +157,7 @@ func conditions() []condition {
 		{"42", connecting | starting, ErrConfig, "", nil},          // syntax error or access rule violation
 		{internalError, connecting | starting, ErrConfig, "", nil}, // unrecognized pgoutput option
 
-		{undefinedObject, streaming, ErrPublication, remedyPublication, nil}, // no publication at this position of the WAL
+		{undefinedObject, streaming, ErrUnpublished, remedyPublication, nil}, // no publication at this position of the WAL
 		{"0A000", streaming, ErrPublication, "", nil},                        // contradictory column lists
 
 		// A row of the transaction that is being sent.
@@ -215,7 +219,7 @@ const (
 	remedyReadOnly = "the server is a standby, or its provider has made it read-only, for example because its disk is full"
 	remedyTimeout  = "each session turns this timeout off when it starts; if it ends sessions before that, raise it for the role, the database or the server"
 
-	remedyPublication = "the publication did not exist when these rows were committed, and creating it now does not bring them back: send the rows from the table, then start over with outbox-cdc setup --drop and outbox-cdc setup"
+	remedyPublication = "the publication did not exist when these rows were committed, and creating it now does not bring them back"
 )
 
 // conditionOf returns the row of the table for an error in a phase, or the zero value if there is none.

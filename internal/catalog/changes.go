@@ -81,7 +81,7 @@ func (c *comparison) members() error {
 		}
 		if c.was.oid == c.now.oid && readded(was, now) {
 			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: %s",
-				replication.ErrPublication, now.Name, c.now.Name, adviseReplay)
+				replication.ErrPublication, now.Name, c.now.Name, InstructResume)
 		}
 	}
 	for _, now := range current {
@@ -100,11 +100,11 @@ func (c *comparison) compareRemoved(was entry, current []entry) error {
 		c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
 	case recreated:
 		return fmt.Errorf("%w: table %s was dropped, re-created and added to publication %q again; rows inserted before it was added are not delivered: %s",
-			replication.ErrPublication, was.Name, c.now.Name, adviseReplay)
+			replication.ErrPublication, was.Name, c.now.Name, InstructResume)
 	case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
 	default:
 		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, %s",
-			replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), adviseReplay)
+			replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), InstructResume)
 	}
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// Drop drops the slot, then the publication. It is idempotent. It returns an error and drops nothing
-// while the slot is active. Rows that the slot has not delivered are lost for the stream; the Step has
-// the confirmed position.
+// Drop drops the slot and the publication, or neither. It is idempotent. It returns an error and drops nothing
+// while the slot is active, or if the role may not drop one of them. Rows that the slot has not delivered are lost for the
+// stream; the Step has the confirmed position.
 func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
@@ -22,6 +22,16 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.exec(ctx, "begin", "BEGIN"); err != nil { // a slot that is dropped does not come back: it is the last step
+		return nil, err
+	}
+	publication := Step{Object: fmt.Sprintf("publication %q", cfg.Publication), Action: actionMissing}
+	if state.Publication != nil {
+		if err := s.dropPublication(ctx); err != nil {
+			return nil, err
+		}
+		publication.Action = actionDropped
+	}
 	slot := Step{Object: fmt.Sprintf("slot %q", cfg.Slot), Action: actionMissing}
 	if state.Slot != nil {
 		if err := s.dropSlot(ctx, state); err != nil {
@@ -29,14 +39,7 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 		}
 		slot.Action, slot.LSN = actionDropped, state.Slot.ConfirmedFlushLSN
 	}
-	publication := Step{Object: fmt.Sprintf("publication %q", cfg.Publication), Action: actionMissing}
-	if state.Publication != nil {
-		if err := s.dropPublication(ctx); err != nil {
-			return []Step{slot}, err
-		}
-		publication.Action = actionDropped
-	}
-	return []Step{slot, publication}, nil
+	return []Step{slot, publication}, s.exec(ctx, fmt.Sprintf("drop publication %q", cfg.Publication), "COMMIT")
 }
 
 // dropSlot drops the slot if it is one of the relay's and not active.

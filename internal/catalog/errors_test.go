@@ -95,7 +95,7 @@ func refusals() map[string]refusal {
 		"all senders taken": {attempt: allSendersTaken, is: replication.ErrBusy, says: []string{"max_wal_senders", "pg_stat_replication"}},
 		"all slots taken":   {attempt: allSlotsTaken, is: replication.ErrBusy, says: []string{"create slot", "max_replication_slots", "pg_replication_slots"}},
 		"not the owner":     {attempt: notTheOwner, is: replication.ErrAccess, says: []string{`create publication "pub"`, "must own the tables"}},
-		"may not drop":      {attempt: mayNotDrop, is: replication.ErrAccess, says: []string{"drop slot", "ALTER ROLE … REPLICATION"}},
+		"may not drop":      {attempt: mayNotDrop, is: replication.ErrAccess, says: []string{"drop publication", "must be owner"}},
 
 		"slot of another plugin": {
 			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'test_decoding')"),

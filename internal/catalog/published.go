@@ -123,7 +123,7 @@ func (c *State) CheckPublished(recorded string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s; rows inserted in between are not delivered: %s",
-		replication.ErrPublication, c.Publication.Name, what, adviseReplay)
+		replication.ErrPublication, c.Publication.Name, what, InstructResume)
 }
 
 // since returns how the table was left out, or an empty text.
@@ -150,6 +150,3 @@ func readded(was, now entry) bool {
 	}
 	return was.Membership != 0 && now.Membership != 0 && was.Membership != now.Membership && was.Form == now.Form
 }
-
-// adviseReplay says what to do about rows that a publication has left out, once it publishes the table again.
-const adviseReplay = "send them with outbox-cdc replay, then start the relay once with --accept-gap"

@@ -151,7 +151,7 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 			why += " (" + r.Invalidation + ")"
 		}
 		return "The slot is lost", why + ".",
-			"Stop the relay, then outbox-cdc recover: it creates the slot again and sends the missing rows from the table. See docs/recover.md."
+			"Stop the relay, then " + InstructRecover + ": it creates the slot again and sends the missing rows from the table. See docs/recover.md."
 	case Unreserved:
 		return lost, mayRemove + "at the next checkpoint.", moreRoom
 	case Tenth, Soon:

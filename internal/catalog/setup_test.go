@@ -362,6 +362,10 @@ func TestLeastPrivilege(t *testing.T) {
 			t.Errorf("system %s, in the catalog %s", got, state.SystemID)
 		}
 
+		if steps, err := Drop(t.Context(), cfg); steps != nil || !errors.Is(err, replication.ErrAccess) || s.inspect(t).Slot == nil {
+			t.Errorf("Drop of another role's publication: %v, %v", steps, err)
+		}
+		db.Exec(t, "ALTER PUBLICATION pub OWNER TO "+role)
 		db.Exec(t, "ALTER ROLE "+role+" NOREPLICATION")
 		if _, err := replication.Open(t.Context(), s.cfg, discard()); !errors.Is(err, replication.ErrAccess) {
 			t.Errorf("Open without REPLICATION: %v", err)
@@ -369,6 +373,10 @@ func TestLeastPrivilege(t *testing.T) {
 		if _, err := Drop(t.Context(), cfg); !errors.Is(err, replication.ErrAccess) {
 			t.Errorf("Drop without REPLICATION: %v", err)
 		}
+		if s.inspect(t).Publication == nil {
+			t.Error("Drop without REPLICATION has dropped the publication")
+		}
+		db.Exec(t, "ALTER PUBLICATION pub OWNER TO postgres")
 		db.Exec(t, "ALTER ROLE "+role+" NOLOGIN")
 		if _, err := Inspect(t.Context(), cfg.Conn, "pub", "slot", nil); !errors.Is(err, replication.ErrAccess) {
 			t.Errorf("Inspect without LOGIN: %v", err)

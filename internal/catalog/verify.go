@@ -53,19 +53,19 @@ func (c *State) verifyPublication() error {
 	p := c.Publication
 	switch {
 	case p == nil && c.Slot != nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, even if you re-create it: send them from the table, then start over with outbox-cdc setup --drop and outbox-cdc setup",
-			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName)
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, even if you re-create it: run %s",
+			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, InstructStartOver)
 	case p == nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",
-			replication.ErrPublication, c.PublicationName, c.Database)
+		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: %s",
+			replication.ErrPublication, c.PublicationName, c.Database, InstructSetup)
 	case c.Messages && p.isEmpty():
 		return nil
 	case !p.Insert:
 		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run ALTER PUBLICATION %s SET (publish = 'insert'), %s",
-			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), adviseReplay)
+			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), InstructResume)
 	case p.isEmpty():
 		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, %s",
-			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), adviseReplay)
+			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), InstructResume)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	}
 	lost := ""
 	if c.Slot != nil {
-		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: then send them from the table with outbox-cdc replay --undelivered, and start the relay once with --accept-gap", c.Slot.ConfirmedFlushLSN)
+		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: then send them with %s, and start the relay once with outbox-cdc run --accept-gap", c.Slot.ConfirmedFlushLSN, InstructReplay)
 	}
 	return fmt.Errorf("%w: %s is not in publication %q%s; run: %s%s",
 		replication.ErrPublication, what, c.Publication.Name, others, c.Publication.Add(part.SQLName()), lost)
@@ -163,8 +163,8 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is left from when it was the primary: it does not get the new primary's rows, and prevents the synchronization of the new primary's slot; connect to the primary, and run on this standby: %s",
 			replication.ErrUnreachable, s.Name, DropSlot(s.Name))
 	case s == nil:
-		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; outbox-cdc recover creates it and sends those rows from the table; for a relay that has never run, outbox-cdc setup creates it",
-			replication.ErrSlotMissing, c.SlotName)
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; %s",
+			replication.ErrSlotMissing, c.SlotName, InstructNoSlot)
 	case s.Plugin == "":
 		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Plugin != plugin:
@@ -172,8 +172,8 @@ func (c *State) verifySlot() error {
 	case s.Database != c.Database:
 		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
 	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
-		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; outbox-cdc recover creates the slot again and sends those rows from the table",
-			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
+		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; %s creates the slot again and sends those rows from the table",
+			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd, InstructRecover)
 	case s.TwoPhase:
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Temporary:

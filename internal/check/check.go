@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -148,10 +149,10 @@ func oneLine(err error) string {
 	return strings.Join(lines, " ")
 }
 
-// command returns a command line of outbox-cdc for this configuration.
-func (l *look) command(verb string) string {
+// with returns an instruction with the configuration file in each command.
+func (l *look) with(instruction string) string {
 	if l.File == "" {
-		return "outbox-cdc " + verb
+		return instruction
 	}
-	return "outbox-cdc " + verb + " -c " + l.File
+	return regexp.MustCompile("outbox-cdc [a-z]+").ReplaceAllStringFunc(instruction, func(command string) string { return command + " -c " + l.File })
 }

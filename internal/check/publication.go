@@ -23,10 +23,10 @@ func (s *sourceLook) publication() {
 		return
 	case p == nil && c.Slot != nil:
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, but slot %s does: rows committed meanwhile are not delivered", c.PublicationName, c.Database, c.SlotName),
-			"resend these rows with outbox-cdc replay, and start over: "+s.command("setup --drop")+"; "+s.command("setup"))
+			s.with(catalog.InstructStartOver))
 		return
 	case p == nil:
-		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s", c.PublicationName, c.Database), s.command("setup"))
+		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s", c.PublicationName, c.Database), s.with(catalog.InstructSetup))
 		return
 	}
 	s.ok("publication", "", p.Name)
@@ -124,7 +124,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	case p == nil:
 		s.ok("table", name, "exists")
 		if s.creates() && !t.Owner {
-			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+s.command("setup"))
+			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+s.with(catalog.InstructSetup))
 		}
 	case t.Published == nil && t.Missing == nil:
 		s.ok("table", name, "has no partition yet, and every INSERT into a new one is published")

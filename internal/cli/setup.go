@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 func (a *app) setup() *cobra.Command {
@@ -25,7 +29,7 @@ the relay's role does not need (docs/roles.md). The role must own the tables.
 
 To replace a relay that polls a table, do not run setup: see docs/replacing-a-poller.md.
 
-With --drop, setup drops the slot and then the publication. The relay then no longer delivers rows that
+With --drop, setup drops the slot and the publication, or neither. The relay then no longer delivers rows that
 the slot had not confirmed. Setup does not change the tables.`,
 		Example: `  outbox-cdc setup --dsn postgres://owner@db/app
   outbox-cdc setup -c outbox-cdc.yaml --table public.outbox --table billing.outbox
@@ -60,7 +64,7 @@ the slot had not confirmed. Setup does not change the tables.`,
 			return f
 		}
 		if !*drop {
-			a.printNext(s.File, cfg, setupCfg)
+			a.printNext(cmd.Context(), s.File, cfg, setupCfg)
 		}
 		return nil
 	}
@@ -80,9 +84,35 @@ func (a *app) printSteps(steps []catalog.Step) {
 	}
 }
 
-// printNext prints the command that runs the relay with the broker of cfg, or with Kafka if it has none. file is the
-// configuration file; empty: none.
-func (a *app) printNext(file string, cfg *config.Config, created catalog.SetupConfig) {
+// nextStartTimeout limits how long setup waits for the position store.
+const nextStartTimeout = 3 * time.Second
+
+// continues returns an error if the relay would not start on the slot because of its position record. A position store that does
+// not respond is no error.
+func continues(ctx context.Context, cfg *config.Config) error {
+	if !cfg.HasBroker() {
+		return nil
+	}
+	starts, err := cfg.Relay()
+	if err != nil {
+		return nil // run reports it
+	}
+	ctx, cancel := context.WithTimeout(ctx, nextStartTimeout)
+	defer cancel()
+	next, err := relay.FindNextStart(ctx, starts, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil // run reports it
+	}
+	return next.Broken
+}
+
+// printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must
+// be done before. file is the configuration file; empty: none.
+func (a *app) printNext(ctx context.Context, file string, cfg *config.Config, created catalog.SetupConfig) {
+	if broken := continues(ctx, cfg); broken != nil {
+		fmt.Fprintf(a.stdout, "\nrun would exit with %d: %s\nnext: %s\n", relay.ExitCode(broken), oneLine(broken.Error()), relay.Next(broken))
+		return
+	}
 	args := []string{"-c " + file}
 	if file == "" {
 		args[0] = "--dsn …"

@@ -101,7 +101,7 @@ func TestNextOfAFailure(t *testing.T) {
 		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), relay.ExitSource, "grant the role what the error names"},
 		{&catalog.WALLevelError{Level: "replica"}, relay.ExitSource, "set wal_level and restart Postgres"},
 		{replication.ErrUnreachable, relay.ExitSource, "start Postgres, or fix host and port"},
-		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), relay.ExitSlotLost, "outbox-cdc recover; if the relay has never run, outbox-cdc setup"},
+		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), relay.ExitSlotLost, `outbox-cdc recover --dsn "$OPERATOR_DSN"; if the relay has never run, outbox-cdc setup --dsn "$OWNER_DSN"`},
 		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), relay.ExitUnexpected, "docs/clouds.md#poolers"},
 	} {
 		f := Failed(tt.err)

@@ -90,6 +90,7 @@ var faults = []fault{
 	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns, ""},
 	{isUpdate, ExitNoDelivery, never, adviseUpdate, ""},
 	{as[*changeError], ExitNoDelivery, never, adviseChange, ""},
+	{is(replication.ErrUnpublished), ExitNoDelivery, never, adviseUnpublished, nextPublication},
 	{is(replication.ErrPublication), ExitNoDelivery, never, "", nextPublication},
 	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), ExitSlotLost, never, "", ""},
@@ -156,8 +157,8 @@ const (
 	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
-		"slot, or which server this is. To refill the gap from the table: outbox-cdc recover. To continue after it without these rows: run once\n" +
-		"with --accept-gap; rows still in the table can be resent later."
+		"slot, or which server this is. To refill the gap from the table: " + catalog.InstructRecover + ". To continue after it without these\n" +
+		"rows: run once with --accept-gap; rows still in the table can be resent later."
 	adviseRecord = "A later version of this program has stored a position record under this name. Start that version again, or give this\n" +
 		"relay a name or a position store of its own (position_topic, position.file)."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
@@ -168,9 +169,11 @@ const (
 		"released, or if the records are of another relay with a slot of the same name in another database, run once with\n" +
 		"--accept-gap. Otherwise first send the parked records, in order, while the relay is stopped:\n" +
 		"outbox-cdc dead-letter resend --all --again"
-	adviseRefill = "Continue it: outbox-cdc recover, with the same configuration. To continue without the rest of the rows, run once with --accept-gap."
-	adviseServer = "Check source.dsn, and that the server listens there."
-	adviseLock   = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
+	adviseRefill = "Continue it: " + catalog.InstructRecover + ", with the same configuration. To continue without the rest of the rows, run\n" +
+		"once with --accept-gap."
+	adviseUnpublished = "Run " + catalog.InstructStartOver + "."
+	adviseServer      = "Check source.dsn, and that the server listens there."
+	adviseLock        = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
 		"--set startup_timeout=5m, and prune with --wait 5m."
 	adviseHeld = "If these sessions are a setup, migrate, prune, recover or relay that is running, wait for it and try again. Any role of the database\n" +
 		"can take the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
@@ -189,13 +192,13 @@ const (
 	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
 	nextPublication = "do what the error says, in this order; repair and start alone would leave the rows in between out (docs/runbook.md#the-publication-has-changed)"
-	nextNoSlot      = "find out why the slot is gone, then outbox-cdc recover; if the relay has never run, outbox-cdc setup (docs/runbook.md#exit-11)"
-	nextGap         = "find out which server this is; if it is the right one, outbox-cdc recover (docs/runbook.md#exit-15)"
+	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
+	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
 	nextParked      = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
 	nextParkedLost  = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
 	nextCopy        = "set source.initial_copy again, then start the relay (docs/runbook.md#exit-15)"
-	nextRefill      = "outbox-cdc recover (docs/recover.md#recover)"
+	nextRefill      = catalog.InstructRecover + " (docs/recover.md#recover)"
 	nextNoRefill    = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 
 	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"

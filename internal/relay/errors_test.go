@@ -31,7 +31,8 @@ var sentinels = map[string]map[string]error{
 	"../../replication/errors.go": {
 		"ErrUnreachable": replication.ErrUnreachable, "ErrAccess": replication.ErrAccess, "ErrSlotMissing": replication.ErrSlotMissing,
 		"ErrSlotInUse": replication.ErrSlotInUse, "ErrBusy": replication.ErrBusy,
-		"ErrPublication": replication.ErrPublication, "ErrRow": replication.ErrRow, "ErrServerStopping": replication.ErrServerStopping,
+		"ErrPublication": replication.ErrPublication,
+		"ErrUnpublished": replication.ErrUnpublished, "ErrRow": replication.ErrRow, "ErrServerStopping": replication.ErrServerStopping,
 		"ErrConfig": replication.ErrConfig, "ErrSlotLost": replication.ErrSlotLost, "ErrWALRemoved": replication.ErrWALRemoved,
 	},
 	"../../sink/errors.go": {
@@ -69,6 +70,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"delete":                {&changeError{kind: "DELETE"}, 13, never, "Start the relay again"},
 		"truncate":              {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
 		"publication":           {replication.ErrPublication, 13, never, ""},
+		"no publication":        {replication.ErrUnpublished, 13, never, "outbox-cdc setup --drop"},
 		"no slot":               {replication.ErrSlotMissing, 11, never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, never, ""},
 		"missing WAL":           {replication.ErrWALRemoved, 11, briefly, ""},

@@ -77,7 +77,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 
 // withoutSlot returns the verdict on a slot that does not exist.
 func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
-	const recovers = "outbox-cdc recover: it creates the slot and sends the missing rows from the table. See docs/recover.md."
+	const recovers = catalog.InstructRecover + ": it creates the slot and sends the missing rows from the table. See docs/recover.md."
 	v := admin.Verdict{
 		Level: admin.Bad, Title: "The slot does not exist",
 		Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
@@ -89,7 +89,7 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
 	case next.Error != "":
-		v.Title, v.Why, v.Advice = noRelayYet, v.Why+" The next start fails: "+next.Error+".", "Check that source.dsn and source.slot are right, then create it: outbox-cdc setup."
+		v.Title, v.Why, v.Advice = noRelayYet, v.Why+" The next start fails: "+next.Error+".", "Check that source.dsn and source.slot are right, then create it: "+catalog.InstructSetup+"."
 	default:
 		v.Level, v.Title, v.Advice = admin.Warn, noRelayYet, "Start it: outbox-cdc run. It creates the slot. Rows committed before are not delivered, unless source.initial_copy is set."
 	}

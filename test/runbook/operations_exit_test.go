@@ -381,9 +381,9 @@ func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
 
 func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, `DROP PUBLICATION outbox_cdc`)
-	o.fails(t, 13, `publication "outbox_cdc" does not exist`, "outbox-cdc setup")
+	o.fails(t, 13, `publication "outbox_cdc" does not exist`, `outbox-cdc setup --drop --dsn "$OWNER_DSN", then outbox-cdc setup --dsn "$OWNER_DSN", outbox-cdc recover --dsn "$OPERATOR_DSN"`)
 	o.execAs(t, "owner", `CREATE PUBLICATION outbox_cdc FOR TABLE outbox`) // the guess of somebody who does not read on
-	o.ends(t, o.run(t, runLine+" --accept-gap"), 13, "creating it now does not bring them back")
+	o.ends(t, o.run(t, runLine+" --accept-gap"), 13, "creating it now does not bring them back", "outbox-cdc setup --drop")
 	o.recreatesSlot(t, lost)
 }
 
