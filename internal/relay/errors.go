@@ -191,7 +191,7 @@ const (
 	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
 	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
-	nextPublication = "do what the error says, in this order; repair and start alone would leave the rows in between out (docs/runbook.md#the-publication-has-changed)"
+	nextPublication = "do what the error says, in this order (docs/runbook.md#the-publication-has-changed)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
