@@ -81,6 +81,7 @@ type situation struct {
 func (s *situation) build() (st relay.Stat, fill func(*Server)) {
 	st = healthy()
 	if s.alter == nil {
+		st.Sink.InFlightRecords, st.Sink.InFlightBytes = 0, 0
 		return st, nil
 	}
 	s.alter(&st)

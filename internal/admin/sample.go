@@ -16,7 +16,8 @@ type sample struct {
 	at   time.Time
 	stat relay.Stat
 
-	records, bytes int64 // acknowledged, of all topics
+	records, bytes int64     // acknowledged, of all topics
+	ackedAt        time.Time // when records last grew, or nothing was in flight
 	answered       distribution
 	delivery       distribution
 }
@@ -25,7 +26,10 @@ type sample struct {
 func (s *Server) look(stat func() relay.Stat) {
 	now := &sample{stat: stat(), at: time.Now(), answered: s.answered.recent(), delivery: s.delivery.recent()}
 	acked := now.stat.Sink.Acked()
-	now.records, now.bytes = acked.Records, acked.Bytes
+	now.records, now.bytes, now.ackedAt = acked.Records, acked.Bytes, now.at
+	if last := s.last.Load(); last != nil && last.records == now.records && now.stat.Sink.InFlightRecords > 0 {
+		now.ackedAt = last.ackedAt
+	}
 	s.history.add(now)
 	s.last.Store(now)
 }
@@ -64,6 +68,14 @@ func (s *sample) stalled() time.Duration {
 		return 0
 	}
 	return max(0, s.at.Sub(s.stat.Sink.StalledSince))
+}
+
+// unacknowledged returns the time since the sink has acknowledged a record, 0 if none is in flight.
+func (s *sample) unacknowledged() time.Duration {
+	if s.stat.Sink.InFlightRecords == 0 {
+		return 0
+	}
+	return s.at.Sub(s.ackedAt)
 }
 
 // parkedFor returns the time since the longest parked key was parked, 0 if there is none.

@@ -85,7 +85,8 @@ type lag struct {
 type inFlight struct {
 	Records int    `json:"records"`
 	Bytes   int    `json:"bytes"`
-	Full    number `json:"full"` // used part of the window, up to 1
+	Full    number `json:"full"`  // used part of the window, up to 1
+	Since   number `json:"since"` // seconds since the last acknowledgement, 0 without records
 }
 
 type rates struct {
@@ -177,7 +178,7 @@ func (s *Server) status(now time.Time) *Status {
 		},
 		Slot:     s.slot(last, risk),
 		Lag:      lag{last.lagBytes(), number(last.lag().Seconds())},
-		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, full(&st.Sink)},
+		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, full(&st.Sink), number(last.unacknowledged().Seconds())},
 		Rates: rates{
 			Records: number(perSecond(from, last, last.records-from.records)), Bytes: number(perSecond(from, last, last.bytes-from.bytes)),
 			Rows: number(perSecond(from, last, int64(st.Rows-from.stat.Rows))), Log: number(perSecond(from, last, int64(st.WALBytes-from.stat.WALBytes))),

@@ -31,6 +31,9 @@ type Verdict struct {
 // catchingUp is the lag in seconds above which a relay is catching up.
 const catchingUp = 30
 
+// unacknowledged is the time in seconds without an acknowledgement above which records wait for one.
+const unacknowledged = 2
+
 // slow is the time in seconds that rows do not take to reach the broker, unless they have waited for it or for the relay.
 const slow = 1
 
@@ -80,6 +83,12 @@ func (st *Status) Relaying() Verdict {
 		return Verdict{Warn, "Standby", "Another relay streams from the slot. This one takes over when that one stops.", ""}
 	case st.Refill != nil:
 		return st.refilling()
+	case float64(st.InFlight.Since) >= unacknowledged:
+		return Verdict{
+			Warn, "Waiting for acknowledgements",
+			fmt.Sprintf("%s has acknowledged nothing for %s. Records in flight: %s.", st.Sink.Broker, terminal.Span(float64(st.InFlight.Since)), terminal.Number(st.InFlight.Records)),
+			"If this lasts, check the broker. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
+		}
 	case float64(st.Lag.Seconds) > catchingUp:
 		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), st.Sink.WindowAdvice}
 	}
@@ -167,6 +176,8 @@ func (f *fault) advice() string {
 func (st *Status) delivering() string {
 	latency := float64(st.Latency.CommitToAckP50)
 	switch {
+	case st.InFlight.Records > 0 && st.Rates.Records == 0:
+		return fmt.Sprintf("Records on the way to %s: %s.", st.Sink.Broker, terminal.Number(st.InFlight.Records))
 	case st.Rates.Records == 0:
 		return "The broker has acknowledged every committed row. There are no new rows."
 	case math.IsNaN(latency):

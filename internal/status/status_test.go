@@ -92,7 +92,7 @@ func TestVerdict(t *testing.T) {
 		healthy bool
 	}{
 		"well":           {sides(t, nil), admin.Good, "Healthy", "Committed rows reach Kafka in 1.1 ms", true},
-		"idle":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), admin.Good, "Healthy", "There are no new rows", true},
+		"idle":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records, st.InFlight.Records = 0, 0 }), admin.Good, "Healthy", "There are no new rows", true},
 		"postgres alone": {alone, admin.Good, "The slot is active", "WAL sender 4711", true},
 		"behind":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), admin.Warn, "Catching up", "5 min behind", true},
 		"slow":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Sink.Stalled, st.Sink.StallReason = 4, "no leader" }), admin.Warn, "Kafka does not acknowledge records", "For 4 s: no leader", false},
@@ -105,8 +105,10 @@ func TestVerdict(t *testing.T) {
 		"stalled": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.Ready, st.Sink.Stalled, st.Sink.StallReason = false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "For 40 s: broker 1 is down", false},
-		"starting": {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
-		"standby":  {sides(t, func(_ *Postgres, st *admin.Status) { st.State, st.Role = "waiting", "standby" }), admin.Warn, "Standby", "takes over", true},
+		"frozen":      {sides(t, func(_ *Postgres, st *admin.Status) { st.InFlight.Since, st.Rates.Records = 3, 0 }), admin.Warn, "Waiting for acknowledgements", "Kafka has acknowledged nothing for 3 s. Records in flight: 12.", true},
+		"just frozen": {sides(t, func(_ *Postgres, st *admin.Status) { st.InFlight.Since, st.Rates.Records = 1, 0 }), admin.Good, "Healthy", "Records on the way to Kafka: 12", true},
+		"starting":    {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
+		"standby":     {sides(t, func(_ *Postgres, st *admin.Status) { st.State, st.Role = "waiting", "standby" }), admin.Warn, "Standby", "takes over", true},
 		"standby, Kafka gone": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.State, st.Role, st.Ready, st.Sink.Stalled, st.Sink.StallReason = "waiting", "standby", false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "broker 1 is down", false},

@@ -145,7 +145,7 @@ func TestUnansweredRequestIsRetried(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestStallIsLoggedOnce: the client logs a stall after 30 s, with the reason. It also logs the end of the stall.
+// TestStallIsLoggedOnce: the client logs a stall after stallAfter, with the reason. It also logs the end of the stall.
 func TestStallIsLoggedOnce(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})

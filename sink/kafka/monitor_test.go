@@ -178,7 +178,7 @@ func TestNewReasonOfASilenceIsLogged(t *testing.T) {
 				l.Errorf("%q is not there once", says)
 			}
 		}
-		if strings.Count(log, "\n") != 3 {
+		if strings.Count(log, "\n") != 4 || strings.Count(log, "sink stalled") != 1 {
 			l.Errorf("log: %s", log)
 		}
 		s.err.Store(nil)

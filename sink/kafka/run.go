@@ -13,8 +13,8 @@ import (
 // refreshEvery is the interval at which metadata is refreshed without an error, to detect new partitions.
 const refreshEvery = 3 * time.Minute
 
-// stallAfter is how long a stall may last before it is logged.
-const stallAfter = 30 * time.Second
+// stallAfter is how long a stall may last before it is logged. An election of a leader by itself takes less.
+const stallAfter = 5 * time.Second
 
 // errFinished is the cause with which Run ends after all records have an outcome.
 var errFinished = errors.New("every record has an outcome")

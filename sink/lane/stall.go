@@ -15,7 +15,7 @@ const (
 	silenceAfter = 5 * time.Second
 
 	// stallAfter is how long a stall may last before it is logged.
-	stallAfter = 30 * time.Second
+	stallAfter = 5 * time.Second
 
 	// stallInterval is how often the monitor looks for a stall.
 	stallInterval = 5 * time.Second
