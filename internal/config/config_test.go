@@ -520,3 +520,30 @@ func TestColumnNames(t *testing.T) {
 		}
 	}
 }
+
+// A list in a variable or a flag is written with commas, or as in the file.
+func TestListAsText(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a":                   {"a"},
+		"a, b.c":              {"a", "b.c"},
+		"[a, b.c]":            {"a", "b.c"},
+		`["a, x", 'b']`:       {"a, x", "b"},
+		"[::1]:9092":          {"[::1]:9092"},
+		"[::1]:1,[::2]":       {"[::1]:1", "[::2]"},
+		"[broken":             {"[broken"},
+		"[public.outbox]":     {"public.outbox"},
+		`["public"."outbox"]`: {`["public"."outbox"]`},
+	} {
+		if got := splitList(text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	for _, sources := range []Sources{
+		{Environ: []string{"OUTBOX_CDC_OUTBOX_TABLES=[a, b]"}},
+		{Flags: []Setting{{Key: "outbox.tables", Value: "[a, b]", Flag: "--set"}}},
+	} {
+		if cfg, err := Load(sources); err != nil || !slices.Equal(cfg.Outbox.Tables, []string{"a", "b"}) {
+			t.Errorf("%+v: %v, %v", sources, cfg, err)
+		}
+	}
+}

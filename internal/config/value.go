@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
@@ -83,9 +85,13 @@ func (k key) parse(s string) (any, error) {
 	return nil, errors.New("cannot be set as text")
 }
 
-// splitList returns the items of a list in a variable or flag.
+// splitList returns the items of a list in a variable or flag, written with commas or as in the file: [a, b].
 func splitList(s string) []string {
-	items := strings.Split(s, ",")
+	var items []string
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") && yaml.Unmarshal([]byte(s), &items) == nil {
+		return items
+	}
+	items = strings.Split(s, ",")
 	for i := range items {
 		items[i] = strings.TrimSpace(items[i])
 	}
