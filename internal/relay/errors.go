@@ -84,12 +84,12 @@ var faults = []fault{
 
 	{as[*encode.RowError], ExitBadRecord, never, adviseRow, ""},
 	{as[*sink.RecordError], ExitBadRecord, never, adviseRow, ""},
-	{is(replication.ErrRow), ExitBadRecord, never, adviseUnread, ""},
+	{is(replication.ErrRow), ExitBadRecord, never, adviseUnread, nextUnread},
 	{as[*decoder.Error], ExitUnexpected, never, adviseDecoder, ""},
 
-	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns, ""},
-	{isUpdate, ExitNoDelivery, never, adviseUpdate, ""},
-	{as[*changeError], ExitNoDelivery, never, adviseChange, ""},
+	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns, nextColumns},
+	{isUpdate, ExitNoDelivery, never, adviseUpdate, nextUpdate},
+	{as[*changeError], ExitNoDelivery, never, adviseChange, nextChange},
 	{is(replication.ErrUnpublished), ExitNoDelivery, never, adviseUnpublished, nextPublication},
 	{is(replication.ErrPublication), ExitNoDelivery, never, "", nextPublication},
 	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", nextNoSlot},
@@ -182,7 +182,7 @@ const (
 // Next steps of errors for which that of the exit code would say too much or too little, each with its section of the
 // documentation.
 const (
-	nextWALLevel    = "set wal_level and restart Postgres, then start the relay (docs/access.md#postgres)"
+	nextWALLevel    = "set wal_level and restart Postgres, then run the command again (docs/access.md#postgres)"
 	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
 	nextConfig      = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
 	nextPrivilege   = "grant the role what the error names, or give the --dsn of a role that has it, then run the command again (docs/roles.md#which-role-runs-which-command)"
@@ -191,6 +191,11 @@ const (
 	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
 	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
+	nextUndelivered = "correct the cause, or let the broker accept the earlier transaction, then start the relay (docs/bad-rows.md)"
+	nextUnread      = "skip its transaction, as above (docs/bad-rows.md#skip-the-transaction)"
+	nextColumns     = "name the columns, or add the missing one, then start the relay (docs/runbook.md#a-column-is-missing)"
+	nextUpdate      = "skip the transaction or set outbox.on_update, then start the relay (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
+	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextPublication = "do what the error says, in this order (docs/runbook.md#the-publication-has-changed)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
@@ -255,7 +260,12 @@ func ExitCode(err error) int {
 
 // Next returns the next step after err in a few words, with the section of the documentation that explains it. It is
 // empty if that of the exit code is right.
-func Next(err error) string { return faultOf(err).next }
+func Next(err error) string {
+	if as[*undeliveredError](err) {
+		return nextUndelivered
+	}
+	return faultOf(err).next
+}
 
 // Advice returns how to fix an error of [Relay.Run]. It is empty if the text of the error says it. The
 // caller must replace <slot> and <publication> with the names. Advice about a broker comes from its errors:
