@@ -142,7 +142,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitSource:
 		meaning, next = "source access", "let the relay connect to Postgres with the rights it needs, then run the command again"
 	case relay.ExitSlotLost:
-		meaning, next = "slot missing or lost", "find out why the slot is gone, then " + catalog.InstructRecover
+		meaning, next = "slot missing or lost", "find out why the slot is gone, then "+catalog.InstructRecover
 	case relay.ExitSlotInUse:
 		meaning, next = "slot in use", "stop the other relay, then run the command again"
 	case relay.ExitNoDelivery:
