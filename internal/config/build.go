@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -137,9 +138,9 @@ func (c *Config) route() encode.Config {
 		OnMissingColumn:  encode.Missing(c.Outbox.OnMissingColumn),
 		OnUpdate:         encode.Updates(c.Outbox.OnUpdate),
 		Encoding: encode.Encodings{
-			Key:     connect.Encoding(c.Outbox.Encoding.Key),
-			Value:   connect.Encoding(c.Outbox.Encoding.Value),
-			Headers: connect.Encoding(c.Outbox.Encoding.Headers),
+			Key:     format.Encoding(c.Outbox.Encoding.Key),
+			Value:   format.Encoding(c.Outbox.Encoding.Value),
+			Headers: format.Encoding(c.Outbox.Encoding.Headers),
 		},
 		LSNHeader: c.Headers.LSN,
 		Debezium:  c.debezium(),
@@ -159,7 +160,7 @@ func (c *Config) debezium() encode.Debezium {
 		Modes: connect.Modes{
 			Decimal: d.Decimals, Time: d.Times, Interval: d.Intervals, HStore: d.HStore, Binary: d.Binary, MoneyDigits: &d.MoneyDigits,
 		},
-		KeyDelegate: connect.Encoding(d.KeyDelegate), ValueDelegate: connect.Encoding(d.ValueDelegate),
+		KeyDelegate: format.Encoding(d.KeyDelegate), ValueDelegate: format.Encoding(d.ValueDelegate),
 		Expand:    d.ExpandPayload,
 		Expansion: connect.Expansion{Nulls: d.ExpandNulls, EmptyArrays: d.ExpandEmptyArrays, FieldNames: d.FieldNames},
 		Exact:     d.Exact,

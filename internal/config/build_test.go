@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
@@ -87,13 +88,13 @@ func TestRecords(t *testing.T) {
 		Columns: columns, Names: kafka.Names{}, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
 		Reserved:        []string{"outbox-cdc.positions", "outbox.dead-letter"},
 		OnMissingColumn: encode.MissingIgnore, OnUpdate: encode.UpdateWarn,
-		Encoding:  encode.Encodings{Key: connect.Bytes, Value: connect.JSON, Headers: connect.Simple},
+		Encoding:  encode.Encodings{Key: format.Bytes, Value: format.JSON, Headers: format.Simple},
 		LSNHeader: true,
 		Static:    []encode.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
 		Debezium: encode.Debezium{
 			Name: "shop", ContextHeaders: true,
 			Modes:       connect.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},
-			KeyDelegate: connect.JSON, Expand: true, Expansion: connect.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
+			KeyDelegate: format.JSON, Expand: true, Expansion: connect.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
 		},
 	}
 	if diff := cmp.Diff(want, got.Route); diff != "" {

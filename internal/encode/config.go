@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // Config says which column of an outbox row becomes which part of its record. With [DefaultColumns]
@@ -179,51 +179,15 @@ func UpdatePolicies() []Updates { return []Updates{UpdateStop, UpdateIgnore, Upd
 func (cfg Config) TakesUpdates() bool { return cfg.OnUpdate != "" && cfg.OnUpdate != UpdateStop }
 
 // Encodings says how the values of columns are encoded, by part of the record. Empty means
-// [connect.Raw].
+// [format.Raw].
 type Encodings struct {
-	Key     connect.Encoding // raw, string, json, json-schema, bytes
-	Value   connect.Encoding // raw, string, json, json-schema, bytes; an envelope needs json or json-schema
-	Headers connect.Encoding // raw, simple, string, json, json-schema
+	Key     format.Encoding // raw, string, json, json-schema, bytes
+	Value   format.Encoding // raw, string, json, json-schema, bytes; an envelope needs json or json-schema
+	Headers format.Encoding // raw, simple, string, json, json-schema
 }
 
 // A StaticHeader is a header of every record.
 type StaticHeader struct{ Name, Value string }
 
-// Debezium has the options for records that must be byte for byte those of Debezium's outbox event
-// router. The options for values apply only to parts of the record whose encoding is not raw.
-type Debezium struct {
-	// Name is topic.prefix of the connector. It is part of context headers and of the schema
-	// names of envelopes.
-	Name string
-
-	// ContextHeaders adds the headers __debezium.context.… to the records of table rows, before
-	// all others. For rows whose identity has changed, it also adds __debezium.oldkey before
-	// them.
-	ContextHeaders bool
-
-	// Modes are the options of the connector for values.
-	Modes connect.Modes
-
-	// KeyDelegate and ValueDelegate are the encodings of a key or value that is not bytea, if
-	// its encoding is [connect.Bytes]. Empty: only bytea is allowed.
-	KeyDelegate, ValueDelegate connect.Encoding
-
-	// Expand writes a payload that is a JSON document as a document instead of a string, as
-	// Expansion says.
-	Expand    bool
-	Expansion connect.Expansion
-
-	// Exact rejects a row whose values Debezium damages, such as a NULL that it replaces with the
-	// default of the column. Without Exact, the record has the correct value.
-	Exact bool
-}
-
 // payloadMember is the envelope's first member.
 const payloadMember = "payload"
-
-// modes returns the modes with Exact.
-func (d Debezium) modes() connect.Modes {
-	m := d.Modes
-	m.Exact = d.Exact
-	return m
-}

@@ -7,19 +7,19 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // Describe returns the definition of a relation's columns from the catalog, with the types that they have in the
 // relation. The stream may be at an earlier definition of the table, or at a table that was dropped since: a column
 // that the table does not have any more is nullable and has no default. If the type was dropped, its Name is empty.
 // Describe may block.
-type Describe func(rel *decoder.Relation) ([]connect.Column, error)
+type Describe func(rel *decoder.Relation) ([]format.Column, error)
 
 // any reports whether any part is encoded.
 func (e Encodings) any() bool {
-	return slices.ContainsFunc([]connect.Encoding{e.Key, e.Value, e.Headers}, func(e connect.Encoding) bool {
-		return e != "" && e != connect.Raw
+	return slices.ContainsFunc([]format.Encoding{e.Key, e.Value, e.Headers}, func(e format.Encoding) bool {
+		return e != "" && e != format.Raw
 	})
 }
 
@@ -37,20 +37,19 @@ const firstUserOID = 16384
 type typing struct {
 	rel       *decoder.Relation
 	describe  Describe
-	modes     connect.Modes
-	described map[string]connect.Column // nil: describe was not called yet
-	err       error                     // of describe
+	described map[string]format.Column // nil: describe was not called yet
+	err       error                    // of describe
 	builtIns  *pgtype.Map
 }
 
 // column returns the definition of a column. Nullability and default are valid only if all is set. For a
 // built-in type, it uses the type in the stream, because the catalog may have changed since.
-func (t *typing) column(f field, all bool) connect.Column {
+func (t *typing) column(f field, all bool) format.Column {
 	if f.name == "" {
-		return connect.Column{}
+		return format.Column{}
 	}
 	c := t.rel.Columns[f.index]
-	column := connect.Column{Name: c.Name, Nullable: true, Type: t.builtIn(c.TypeOID, c.TypeModifier)}
+	column := format.Column{Name: c.Name, Nullable: true, Type: t.builtIn(c.TypeOID, c.TypeModifier)}
 	if !all && c.TypeOID < firstUserOID {
 		return column
 	}
@@ -80,8 +79,8 @@ func (t *typing) oid(f field) uint32 {
 }
 
 // dropped returns what the stream says about a type that the catalog does not have any more.
-func (t *typing) dropped(c decoder.Column) connect.Type {
-	typ := connect.Type{OID: c.TypeOID, Kind: 'b', Modifier: -1}
+func (t *typing) dropped(c decoder.Column) format.Type {
+	typ := format.Type{OID: c.TypeOID, Kind: 'b', Modifier: -1}
 	if c.BaseNamespace == "" && c.BaseName != "" { // a domain over a built-in type
 		if known, ok := t.builtInTypes().TypeForName(c.BaseName); ok {
 			typ = t.builtIn(known.OID, -1)
@@ -91,16 +90,16 @@ func (t *typing) dropped(c decoder.Column) connect.Type {
 	return typ
 }
 
-func (t *typing) ask() map[string]connect.Column {
+func (t *typing) ask() map[string]format.Column {
 	if t.described != nil {
 		return t.described
 	}
-	t.described = map[string]connect.Column{}
+	t.described = map[string]format.Column{}
 	if t.describe == nil {
 		t.err = errors.New("no access to the catalog")
 		return t.described
 	}
-	var columns []connect.Column
+	var columns []format.Column
 	columns, t.err = t.describe(t.rel)
 	for _, c := range columns {
 		t.described[c.Name] = c
@@ -109,8 +108,8 @@ func (t *typing) ask() map[string]connect.Column {
 }
 
 // builtIn returns the type for an OID of a built-in type.
-func (t *typing) builtIn(oid uint32, modifier int32) connect.Type {
-	typ := connect.Type{OID: oid, Kind: 'b', Modifier: modifier}
+func (t *typing) builtIn(oid uint32, modifier int32) format.Type {
+	typ := format.Type{OID: oid, Kind: 'b', Modifier: modifier}
 	known, ok := t.builtInTypes().TypeForOID(oid)
 	if !ok {
 		return typ

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -22,7 +22,7 @@ func TestCatalog(t *testing.T) {
 		"built-in types":     {config: debezium(func(c *Config) { c.Place = place(ToHeader, "amount", "tags") })},
 		"a domain's bytes":   {config: defaultConfig(func(c *Config) { c.Place = place(ToHeader, "blob_domain") }), asked: 1},
 		"a domain":           {config: debezium(func(c *Config) { c.Place = place(ToHeader, "blob_domain") }), asked: 1},
-		"schemas":            {config: debezium(func(c *Config) { c.Encoding.Value = connect.JSONSchema }), asked: 1},
+		"schemas":            {config: debezium(func(c *Config) { c.Encoding.Value = format.JSONSchema }), asked: 1},
 		"exact":              {config: debezium(func(c *Config) { c.Debezium.Exact = true }), asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestCatalog(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := 0
-			r.SetDescribe(func(rel *decoder.Relation) ([]connect.Column, error) { asked++; return catalog(rel) })
+			r.SetDescribe(func(rel *decoder.Relation) ([]format.Column, error) { asked++; return catalog(rel) })
 			rel := typedTable()
 			for range 2 {
 				if err := r.Route(tx, 0, row(rel, nil), new(sink.Record)); err != nil {
@@ -42,7 +42,7 @@ func TestCatalog(t *testing.T) {
 				t.Errorf("asked %d times, want %d", asked, tc.asked)
 			}
 			down := errors.New("server is starting")
-			r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) { return nil, down })
+			r.SetDescribe(func(*decoder.Relation) ([]format.Column, error) { return nil, down })
 			if err := r.Check(typedTable()); (tc.asked > 0) != errors.Is(err, down) {
 				t.Errorf("Check = %v", err)
 			}
@@ -57,9 +57,9 @@ func TestCatalog(t *testing.T) {
 // TestTableOfAnotherTime: for built-in types, the stream takes precedence over the catalog, which may be newer. A
 // column that the catalog no longer has can still be used.
 func TestTableOfAnotherTime(t *testing.T) {
-	r := newRouter(t, debezium(func(c *Config) { c.Encoding.Key, c.Place = connect.JSONSchema, place(ToHeader, "attempt") }))
-	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) {
-		return []connect.Column{{Name: "aggregateid", Type: connect.Type{OID: oidInt8, Name: "int8", Kind: 'b', Modifier: -1}}}, nil
+	r := newRouter(t, debezium(func(c *Config) { c.Encoding.Key, c.Place = format.JSONSchema, place(ToHeader, "attempt") }))
+	r.SetDescribe(func(*decoder.Relation) ([]format.Column, error) {
+		return []format.Column{{Name: "aggregateid", Type: format.Type{OID: oidInt8, Name: "int8", Kind: 'b', Modifier: -1}}}, nil
 	})
 	var rec sink.Record
 	if err := r.Route(tx, 0, row(typedTable(), map[string]string{"attempt": "5"}), &rec); err != nil {
@@ -73,7 +73,7 @@ func TestTableOfAnotherTime(t *testing.T) {
 // TestDroppedTypes: if the catalog does not have a type any more, the name in the stream says what its values are. A part that
 // needs more of it stops the relay, and the bytes of a row are never others.
 func TestDroppedTypes(t *testing.T) {
-	gone := func(*decoder.Relation) ([]connect.Column, error) { return nil, nil }
+	gone := func(*decoder.Relation) ([]format.Column, error) { return nil, nil }
 	for name, tc := range map[string]struct {
 		namespace, typ string
 		value          string
@@ -81,17 +81,17 @@ func TestDroppedTypes(t *testing.T) {
 		want           string // of header x, or a part of the error
 	}{
 		"domain over bytea":                      {"", "bytea", `\x6869`, nil, "hi"},
-		"domain over bytea, encoded":             {"", "bytea", `\x6869`, encodeHeaders(connect.JSON), `"aGk="`},
-		"domain over text, encoded":              {"", "text", `hi`, encodeHeaders(connect.JSON), `"hi"`},
-		"domain over int8, with a schema":        {"", "int8", `7`, encodeHeaders(connect.JSONSchema), `{"schema":{"type":"int64","optional":true},"payload":7}`},
-		"domain over text[]":                     {"", "_text", `{a,b}`, encodeHeaders(connect.JSON), `["a","b"]`},
-		"type of an extension":                   {"public", "citext", `hi`, encodeHeaders(connect.JSON), `"hi"`},
+		"domain over bytea, encoded":             {"", "bytea", `\x6869`, encodeHeaders(format.JSON), `"aGk="`},
+		"domain over text, encoded":              {"", "text", `hi`, encodeHeaders(format.JSON), `"hi"`},
+		"domain over int8, with a schema":        {"", "int8", `7`, encodeHeaders(format.JSONSchema), `{"schema":{"type":"int64","optional":true},"payload":7}`},
+		"domain over text[]":                     {"", "_text", `{a,b}`, encodeHeaders(format.JSON), `["a","b"]`},
+		"type of an extension":                   {"public", "citext", `hi`, encodeHeaders(format.JSON), `"hi"`},
 		"enum":                                   {"public", "mood", `sad`, nil, `sad`},
-		"enum, encoded":                          {"public", "mood", `sad`, encodeHeaders(connect.JSON), `was of type mood`},
+		"enum, encoded":                          {"public", "mood", `sad`, encodeHeaders(format.JSON), `was of type mood`},
 		"domain over numeric":                    {"", "numeric", `1.50`, nil, `1.50`},
-		"domain over numeric, encoded":           {"", "numeric", `1.50`, encodeHeaders(connect.JSON), `was of type numeric, or of a domain over it, which was dropped`},
-		"domain over numeric, as text":           {"", "numeric", `1.50`, func(c *Config) { encodeHeaders(connect.JSON)(c); c.Debezium.Modes.Decimal = "string" }, `"1.50"`},
-		"domain over timestamptz[], with schema": {"", "_timestamptz", `{}`, encodeHeaders(connect.JSONSchema), `which was dropped`},
+		"domain over numeric, encoded":           {"", "numeric", `1.50`, encodeHeaders(format.JSON), `was of type numeric, or of a domain over it, which was dropped`},
+		"domain over numeric, as text":           {"", "numeric", `1.50`, func(c *Config) { encodeHeaders(format.JSON)(c); c.Debezium.Modes.Decimal = "string" }, `"1.50"`},
+		"domain over timestamptz[], with schema": {"", "_timestamptz", `{}`, encodeHeaders(format.JSONSchema), `which was dropped`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := defaultConfig(func(c *Config) {
@@ -124,14 +124,14 @@ func TestDroppedTypes(t *testing.T) {
 	}
 }
 
-func encodeHeaders(enc connect.Encoding) func(*Config) {
+func encodeHeaders(enc format.Encoding) func(*Config) {
 	return func(c *Config) { c.Encoding.Headers = enc }
 }
 
 // TestDroppedTypeOfATimestamp: the timestamp of a record is read from a domain that is gone, because its text is that of the base type.
 func TestDroppedTypeOfATimestamp(t *testing.T) {
 	r := newRouter(t, defaultConfig(func(c *Config) { c.Columns.Timestamp = ColumnNames{"blob_domain"} }))
-	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) { return nil, nil })
+	r.SetDescribe(func(*decoder.Relation) ([]format.Column, error) { return nil, nil })
 	rel := typedTable()
 	for i := range rel.Columns {
 		if rel.Columns[i].Name == "blob_domain" {

@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // Object identifiers of built-in types (src/include/catalog/pg_type.dat).
@@ -29,14 +29,8 @@ type field struct {
 	oid        uint32
 	verbatim   decoder.Kind // of values that are the record's part as they are: Text, or else 0
 	hasDefault bool         // with Exact, reject NULL: Debezium would send the default
-	convert    *conversion  // nil: the column's own bytes
-}
-
-// A conversion encodes the values of a column.
-type conversion struct {
-	field    *connect.Field
-	encoding connect.Encoding
-	expand   *connect.Expansion // nil: do not expand documents
+	codec      format.Codec // nil: the column's own bytes
+	expanded   bool         // codec expands JSON documents
 }
 
 // text returns what Postgres prints for the column's value in row, nil for NULL. reason says why
@@ -88,7 +82,7 @@ func cutHexPrefix(b []byte) ([]byte, bool) {
 // part returns the column of row as a part of the record, or nil for null. It appends encoded values to
 // scratch. reason says why the value cannot be encoded; it is "" if it can.
 func (c *field) part(row []decoder.Value, scratch *[]byte) (data []byte, reason string) {
-	if c.convert == nil {
+	if c.codec == nil {
 		return c.raw(row, scratch)
 	}
 	text, reason := c.text(row)
@@ -96,7 +90,7 @@ func (c *field) part(row []decoder.Value, scratch *[]byte) (data []byte, reason 
 		return nil, reason
 	}
 	start := len(*scratch)
-	out, null, err := c.convert.append(*scratch, text)
+	out, null, err := c.codec.Append(*scratch, text)
 	switch {
 	case err != nil:
 		return nil, err.Error()
@@ -105,11 +99,4 @@ func (c *field) part(row []decoder.Value, scratch *[]byte) (data []byte, reason 
 	}
 	*scratch = out
 	return out[start:len(out):len(out)], ""
-}
-
-func (c *conversion) append(dst, text []byte) (out []byte, null bool, err error) {
-	if c.expand != nil {
-		return c.field.AppendExpanded(dst, c.encoding, *c.expand, text)
-	}
-	return c.field.Append(dst, c.encoding, text)
 }

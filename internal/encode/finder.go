@@ -8,16 +8,16 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // A finder looks up columns of a relation and collects problems.
 type finder struct {
 	rel      *decoder.Relation
 	types    typing
+	debezium *Debezium
+	message  bool // rel is that of a message, whose json columns are expanded
 	problems []string
-
-	documents *connect.Expansion // for json columns of messages; nil: a table, whose columns are not expanded
 }
 
 func (f *finder) find(names ColumnNames) (field, bool) {
@@ -59,21 +59,21 @@ func (f *finder) integer(c field, key string) {
 }
 
 // encoded is need for a column that is encoded with enc. setting is the name of the encoding's key.
-func (f *finder) encoded(names ColumnNames, key string, enc connect.Encoding, setting string) field {
+func (f *finder) encoded(names ColumnNames, key string, enc format.Encoding, setting string) field {
 	c := f.need(names, key)
-	if err := f.encode(&c, enc, nil); err != nil {
+	if err := f.encode(&c, enc, false); err != nil {
 		f.problem("column %q %v (outbox.%s)", c.name, err, setting)
 	}
 	return c
 }
 
 // delegated returns enc or, if enc is bytes and the column is not sent as bytea, delegate.
-func (f *finder) delegated(names ColumnNames, enc, delegate connect.Encoding) connect.Encoding {
+func (f *finder) delegated(names ColumnNames, enc, delegate format.Encoding) format.Encoding {
 	c, ok := f.find(names)
-	if !ok || enc != connect.Bytes || delegate == "" {
+	if !ok || enc != format.Bytes || delegate == "" {
 		return enc
 	}
-	if f.types.column(c, false).Type.OID == oidBytea && !f.types.modes.BinaryIsText() {
+	if f.types.column(c, false).Type.OID == oidBytea && !f.debezium.Modes.BinaryIsText() {
 		return enc
 	}
 	return delegate
@@ -81,9 +81,9 @@ func (f *finder) delegated(names ColumnNames, enc, delegate connect.Encoding) co
 
 // placed prepares the encoding of a placed column and reports whether the record has it. A column whose
 // type Debezium does not support counts as missing.
-func (f *finder) placed(c *field, key string, enc connect.Encoding, missing Missing) bool {
-	err := f.encode(c, enc, nil)
-	if _, unsupported := errors.AsType[*connect.UnsupportedError](err); unsupported && missing == MissingIgnore {
+func (f *finder) placed(c *field, key string, enc format.Encoding, missing Missing) bool {
+	err := f.encode(c, enc, false)
+	if isUnsupported(err) && missing == MissingIgnore {
 		return false
 	}
 	if err != nil {
@@ -92,58 +92,29 @@ func (f *finder) placed(c *field, key string, enc connect.Encoding, missing Miss
 	return true
 }
 
-// encode sets the encoding of c, with documents expanded as expand says. The text of its error completes a
+// encode sets the encoding of c, with documents expanded if expand is set. The text of its error completes a
 // sentence that starts with the column.
-func (f *finder) encode(c *field, enc connect.Encoding, expand *connect.Expansion) error {
+func (f *finder) encode(c *field, enc format.Encoding, expand bool) error {
 	if c.name == "" {
 		return nil
 	}
-	if f.types.modes.Exact {
+	if f.debezium.Exact {
 		column := f.types.column(*c, true)
 		c.hasDefault = column.Nullable && column.Default != nil
 	}
 	switch enc {
-	case "", connect.Raw:
+	case "", format.Raw:
 		return nil
-	case connect.Bytes:
+	case format.Bytes:
 		c.verbatim = 0
 		if c.oid = f.types.column(*c, false).Type.OID; c.oid != oidBytea {
 			return errors.New("is not bytea, which the encoding bytes requires")
 		}
 		return nil
-	case connect.String, connect.Simple, connect.JSON, connect.JSONSchema:
+	case format.String, format.Simple, format.JSON, format.JSONSchema:
 	}
-	column := f.types.column(*c, enc == connect.JSONSchema)
-	if expand == nil && column.Type.OID == oidJSON && isJSON(enc) {
-		expand = f.documents
-	}
-	converter, err := connect.NewField(column, f.types.modes)
-	if err != nil {
-		return unwritable{err}
-	}
-	nullIsNull := enc == connect.String || enc == connect.Simple
-	if expand == nil && nullIsNull && column.Type.OID != oidBytea && converter.Verbatim(enc) {
-		return nil
-	}
-	c.verbatim = 0
-	c.convert = &conversion{field: converter, encoding: enc, expand: expand}
-	return nil
+	return f.convert(c, enc, expand)
 }
-
-// unwritable is an error of package connect, as the end of a sentence.
-type unwritable struct{ error }
-
-func (u unwritable) Error() string {
-	if e, ok := errors.AsType[*connect.UnsupportedError](u.error); ok {
-		return "is of type " + e.Type + ", which Debezium leaves out of its rows"
-	}
-	if e, ok := errors.AsType[*connect.DroppedError](u.error); ok {
-		return "was of type " + e.Type + ", or of a domain over it, which was dropped after this row was written: its values can be sent as they are, with the encoding raw, but not be encoded"
-	}
-	return "cannot be written: " + u.error.Error()
-}
-
-func (u unwritable) Unwrap() error { return u.error }
 
 func (f *finder) err(table string) error {
 	if f.types.err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/tidwall/gjson"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -20,8 +19,7 @@ func (r *Router) fixHeaders() error {
 	enc := r.cfg.Encoding.Headers
 	if isJSON(enc) {
 		var err error
-		text := connect.Column{Type: connect.Type{OID: oidText, Name: "text", Kind: 'b', Modifier: -1}}
-		if r.plain, err = connect.NewField(text, r.cfg.Debezium.modes()); err != nil {
+		if r.plain, err = r.cfg.Debezium.header(enc); err != nil {
 			return err
 		}
 	}
@@ -53,7 +51,7 @@ func (r *Router) plainHeader(dst, text []byte) ([]byte, error) {
 	if r.plain == nil {
 		return append(dst, text...), nil
 	}
-	out, _, err := r.plain.Append(dst, r.cfg.Encoding.Headers, text)
+	out, _, err := r.plain.Append(dst, text)
 	return out, err
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -161,8 +161,7 @@ func (r *Router) messagePlan(m *message) (*plan, error) {
 		rel.Columns[i].Name = strings.Clone(c.Name) // the plan outlives the message's memory
 	}
 	p := &plan{relation: rel, table: m.table}
-	f := &finder{rel: rel, types: typing{rel: rel, describe: noCatalog, modes: r.cfg.Debezium.modes()}}
-	f.documents = &r.cfg.Debezium.Expansion
+	f := &finder{rel: rel, types: typing{rel: rel, describe: noCatalog}, debezium: &r.cfg.Debezium, message: true}
 	if err := r.fill(p, f); err != nil {
 		return nil, err
 	}
@@ -177,7 +176,7 @@ func (r *Router) messagePlan(m *message) (*plan, error) {
 }
 
 // noCatalog is the Describe for messages, which have no definition in the catalog.
-func noCatalog(*decoder.Relation) ([]connect.Column, error) { return nil, nil }
+func noCatalog(*decoder.Relation) ([]format.Column, error) { return nil, nil }
 
 // DeadMessage returns the dead letter for a message that RouteMessage has rejected, with the content as the
 // value. It does not alias m. Its topic is topic.

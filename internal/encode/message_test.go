@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -20,7 +20,7 @@ func logical(content string) *decoder.LogicalMessage {
 
 func TestMessage(t *testing.T) {
 	asJSON := func(c *Config) {
-		c.Encoding.Value, c.Place = connect.JSON, []Placement{{Column: "type", To: ToHeader, As: "eventType"}}
+		c.Encoding.Value, c.Place = format.JSON, []Placement{{Column: "type", To: ToHeader, As: "eventType"}}
 	}
 	own := func(c *Config) { c.Encoding = Encodings{} }
 	for name, tc := range map[string]struct {
@@ -55,13 +55,13 @@ func TestMessage(t *testing.T) {
 		"null members of an envelope": {
 			config: func(c *Config) {
 				c.Debezium.Exact, c.Debezium.Expansion.Nulls = true, true
-				c.Encoding.Value, c.Place = connect.JSON, place(ToEnvelope, "type")
+				c.Encoding.Value, c.Place = format.JSON, place(ToEnvelope, "type")
 			},
 			content: `{"payload":{"a":null},"id":"1","aggregatetype":"order","aggregateid":"o-1","type":null}`,
 			want:    "key o-1\nvalue {\"payload\":{\"a\":null},\"type\":null}\nid 1",
 		},
 		"the schema of a null member": {
-			config:  func(c *Config) { c.Encoding.Value, c.Place = connect.JSONSchema, place(ToEnvelope, "type") },
+			config:  func(c *Config) { c.Encoding.Value, c.Place = format.JSONSchema, place(ToEnvelope, "type") },
 			content: `{"payload":null,"id":"1","aggregatetype":"order","aggregateid":"o-1","type":null}`,
 			want: `key o-1` + "\n" + `value {"schema":{"type":"struct","fields":[{"type":"bytes","optional":true,"field":"payload"},` +
 				`{"type":"bytes","optional":true,"field":"type"}],"optional":false,"name":"order"},` +
@@ -186,7 +186,7 @@ func TestMessageShapes(t *testing.T) {
 // FuzzMessage: no content causes a panic, and an error is a single line.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"id":"1","aggregatetype":"o","aggregateid":"a","payload":{"a":[1,null]}}`))
-	r, err := New(debezium(func(c *Config) { c.Encoding.Value = connect.JSON }))
+	r, err := New(debezium(func(c *Config) { c.Encoding.Value = format.JSON }))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -48,7 +48,7 @@ type timestamp struct {
 // columns, or that of describe.
 func (r *Router) newPlan(rel *decoder.Relation) (*plan, error) {
 	p := &plan{relation: rel, table: rel.Namespace + "." + rel.Name, context: r.context}
-	return p, r.fill(p, &finder{rel: rel, types: typing{rel: rel, describe: r.describe, modes: r.cfg.Debezium.modes()}})
+	return p, r.fill(p, &finder{rel: rel, types: typing{rel: rel, describe: r.describe}, debezium: &r.cfg.Debezium})
 }
 
 // fill fills p with the columns that f finds.

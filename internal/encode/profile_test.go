@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
@@ -45,16 +45,16 @@ func typedTable() *decoder.Relation {
 
 // catalog describes typedTable: id, aggregatetype, aggregateid, type and version are NOT NULL, and tenant has a
 // default.
-func catalog(rel *decoder.Relation) ([]connect.Column, error) {
+func catalog(rel *decoder.Relation) ([]format.Column, error) {
 	var types typing
-	var out []connect.Column
+	var out []format.Column
 	for i, c := range rel.Columns {
-		column := connect.Column{Name: c.Name, Nullable: i > 3 && c.Name != "version", Type: types.builtIn(c.TypeOID, c.TypeModifier)}
+		column := format.Column{Name: c.Name, Nullable: i > 3 && c.Name != "version", Type: types.builtIn(c.TypeOID, c.TypeModifier)}
 		switch c.Name {
 		case "tenant":
 			column.Default = new("acme")
 		case "pair":
-			column.Type = connect.Type{OID: c.TypeOID, Name: "pair", Kind: 'c', Modifier: -1}
+			column.Type = format.Type{OID: c.TypeOID, Name: "pair", Kind: 'c', Modifier: -1}
 		case "blob_domain":
 			column.Type = types.builtIn(oidBytea, -1)
 		}
@@ -68,7 +68,7 @@ func debezium(change func(*Config)) Config {
 	cfg := Config{
 		Names:    kafka.Names{},
 		Columns:  Columns{ID: ColumnNames{"id"}, Key: ColumnNames{"aggregateid"}, Route: ColumnNames{"aggregatetype"}, Payload: ColumnNames{"payload"}},
-		Encoding: Encodings{Key: connect.String, Value: connect.String, Headers: connect.Simple},
+		Encoding: Encodings{Key: format.String, Value: format.String, Headers: format.Simple},
 		Debezium: Debezium{Name: "shop"},
 	}
 	if change != nil {
@@ -119,20 +119,20 @@ func TestProfile(t *testing.T) {
 		},
 		"JSON": {
 			config: func(c *Config) {
-				c.Encoding = Encodings{Key: connect.JSON, Value: connect.JSON, Headers: connect.JSON}
+				c.Encoding = Encodings{Key: format.JSON, Value: format.JSON, Headers: format.JSON}
 				c.Place = place(ToHeader, "tenant", "attempt", "tags")
 			},
 			row:  map[string]string{"payload": `{"a": 1}`, "attempt": "7", "tags": `{x,"y\"z",NULL}`},
 			want: "key \"order-7\"\nvalue \"{\\\"a\\\": 1}\"\nid \"" + eventID + "\"\ntenant null\nattempt 7\ntags [\"x\",\"y\\\"z\",null]",
 		},
 		"NULL as JSON": {
-			config: func(c *Config) { c.Encoding.Key, c.Encoding.Value = connect.JSON, connect.JSON },
+			config: func(c *Config) { c.Encoding.Key, c.Encoding.Value = format.JSON, format.JSON },
 			row:    map[string]string{"payload": null, "aggregateid": null},
 			want:   "key null\nvalue null\nid " + eventID,
 		},
 		"JSON with schemas": {
 			config: func(c *Config) {
-				c.Encoding = Encodings{Key: connect.JSONSchema, Value: connect.JSONSchema, Headers: connect.JSONSchema}
+				c.Encoding = Encodings{Key: format.JSONSchema, Value: format.JSONSchema, Headers: format.JSONSchema}
 				c.Static = []StaticHeader{{"source", "shop"}}
 			},
 			row: map[string]string{"payload": `{}`},
@@ -143,30 +143,30 @@ func TestProfile(t *testing.T) {
 		},
 		"bytes": {
 			config: func(c *Config) {
-				c.Columns.Payload, c.Columns.Key, c.Encoding.Value, c.Encoding.Key = ColumnNames{"blob"}, ColumnNames{"blob_domain"}, connect.Bytes, connect.Bytes
+				c.Columns.Payload, c.Columns.Key, c.Encoding.Value, c.Encoding.Key = ColumnNames{"blob"}, ColumnNames{"blob_domain"}, format.Bytes, format.Bytes
 			},
 			row:  map[string]string{"blob": `\x4142`, "blob_domain": `\x6b6b`},
 			want: "key kk\nvalue AB\nid " + eventID,
 		},
 		"bytes, with a delegate for what is not bytea": {
 			config: func(c *Config) {
-				c.Columns.Key, c.Encoding.Value, c.Encoding.Key = ColumnNames{"blob"}, connect.Bytes, connect.Bytes
-				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate = connect.String, connect.JSON
+				c.Columns.Key, c.Encoding.Value, c.Encoding.Key = ColumnNames{"blob"}, format.Bytes, format.Bytes
+				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate = format.String, format.JSON
 			},
 			row:  map[string]string{"blob": `\x6b6b`, "payload": `{"a": 1}`},
 			want: "key kk\nvalue \"{\\\"a\\\": 1}\"\nid " + eventID,
 		},
 		"a delegate for an expanded payload": {
 			config: func(c *Config) {
-				c.Encoding.Value, c.Encoding.Key = connect.Bytes, connect.Bytes
-				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate, c.Debezium.Expand = connect.JSON, connect.JSON, true
+				c.Encoding.Value, c.Encoding.Key = format.Bytes, format.Bytes
+				c.Debezium.KeyDelegate, c.Debezium.ValueDelegate, c.Debezium.Expand = format.JSON, format.JSON, true
 			},
 			row:  map[string]string{"payload": `{"a": [1]}`},
 			want: "key \"order-7\"\nvalue {\"a\":[1]}\nid " + eventID,
 		},
 		"a delegate for bytea that is text": {
 			config: func(c *Config) {
-				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate = ColumnNames{"blob"}, connect.Bytes, connect.JSON
+				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate = ColumnNames{"blob"}, format.Bytes, format.JSON
 				c.Debezium.Modes.Binary = "hex"
 			},
 			row:  map[string]string{"blob": `\x6b6b`},
@@ -174,7 +174,7 @@ func TestProfile(t *testing.T) {
 		},
 		"an expanded payload of bytea, with a delegate": {
 			config: func(c *Config) {
-				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate, c.Debezium.Expand = ColumnNames{"blob"}, connect.Bytes, connect.JSON, true
+				c.Columns.Payload, c.Encoding.Value, c.Debezium.ValueDelegate, c.Debezium.Expand = ColumnNames{"blob"}, format.Bytes, format.JSON, true
 			},
 			row:  map[string]string{"blob": `\x7b7d`},
 			want: "key order-7\nvalue {}\nid " + eventID,
@@ -212,7 +212,7 @@ func TestProfile(t *testing.T) {
 			want:   "key order-7\nvalue {}\nid " + eventID,
 		},
 		"blank payload": {
-			config: func(c *Config) { c.TombstoneOnEmpty = true; c.Encoding.Value = connect.JSON },
+			config: func(c *Config) { c.TombstoneOnEmpty = true; c.Encoding.Value = format.JSON },
 			row:    map[string]string{"payload": " \x00\t\x1f\n"},
 			want:   "key order-7\nvalue null\nid " + eventID,
 		},
@@ -223,7 +223,7 @@ func TestProfile(t *testing.T) {
 		},
 		"empty bytea": {
 			config: func(c *Config) {
-				c.TombstoneOnEmpty, c.Columns.Payload, c.Encoding.Value = true, ColumnNames{"blob"}, connect.Bytes
+				c.TombstoneOnEmpty, c.Columns.Payload, c.Encoding.Value = true, ColumnNames{"blob"}, format.Bytes
 			},
 			row:  map[string]string{"blob": `\x`},
 			want: "key order-7\nvalue \nid " + eventID,
@@ -270,7 +270,7 @@ func TestProfile(t *testing.T) {
 
 // TestContextHeaders: the context headers come first. Each Router has its own run id.
 func TestContextHeaders(t *testing.T) {
-	cfg := debezium(func(c *Config) { c.Debezium.ContextHeaders, c.Encoding.Headers = true, connect.JSON })
+	cfg := debezium(func(c *Config) { c.Debezium.ContextHeaders, c.Encoding.Headers = true, format.JSON })
 	seen := map[string]bool{}
 	for range 2 {
 		var rec sink.Record
@@ -334,7 +334,7 @@ func TestRefusedRows(t *testing.T) {
 		},
 		"version beyond 32 bits": {
 			config: func(c *Config) {
-				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = ColumnNames{"version"}, place(ToEnvelope, "tenant"), connect.JSONSchema
+				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = ColumnNames{"version"}, place(ToEnvelope, "tenant"), format.JSONSchema
 			},
 			row:  map[string]string{"version": "4294967296"},
 			want: RowError{column: "version", reason: "is not a schema's version"},
@@ -363,7 +363,7 @@ func TestRefusedTables(t *testing.T) {
 		"missing": {
 			config: func(c *Config) {
 				c.Place = append(place(ToHeader, "nope"), place(ToEnvelope, "gone")...)
-				c.Encoding.Value = connect.JSON
+				c.Encoding.Value = format.JSON
 			},
 			want: []string{`no column "nope" (outbox.place[0])`, `no column "gone" (outbox.place[1])`},
 		},
@@ -372,7 +372,7 @@ func TestRefusedTables(t *testing.T) {
 			want:   []string{`column "pair" is of type pair, which Debezium leaves out of its rows (outbox.place[0])`},
 		},
 		"bytes of text": {
-			config: func(c *Config) { c.Encoding.Value, c.Encoding.Key = connect.Bytes, connect.Bytes },
+			config: func(c *Config) { c.Encoding.Value, c.Encoding.Key = format.Bytes, format.Bytes },
 			want: []string{
 				`column "aggregateid" is not bytea, which the encoding bytes requires (outbox.encoding.key)`,
 				`column "payload" is not bytea, which the encoding bytes requires (outbox.encoding.value)`,
@@ -384,7 +384,7 @@ func TestRefusedTables(t *testing.T) {
 		},
 		"no version": {
 			config: func(c *Config) {
-				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = ColumnNames{"tenant"}, place(ToEnvelope, "type"), connect.JSONSchema
+				c.Columns.SchemaVersion, c.Place, c.Encoding.Value = ColumnNames{"tenant"}, place(ToEnvelope, "type"), format.JSONSchema
 			},
 			want: []string{`column "tenant" is not an integer (outbox.columns.schema_version)`},
 		},

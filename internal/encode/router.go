@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtime"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -32,7 +32,7 @@ type Router struct {
 
 	context     []sink.Header     // context headers of table rows
 	static      []sink.Header     // static headers, last in the record
-	plain       *connect.Field    // encodes a text as a header; nil: the header has its bytes
+	plain       format.Codec      // encodes a text as a header; nil: the header has its bytes
 	schemaNames map[string]string // schema names, by the version or the type of the payload
 	messages    map[string]*plan  // by the members and types of a message
 	shapeBytes  int               // size of the keys of messages

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -147,7 +147,7 @@ func TestRecord(t *testing.T) {
 			want:   func(r *sink.Record) { r.Headers = append(r.Headers, header("lsn", "16/B374D848:3")) },
 		},
 		"position, with headers as JSON": {
-			config: func(c *Config) { c.LSNHeader, c.Encoding.Headers, c.Columns.Type = true, connect.JSON, nil },
+			config: func(c *Config) { c.LSNHeader, c.Encoding.Headers, c.Columns.Type = true, format.JSON, nil },
 			want: func(r *sink.Record) {
 				r.Headers = []sink.Header{header("id", `"`+string(r.Headers[0].Value)+`"`), header("lsn", `"16/B374D848:3"`)}
 			},

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -56,7 +56,7 @@ func TestUpdate(t *testing.T) {
 				"__debezium.context.connectorName postgresql\n__debezium.context.runId *\nid " + otherID,
 		},
 		"new identity, exact": {
-			config: func(c *Config) { c.Debezium.Exact, c.Encoding.Headers = true, connect.JSONSchema },
+			config: func(c *Config) { c.Debezium.Exact, c.Encoding.Headers = true, format.JSONSchema },
 			after:  moved,
 			want: `__debezium.oldkey {"schema":{"type":"struct","fields":[{"type":"string","optional":false,"name":"io.debezium.data.Uuid","version":1,"field":"id"}],"optional":false,"name":"shop.public.outbox.Key"},"payload":{"id":"` + eventID + "\"}}\n" +
 				`id {"schema":{"type":"string","optional":false,"name":"io.debezium.data.Uuid","version":1},"payload":"` + otherID + `"}`,
@@ -130,14 +130,14 @@ func TestUpdateStops(t *testing.T) {
 // TestUpdateWithoutCatalog: an unavailable catalog is not an error of the row.
 func TestUpdateWithoutCatalog(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) {
-		c.OnUpdate, c.Debezium.ContextHeaders, c.Encoding.Headers = UpdateWarn, true, connect.JSONSchema
+		c.OnUpdate, c.Debezium.ContextHeaders, c.Encoding.Headers = UpdateWarn, true, format.JSONSchema
 	}))
 	rel := typedTable()
 	if err := r.Check(rel); err != nil {
 		t.Fatal(err)
 	}
 	down := errors.New("server is starting")
-	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) { return nil, down })
+	r.SetDescribe(func(*decoder.Relation) ([]format.Column, error) { return nil, down })
 	if _, err := r.RouteUpdate(tx, 0, update(rel, map[string]string{"id": otherID}), new(sink.Record)); !errors.Is(err, down) {
 		t.Errorf("error is %v", err)
 	}

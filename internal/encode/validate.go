@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // validate returns all problems of cfg. Each starts with the name of its key.
@@ -89,8 +89,8 @@ func (cfg Config) encodingProblems() (errs []error) {
 	value, headers := EncodingsOfValue(), EncodingsOfHeaders()
 	for _, c := range []struct {
 		part    string
-		is      connect.Encoding
-		allowed []connect.Encoding
+		is      format.Encoding
+		allowed []format.Encoding
 	}{{"key", e.Key, value}, {"value", e.Value, value}, {"headers", e.Headers, headers}} {
 		if c.is != "" && !slices.Contains(c.allowed, c.is) {
 			errs = append(errs, fmt.Errorf("encoding.%s: %q is not one of %s", c.part, c.is, list(c.allowed)))
@@ -101,26 +101,26 @@ func (cfg Config) encodingProblems() (errs []error) {
 	}
 	for _, d := range []struct {
 		part         string
-		is, delegate connect.Encoding
+		is, delegate format.Encoding
 	}{{"key", e.Key, cfg.Debezium.KeyDelegate}, {"value", e.Value, cfg.Debezium.ValueDelegate}} {
 		switch {
 		case d.delegate == "":
 		case !slices.Contains(EncodingsOfDelegates(), d.delegate):
 			errs = append(errs, fmt.Errorf("debezium.%s_delegate: %q is not one of %s", d.part, d.delegate, list(EncodingsOfDelegates())))
-		case d.is != connect.Bytes:
+		case d.is != format.Bytes:
 			errs = append(errs, fmt.Errorf("debezium.%s_delegate: has no effect: encoding.%s is not bytes", d.part, d.part))
 		}
 	}
-	if cfg.Debezium.Expand && !isJSON(e.Value) && (e.Value != connect.Bytes || !isJSON(cfg.Debezium.ValueDelegate)) {
+	if cfg.Debezium.Expand && !isJSON(e.Value) && (e.Value != format.Bytes || !isJSON(cfg.Debezium.ValueDelegate)) {
 		errs = append(errs, errors.New("debezium.expand_payload: has no effect: encoding.value is not json or json-schema"))
 	}
-	if len(cfg.Columns.Headers) > 0 && e.Headers == connect.JSONSchema {
+	if len(cfg.Columns.Headers) > 0 && e.Headers == format.JSONSchema {
 		errs = append(errs, errors.New(`encoding.headers: the members of a JSON column have no schema: columns.headers must be ""`))
 	}
 	return errs
 }
 
-func isJSON(e connect.Encoding) bool { return e == connect.JSON || e == connect.JSONSchema }
+func isJSON(e format.Encoding) bool { return e == format.JSON || e == format.JSONSchema }
 
 // list returns words as "a, b, c".
 func list[T ~string](words []T) string {
@@ -132,16 +132,16 @@ func list[T ~string](words []T) string {
 }
 
 // EncodingsOfValue returns the encodings of keys and values.
-func EncodingsOfValue() []connect.Encoding {
-	return []connect.Encoding{connect.Raw, connect.String, connect.JSON, connect.JSONSchema, connect.Bytes}
+func EncodingsOfValue() []format.Encoding {
+	return []format.Encoding{format.Raw, format.String, format.JSON, format.JSONSchema, format.Bytes}
 }
 
-// EncodingsOfDelegates returns the encodings to which [connect.Bytes] can delegate.
-func EncodingsOfDelegates() []connect.Encoding {
-	return []connect.Encoding{connect.String, connect.JSON, connect.JSONSchema}
+// EncodingsOfDelegates returns the encodings to which [format.Bytes] can delegate.
+func EncodingsOfDelegates() []format.Encoding {
+	return []format.Encoding{format.String, format.JSON, format.JSONSchema}
 }
 
 // EncodingsOfHeaders returns the encodings of headers.
-func EncodingsOfHeaders() []connect.Encoding {
-	return []connect.Encoding{connect.Raw, connect.Simple, connect.String, connect.JSON, connect.JSONSchema}
+func EncodingsOfHeaders() []format.Encoding {
+	return []format.Encoding{format.Raw, format.Simple, format.String, format.JSON, format.JSONSchema}
 }

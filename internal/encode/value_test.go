@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -54,13 +54,13 @@ func TestEnvelope(t *testing.T) {
 			want:   `{"payload":{"a":1.5},"eventType":"OrderPlaced"}`,
 		},
 		"schema": {
-			config: func(c *Config) { c.Encoding.Value = connect.JSONSchema },
+			config: func(c *Config) { c.Encoding.Value = format.JSONSchema },
 			row:    map[string]string{"payload": "{}"},
 			want:   schema + `},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
 		},
 		"schema with a version": {
 			config: func(c *Config) {
-				c.Encoding.Value, c.Columns.SchemaVersion = connect.JSONSchema, ColumnNames{"version"}
+				c.Encoding.Value, c.Columns.SchemaVersion = format.JSONSchema, ColumnNames{"version"}
 			},
 			row:  map[string]string{"payload": "{}", "version": "3"},
 			want: schema + `,"version":3},"payload":{"payload":"{}","eventType":"OrderPlaced"}}`,
@@ -68,7 +68,7 @@ func TestEnvelope(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, debezium(func(c *Config) {
-				c.Encoding.Value, c.Place = connect.JSON, []Placement{{Column: "type", To: ToEnvelope, As: "eventType"}}
+				c.Encoding.Value, c.Place = format.JSON, []Placement{{Column: "type", To: ToEnvelope, As: "eventType"}}
 				if tc.config != nil {
 					tc.config(c)
 				}
@@ -99,7 +99,7 @@ func TestSchemaNames(t *testing.T) {
 		{true, "version", []string{"shop.public.outbox.order.Value", "shop.app.events.user.Value", "shop.public.outbox.order.Value"}},
 	} {
 		r := newRouter(t, debezium(func(c *Config) {
-			c.Encoding.Value, c.Place = connect.JSONSchema, place(ToEnvelope, "type")
+			c.Encoding.Value, c.Place = format.JSONSchema, place(ToEnvelope, "type")
 			c.Debezium.Exact = tc.exact
 			if tc.version != "" {
 				c.Columns.SchemaVersion = ColumnNames{tc.version}
@@ -140,7 +140,7 @@ func TestExpand(t *testing.T) {
 		{func(c *Config) { c.Debezium.Exact = true }, `[{"a": 1}]`, ""},
 	} {
 		r := newRouter(t, debezium(func(c *Config) {
-			c.Encoding.Value, c.Debezium.Expand = connect.JSON, true
+			c.Encoding.Value, c.Debezium.Expand = format.JSON, true
 			if tc.config != nil {
 				tc.config(c)
 			}
@@ -157,7 +157,7 @@ func TestExpand(t *testing.T) {
 // Routing a row with encodings allocates nothing either.
 func TestEncodedAllocations(t *testing.T) {
 	r := newRouter(t, debezium(func(c *Config) {
-		c.Encoding = Encodings{Key: connect.JSON, Value: connect.JSON, Headers: connect.Simple}
+		c.Encoding = Encodings{Key: format.JSON, Value: format.JSON, Headers: format.Simple}
 		c.Place, c.Columns.Timestamp, c.Debezium.ContextHeaders = append(place(ToHeader, "tags", "at"), place(ToEnvelope, "type", "attempt")...), ColumnNames{"at"}, true
 	}))
 	ins := row(typedTable(), map[string]string{"tags": "{a,b}", "at": "2026-03-24 20:52:59", "attempt": "3"})
@@ -169,9 +169,9 @@ func TestEncodedAllocations(t *testing.T) {
 
 func BenchmarkDebezium(b *testing.B) {
 	encodings := map[string]Encodings{
-		"strings": {Key: connect.String, Value: connect.String, Headers: connect.Simple},
-		"json":    {Key: connect.JSON, Value: connect.JSON, Headers: connect.Simple},
-		"schemas": {Key: connect.JSONSchema, Value: connect.JSONSchema, Headers: connect.Simple},
+		"strings": {Key: format.String, Value: format.String, Headers: format.Simple},
+		"json":    {Key: format.JSON, Value: format.JSON, Headers: format.Simple},
+		"schemas": {Key: format.JSONSchema, Value: format.JSONSchema, Headers: format.Simple},
 	}
 	for name, encoding := range encodings {
 		b.Run(name, func(b *testing.B) {

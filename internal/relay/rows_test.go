@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -292,10 +292,10 @@ func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, prod := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}, newScriptedProducer()
 		cfg := Config{DeadLetterTopic: "dead"}
-		cfg.Route.Encoding.Key = connect.JSONSchema
+		cfg.Route.Encoding.Key = format.JSONSchema
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
 		s.pump.describe = func(context.Context) encode.Describe {
-			return func(*decoder.Relation) ([]connect.Column, error) {
+			return func(*decoder.Relation) ([]format.Column, error) {
 				return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
 			}
 		}

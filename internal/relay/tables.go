@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -19,7 +19,7 @@ import (
 // newDescribe returns a function that reads the definition of a relation from the source's catalog. Each
 // call opens a connection.
 func (r *Relay) newDescribe(ctx context.Context) encode.Describe {
-	return func(rel *decoder.Relation) ([]connect.Column, error) {
+	return func(rel *decoder.Relation) ([]format.Column, error) {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 		defer cancel()
 		asked := make([]catalog.Column, len(rel.Columns))
@@ -27,16 +27,16 @@ func (r *Relay) newDescribe(ctx context.Context) encode.Describe {
 			asked[i] = catalog.Column{Name: c.Name, TypeOID: c.TypeOID, TypeModifier: c.TypeModifier}
 		}
 		described, err := catalog.Describe(ctx, r.cfg.Source.Conn, rel.OID, asked)
-		var columns []connect.Column
+		var columns []format.Column
 		for _, d := range described {
-			columns = append(columns, connect.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
+			columns = append(columns, format.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
 		}
 		return columns, err
 	}
 }
 
-func dataType(t catalog.TypeDescription) connect.Type {
-	data := connect.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels, MoneyPlaces: t.MoneyPlaces}
+func dataType(t catalog.TypeDescription) format.Type {
+	data := format.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels, MoneyPlaces: t.MoneyPlaces}
 	if t.Elem != nil {
 		data.Elem = new(dataType(*t.Elem))
 	}

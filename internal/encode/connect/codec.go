@@ -1,6 +1,10 @@
 package connect
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
+)
 
 // A style is how a converter writes a value.
 type style uint8
@@ -76,9 +80,9 @@ const (
 )
 
 // codecOf returns the codec of a Postgres type; ok is false if Debezium does not convert it.
-func codecOf(t Type, m modes) (c codec, ok bool) {
+func codecOf(t format.Type, m modes) (c codec, ok bool) {
 	if elem := builtInElem(t.OID); elem != 0 && t.Elem == nil {
-		t.Elem = &Type{OID: elem, Kind: 'b'}
+		t.Elem = &format.Type{OID: elem, Kind: 'b'}
 	}
 	if t.Elem != nil {
 		if !hasArrays(*t.Elem) {
@@ -123,7 +127,7 @@ func codecOf(t Type, m modes) (c codec, ok bool) {
 }
 
 // scalarCodec is codecOf for built-in types that do not depend on the modes.
-func scalarCodec(t Type) (codec, bool) {
+func scalarCodec(t format.Type) (codec, bool) {
 	switch t.OID {
 	case oidBool:
 		return boolCodec('t', 'f'), true
@@ -155,7 +159,7 @@ func scalarCodec(t Type) (codec, bool) {
 }
 
 // modalCodec is codecOf for built-in types that depend on the modes.
-func modalCodec(t Type, m modes) (codec, bool) {
+func modalCodec(t format.Type, m modes) (codec, bool) {
 	switch t.OID {
 	case oidNumeric:
 		return numericCodec(t.Modifier, m), true
@@ -229,7 +233,7 @@ func builtInElem(oid uint32) uint32 {
 }
 
 // hasArrays reports whether Debezium converts arrays of elem, a type that it converts by itself.
-func hasArrays(elem Type) bool {
+func hasArrays(elem format.Type) bool {
 	switch elem.OID {
 	case oidMoney, oidName, oidInterval, oidVarbit, oidXML, oidPoint, oidBox, oidLseg, oidPath, oidPolygon, oidCircle, oidLine:
 		return false

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // A recorded is one part of a record that the real connector wrote, with the text of its column. See
@@ -15,7 +17,7 @@ import (
 type recorded struct {
 	recordedColumn
 	Case     string
-	Encoding Encoding
+	Encoding format.Encoding
 	Want     *string // base64; nil: null
 	Modes    map[string]string
 	Expand   map[string]string
@@ -27,7 +29,7 @@ type recorded struct {
 
 type recordedColumn struct {
 	Column   string
-	Type     Type
+	Type     format.Type
 	Nullable bool
 	Default  *string
 	Text     *string
@@ -35,7 +37,7 @@ type recordedColumn struct {
 
 func (c recordedColumn) field(t *testing.T, modes map[string]string, exact bool) *Field {
 	t.Helper()
-	f, err := NewField(Column{Name: c.Column, Type: c.Type, Nullable: c.Nullable, Default: c.Default}, modesOf(t, modes, exact))
+	f, err := NewField(format.Column{Name: c.Column, Type: c.Type, Nullable: c.Nullable, Default: c.Default}, modesOf(t, modes, exact))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package connect
 import (
 	"math"
 	"strconv"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // An Expansion holds the options for expanding JSON documents, that is, for writing a document in a
@@ -24,14 +26,14 @@ type document struct {
 // object or array in the column as such, with a schema inferred as the event router infers it. These
 // remain text: values that are not an object or array, arrays with elements of several types and,
 // with JSONSchema, documents that no schema describes. With other encodings, AppendExpanded is Append.
-func (f *Field) AppendExpanded(dst []byte, enc Encoding, x Expansion, text []byte) (out []byte, null bool, err error) {
+func (f *Field) AppendExpanded(dst []byte, enc format.Encoding, x Expansion, text []byte) (out []byte, null bool, err error) {
 	d, err := f.expand(enc, x, text)
 	switch {
 	case err != nil:
 		return dst, false, err
 	case d == nil:
 		return f.Append(dst, enc, text)
-	case enc == JSON:
+	case enc == format.JSON:
 		out, err = d.append(dst)
 		return out, false, err
 	}
@@ -44,8 +46,8 @@ func (f *Field) AppendExpanded(dst []byte, enc Encoding, x Expansion, text []byt
 }
 
 // expand parses the document in text. It returns nil if the value remains text.
-func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error) {
-	if !f.codec.text || text == nil || enc == Raw || enc == Bytes {
+func (f *Field) expand(enc format.Encoding, x Expansion, text []byte) (*document, error) {
+	if !f.codec.text || text == nil || enc == format.Raw || enc == format.Bytes {
 		return nil, nil //nolint:nilnil // a text is no document
 	}
 	if !f.codec.same { // hstore, for one, is a document only now
@@ -74,7 +76,7 @@ func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error
 		return nil, errWide
 	case err != nil:
 		return nil, nil //nolint:nilnil,nilerr // errText
-	case s == nil && f.exact && enc == JSONSchema:
+	case s == nil && f.exact && enc == format.JSONSchema:
 		return nil, errNoSchema
 	case s == nil:
 		return nil, nil //nolint:nilnil // an empty array
@@ -83,14 +85,14 @@ func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error
 		inf.found(errTopArray)
 	}
 	if f.exact {
-		if enc != JSON && enc != JSONSchema {
+		if enc != format.JSON && enc != format.JSONSchema {
 			inf.found(errStruct)
 		}
 		if inf.flaw != nil {
 			return nil, inf.flaw
 		}
 	}
-	if enc != JSON && (enc != JSONSchema || inf.unfit) {
+	if enc != format.JSON && (enc != format.JSONSchema || inf.unfit) {
 		return nil, nil //nolint:nilnil // no form but text
 	}
 	return &document{root: root, shape: s}, nil

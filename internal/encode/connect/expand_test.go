@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // A goldenDocument is a payload that Debezium's event router expanded and JsonConverter wrote.
@@ -52,7 +54,7 @@ func goldenDocuments(tb testing.TB) []goldenDocument {
 }
 
 // damage returns how Debezium damaged the document, or "" if it did not.
-func (g *goldenDocument) damage(enc Encoding) string {
+func (g *goldenDocument) damage(enc format.Encoding) string {
 	var schema struct{ Schema json.RawMessage }
 	_ = json.Unmarshal([]byte(g.Schema), &schema)
 	switch {
@@ -64,7 +66,7 @@ func (g *goldenDocument) damage(enc Encoding) string {
 		return "lost members"
 	case g.Options["field.name.adjustment.mode"] != "" && strings.Contains(g.JSON, ":null") || g.Text == `{"a-b":1,"a_b":2}` || g.Text == `{"a_b":2,"a-b":1}`:
 		return "lost values"
-	case enc == JSONSchema && string(schema.Schema) == "null":
+	case enc == format.JSONSchema && string(schema.Schema) == "null":
 		return "no schema"
 	}
 	return ""
@@ -86,7 +88,7 @@ func (g *goldenDocument) lucky() bool {
 
 func documentField(tb testing.TB, exact bool) *Field {
 	tb.Helper()
-	f, err := NewField(Column{Name: "payload", Type: Type{OID: oidJSON, Name: "json", Kind: 'b', Modifier: -1}, Nullable: true}, Modes{Exact: exact})
+	f, err := NewField(format.Column{Name: "payload", Type: format.Type{OID: oidJSON, Name: "json", Kind: 'b', Modifier: -1}, Nullable: true}, Modes{Exact: exact})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -99,20 +101,20 @@ func TestExpandGolden(t *testing.T) {
 	loose, exact := documentField(t, false), documentField(t, true)
 	for _, g := range goldenDocuments(t) {
 		x := expansionOf(g.Options, "")
-		for enc, want := range map[Encoding]string{JSON: g.JSON, JSONSchema: g.Schema} {
+		for enc, want := range map[format.Encoding]string{format.JSON: g.JSON, format.JSONSchema: g.Schema} {
 			damage := g.damage(enc)
 			got, _, err := loose.AppendExpanded(nil, enc, x, []byte(g.Text))
 			switch {
 			case err != nil && !errors.Is(err, errClash):
 				t.Errorf("%s %q %v: %v", enc, g.Text, g.Options, err)
-			case g.lucky() && damage == "" && enc == JSON:
+			case g.lucky() && damage == "" && enc == format.JSON:
 				keepsAll(t, x, g.Text, got)
 			case g.lucky():
 			case damage == "" && string(got) != want:
 				t.Errorf("%s %q %v:\n wrote %s\nwanted %s", enc, g.Text, g.Options, got, want)
 			case damage != "" && string(got) == want:
 				t.Errorf("%s %q %v: wrote %s (%s)", enc, g.Text, g.Options, got, damage)
-			case damage != "" && enc == JSON && err == nil:
+			case damage != "" && enc == format.JSON && err == nil:
 				keepsAll(t, x, g.Text, got)
 			}
 			got, _, err = exact.AppendExpanded(nil, enc, x, []byte(g.Text))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // Modes are the options of the connector that decide which Connect type a column has.
@@ -57,31 +59,6 @@ func (m Modes) resolve() (modes, error) {
 	return r, nil
 }
 
-// A Column describes a column of a table, as the catalog has it.
-type Column struct {
-	Name     string
-	Type     Type
-	Nullable bool
-	Default  *string // the default's value as text, evaluated; nil: none, or not constant
-}
-
-// A Type is a column's type; domains are resolved to their base.
-type Type struct {
-	OID      uint32   // built-in types are recognised by it
-	Name     string   // pg_type.typname; types of extensions (citext, hstore, ltree) are recognised by it
-	Kind     byte     // pg_type.typtype: 'b' base, 'c' composite, 'e' enum, 'r' range, 'm' multirange
-	Elem     *Type    // of an array; nil otherwise, and optional where the OID is that of a built-in array
-	Labels   []string // of an enum, in pg_enum's order: they are part of its schema
-	Modifier int32    // atttypmod, -1 for none; of a domain: the domain's
-
-	// Dropped says that the type, or the domain over it, is gone: only OID and Name are known, and Elem of a built-in array.
-	Dropped bool
-
-	// MoneyPlaces is the number of decimal places of money, if the currency of the database does not have 2. The text is
-	// then not that of the locale C.
-	MoneyPlaces *int
-}
-
 // An UnsupportedError is the error for a column whose type Debezium does not convert; Debezium omits
 // such columns from its rows.
 type UnsupportedError struct{ Column, Type string }
@@ -100,9 +77,9 @@ func (e *DroppedError) Error() string {
 }
 
 // needsDefinition reports whether the codec of a type depends on its modifier, its kind or its labels.
-func (t Type) needsDefinition(m modes) bool {
+func needsDefinition(t format.Type, m modes) bool {
 	if t.Elem != nil {
-		return t.Elem.needsDefinition(m)
+		return needsDefinition(*t.Elem, m)
 	}
 	switch t.OID {
 	case oidNumeric:
@@ -133,12 +110,12 @@ type Field struct {
 // NewField returns the Field of a column. The error is an [*UnsupportedError] if Debezium does not
 // convert the column's type, and a [*DroppedError] if that is not known any more; any other error is about
 // an invalid mode.
-func NewField(c Column, m Modes) (*Field, error) {
+func NewField(c format.Column, m Modes) (*Field, error) {
 	r, err := m.resolve()
 	if err != nil {
 		return nil, err
 	}
-	if c.Type.Dropped && c.Type.needsDefinition(r) {
+	if c.Type.Dropped && needsDefinition(c.Type, r) {
 		return nil, &DroppedError{Column: c.Name, Type: c.Type.Name}
 	}
 	f := &Field{
@@ -174,15 +151,15 @@ func (f *Field) Name() string { return f.name }
 
 // Verbatim reports whether [Field.Append] with enc copies every non-NULL text of the column
 // unchanged.
-func (f *Field) Verbatim(enc Encoding) bool {
+func (f *Field) Verbatim(enc format.Encoding) bool {
 	switch enc {
-	case Raw:
+	case format.Raw:
 		return !f.bytea
-	case String, Simple:
+	case format.String, format.Simple:
 		return f.codec.same
-	case JSON:
+	case format.JSON:
 		return f.codec.number
-	case JSONSchema, Bytes:
+	case format.JSONSchema, format.Bytes:
 	}
 	return false
 }
@@ -191,28 +168,28 @@ func (f *Field) Verbatim(enc Encoding) bool {
 // NULL. If the key, value or header of the record is to be null, Append reports null and appends
 // nothing. The error says why the value cannot be converted and does not contain the value; dst is
 // returned unchanged then.
-func (f *Field) Append(dst []byte, enc Encoding, text []byte) (out []byte, null bool, err error) {
+func (f *Field) Append(dst []byte, enc format.Encoding, text []byte) (out []byte, null bool, err error) {
 	if text == nil {
 		return f.appendNull(dst, enc)
 	}
 	switch enc {
-	case Raw:
+	case format.Raw:
 		if !f.bytea {
 			return append(dst, text...), false, nil
 		}
 		out, err = appendBytea(dst, text)
-	case Bytes:
+	case format.Bytes:
 		if !f.bytea || f.codec.text {
 			return dst, false, errNotBytea
 		}
 		out, err = appendBytea(dst, text)
-	case String:
+	case format.String:
 		out, err = f.codec.append(dst, java, text)
-	case Simple:
+	case format.Simple:
 		out, err = f.codec.append(dst, plain, text)
-	case JSON:
+	case format.JSON:
 		out, err = f.codec.append(dst, jsonValue, text)
-	case JSONSchema:
+	case format.JSONSchema:
 		if out, err = f.codec.append(append(dst, f.prefix...), jsonTyped, text); err == nil {
 			out = append(out, '}')
 		}
@@ -225,41 +202,34 @@ func (f *Field) Append(dst []byte, enc Encoding, text []byte) (out []byte, null 
 	return out, false, nil
 }
 
-func (f *Field) appendNull(dst []byte, enc Encoding) (out []byte, null bool, err error) {
-	if f.exact && f.codec.schema.defaults != "" && enc != Raw {
+func (f *Field) appendNull(dst []byte, enc format.Encoding) (out []byte, null bool, err error) {
+	if f.exact && f.codec.schema.defaults != "" && enc != format.Raw {
 		return dst, false, errDefault
 	}
 	switch enc {
-	case JSON:
+	case format.JSON:
 		return append(dst, "null"...), false, nil
-	case JSONSchema:
+	case format.JSONSchema:
 		return append(append(dst, f.prefix...), "null}"...), false, nil
-	case Raw, String, Simple, Bytes:
+	case format.Raw, format.String, format.Simple, format.Bytes:
 	}
 	return dst, true, nil
 }
 
-// An Encoding names the converter of Kafka Connect whose bytes are written.
-type Encoding string
+// Codec returns the Codec that converts values with enc. If expand is not nil, JSON documents are expanded.
+func (f *Field) Codec(enc format.Encoding, expand *Expansion) format.Codec {
+	return &fieldCodec{field: f, encoding: enc, expand: expand}
+}
 
-// The encodings, and the converters whose bytes they are.
-const (
-	// Raw uses no converter: bytea is decoded, and any other column is its text as Postgres prints it.
-	Raw Encoding = "raw"
+type fieldCodec struct {
+	field    *Field
+	encoding format.Encoding
+	expand   *Expansion
+}
 
-	// String is org.apache.kafka.connect.storage.StringConverter.
-	String Encoding = "string"
-
-	// Simple is org.apache.kafka.connect.storage.SimpleHeaderConverter.
-	Simple Encoding = "simple"
-
-	// JSON is org.apache.kafka.connect.json.JsonConverter with schemas.enable=false.
-	JSON Encoding = "json"
-
-	// JSONSchema is the same with schemas.enable=true: {"schema":…,"payload":…}.
-	JSONSchema Encoding = "json-schema"
-
-	// Bytes is org.apache.kafka.connect.converters.ByteArrayConverter, and
-	// io.debezium.converters.BinaryDataConverter without a delegate: bytea columns only.
-	Bytes Encoding = "bytes"
-)
+func (c *fieldCodec) Append(dst, text []byte) (out []byte, null bool, err error) {
+	if c.expand != nil {
+		return c.field.AppendExpanded(dst, c.encoding, *c.expand, text)
+	}
+	return c.field.Append(dst, c.encoding, text)
+}

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtime"
 )
 
-func newField(t *testing.T, c Column, m Modes) *Field {
+func newField(t *testing.T, c format.Column, m Modes) *Field {
 	t.Helper()
 	f, err := NewField(c, m)
 	if err != nil {
@@ -18,8 +19,8 @@ func newField(t *testing.T, c Column, m Modes) *Field {
 	return f
 }
 
-func column(oid uint32, name string) Column {
-	return Column{Name: "c", Type: Type{OID: oid, Name: name, Kind: 'b', Modifier: -1}, Nullable: true}
+func column(oid uint32, name string) format.Column {
+	return format.Column{Name: "c", Type: format.Type{OID: oid, Name: name, Kind: 'b', Modifier: -1}, Nullable: true}
 }
 
 // Columns of type money in databases whose currency has no decimal places, and 3.
@@ -28,7 +29,7 @@ var (
 	dinar = money(3)
 )
 
-func money(places int) Column {
+func money(places int) format.Column {
 	c := column(oidMoney, "")
 	c.Type.MoneyPlaces = &places
 	return c
@@ -36,16 +37,16 @@ func money(places int) Column {
 
 func TestNewFieldRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		column      Column
+		column      format.Column
 		modes       Modes
 		unsupported bool
 		want        string
 	}{
-		"composite":     {column: Column{Name: "pair", Type: Type{OID: 90000, Name: "pair", Kind: 'c'}}, unsupported: true, want: `column "pair": Debezium leaves values of type pair out`},
-		"multirange":    {column: Column{Name: "m", Type: Type{OID: 4451, Kind: 'm'}}, unsupported: true, want: `column "m": Debezium leaves values of type with OID 4451 out`},
+		"composite":     {column: format.Column{Name: "pair", Type: format.Type{OID: 90000, Name: "pair", Kind: 'c'}}, unsupported: true, want: `column "pair": Debezium leaves values of type pair out`},
+		"multirange":    {column: format.Column{Name: "m", Type: format.Type{OID: 4451, Kind: 'm'}}, unsupported: true, want: `column "m": Debezium leaves values of type with OID 4451 out`},
 		"unknown":       {column: column(2278, "void"), unsupported: true, want: "type void"},
-		"array of name": {column: Column{Name: "a", Type: Type{OID: 1003, Name: "_name", Elem: &Type{OID: oidName}}}, unsupported: true, want: "type _name"},
-		"of unknown":    {column: Column{Name: "a", Type: Type{OID: 90001, Name: "_x", Elem: &Type{OID: 90000, Name: "x"}}}, unsupported: true, want: "type _x"},
+		"array of name": {column: format.Column{Name: "a", Type: format.Type{OID: 1003, Name: "_name", Elem: &format.Type{OID: oidName}}}, unsupported: true, want: "type _name"},
+		"of unknown":    {column: format.Column{Name: "a", Type: format.Type{OID: 90001, Name: "_x", Elem: &format.Type{OID: 90000, Name: "x"}}}, unsupported: true, want: "type _x"},
 		"decimals":      {column: column(oidText, "text"), modes: Modes{Decimal: "exact"}, want: `decimal.handling.mode: "exact" is not one of`},
 		"times":         {column: column(oidText, "text"), modes: Modes{Time: "structured"}, want: `time.precision.mode: "structured"`},
 		"money":         {column: column(oidMoney, "money"), modes: Modes{MoneyDigits: new(-1)}, want: "money.fraction.digits: -1 is negative"},
@@ -64,21 +65,21 @@ func TestRawAndBytes(t *testing.T) {
 	for _, tc := range []struct {
 		oid   uint32
 		modes Modes
-		enc   Encoding
+		enc   format.Encoding
 		text  string
 		want  string
 		err   error
 	}{
-		{oid: oidText, enc: Raw, text: `\x41`, want: `\x41`},
-		{oid: oidNumeric, enc: Raw, text: "NaN", want: "NaN", modes: Modes{Exact: true}},
-		{oid: oidBytea, enc: Raw, text: `\x4100`, want: "A\x00"},
-		{oid: oidBytea, enc: Raw, text: `\x4100`, want: "A\x00", modes: Modes{Binary: "hex"}},
-		{oid: oidBytea, enc: Bytes, text: `\x4100`, want: "A\x00"},
-		{oid: oidBytea, enc: Bytes, text: `\x`, want: ""},
-		{oid: oidBytea, enc: Bytes, text: `\x4100`, modes: Modes{Binary: "base64"}, err: errNotBytea},
-		{oid: oidJSONB, enc: Bytes, text: `{}`, err: errNotBytea},
-		{oid: oidBytea, enc: Raw, text: `A\000`, err: errNotBytes},
-		{oid: oidBytea, enc: Simple, text: `\x4`, err: errNotBytes},
+		{oid: oidText, enc: format.Raw, text: `\x41`, want: `\x41`},
+		{oid: oidNumeric, enc: format.Raw, text: "NaN", want: "NaN", modes: Modes{Exact: true}},
+		{oid: oidBytea, enc: format.Raw, text: `\x4100`, want: "A\x00"},
+		{oid: oidBytea, enc: format.Raw, text: `\x4100`, want: "A\x00", modes: Modes{Binary: "hex"}},
+		{oid: oidBytea, enc: format.Bytes, text: `\x4100`, want: "A\x00"},
+		{oid: oidBytea, enc: format.Bytes, text: `\x`, want: ""},
+		{oid: oidBytea, enc: format.Bytes, text: `\x4100`, modes: Modes{Binary: "base64"}, err: errNotBytea},
+		{oid: oidJSONB, enc: format.Bytes, text: `{}`, err: errNotBytea},
+		{oid: oidBytea, enc: format.Raw, text: `A\000`, err: errNotBytes},
+		{oid: oidBytea, enc: format.Simple, text: `\x4`, err: errNotBytes},
 		{oid: oidText, enc: "avro", text: "x", err: errNotEncoded},
 	} {
 		out, null, err := newField(t, column(tc.oid, ""), tc.modes).Append(nil, tc.enc, []byte(tc.text))
@@ -95,25 +96,25 @@ func TestNull(t *testing.T) {
 	preset.Default = new(`{"`)
 	const schema = `{"schema":{"type":"string","optional":true`
 	for _, tc := range []struct {
-		column Column
+		column format.Column
 		exact  bool
-		enc    Encoding
+		enc    format.Encoding
 		want   string
 		null   bool
 		err    error
 	}{
-		{column: plain, enc: Raw, null: true},
-		{column: plain, enc: String, null: true},
-		{column: plain, enc: Simple, null: true},
-		{column: plain, enc: Bytes, null: true},
-		{column: plain, enc: JSON, want: "null"},
-		{column: plain, enc: JSONSchema, want: schema + `},"payload":null}`},
-		{column: plain, exact: true, enc: JSON, want: "null"},
-		{column: preset, enc: Simple, null: true},
-		{column: preset, enc: JSONSchema, want: schema + `,"default":"{\""},"payload":null}`},
-		{column: preset, exact: true, enc: Simple, err: errDefault},
-		{column: preset, exact: true, enc: JSONSchema, err: errDefault},
-		{column: preset, exact: true, enc: Raw, null: true},
+		{column: plain, enc: format.Raw, null: true},
+		{column: plain, enc: format.String, null: true},
+		{column: plain, enc: format.Simple, null: true},
+		{column: plain, enc: format.Bytes, null: true},
+		{column: plain, enc: format.JSON, want: "null"},
+		{column: plain, enc: format.JSONSchema, want: schema + `},"payload":null}`},
+		{column: plain, exact: true, enc: format.JSON, want: "null"},
+		{column: preset, enc: format.Simple, null: true},
+		{column: preset, enc: format.JSONSchema, want: schema + `,"default":"{\""},"payload":null}`},
+		{column: preset, exact: true, enc: format.Simple, err: errDefault},
+		{column: preset, exact: true, enc: format.JSONSchema, err: errDefault},
+		{column: preset, exact: true, enc: format.Raw, null: true},
 	} {
 		out, null, err := newField(t, tc.column, Modes{Exact: tc.exact}).Append(nil, tc.enc, nil)
 		if string(out) != tc.want || null != tc.null || !errors.Is(err, tc.err) {
@@ -138,7 +139,7 @@ func TestVerbatim(t *testing.T) {
 	} {
 		f := newField(t, column(tc.oid, ""), Modes{})
 		var got []string
-		for _, enc := range []Encoding{Raw, String, Simple, JSON, JSONSchema, Bytes} {
+		for _, enc := range []format.Encoding{format.Raw, format.String, format.Simple, format.JSON, format.JSONSchema, format.Bytes} {
 			if f.Verbatim(enc) {
 				got = append(got, string(enc))
 			}
@@ -147,7 +148,7 @@ func TestVerbatim(t *testing.T) {
 			t.Errorf("OID %d: verbatim in %q, want %q", tc.oid, got, tc.want)
 		}
 	}
-	if f := newField(t, column(99999, "citext"), Modes{}); f.Name() != "c" || !f.Verbatim(Simple) {
+	if f := newField(t, column(99999, "citext"), Modes{}); f.Name() != "c" || !f.Verbatim(format.Simple) {
 		t.Error("citext is text")
 	}
 }
@@ -155,9 +156,9 @@ func TestVerbatim(t *testing.T) {
 // A text that Postgres prints only with other settings, or for another type, is an error. The error does not
 // contain the text.
 func TestAppendRefuses(t *testing.T) {
-	intArray := Column{Name: "a", Type: Type{OID: 1007, Elem: &Type{OID: oidInt4}, Modifier: -1}}
+	intArray := format.Column{Name: "a", Type: format.Type{OID: 1007, Elem: &format.Type{OID: oidInt4}, Modifier: -1}}
 	for _, tc := range []struct {
-		column Column
+		column format.Column
 		text   string
 		want   error
 	}{
@@ -183,7 +184,7 @@ func TestAppendRefuses(t *testing.T) {
 		{dinar, "250", errNotMoney},
 		{column(oidNumeric, ""), "1e5", errNotNumeric},
 		{column(oidNumeric, ""), "-", errNotNumeric},
-		{Column{Type: Type{OID: oidNumeric, Modifier: 5<<16 + 2 + 4}}, "1.234", errScale},
+		{format.Column{Type: format.Type{OID: oidNumeric, Modifier: 5<<16 + 2 + 4}}, "1.234", errScale},
 		{column(oidFloat8, ""), "1.5x", errNotFloat},
 		{column(oidInt4, ""), "007", errNotInteger},
 		{column(oidBool, ""), "true", errNotBool},
@@ -202,7 +203,7 @@ func TestAppendRefuses(t *testing.T) {
 		{intArray, "{x}", errNotInteger},
 	} {
 		f := newField(t, tc.column, Modes{})
-		out, null, err := f.Append([]byte("before"), JSONSchema, []byte(tc.text))
+		out, null, err := f.Append([]byte("before"), format.JSONSchema, []byte(tc.text))
 		if !errors.Is(err, tc.want) || string(out) != "before" || null {
 			t.Errorf("%q: %q, null %t, %v, want %v", tc.text, out, null, err, tc.want)
 		} else if tc.text != "" && tc.text != "-" && strings.Contains(err.Error(), tc.text) {
@@ -216,24 +217,24 @@ func TestAppendRefuses(t *testing.T) {
 func TestBetterNumbers(t *testing.T) {
 	numeric := column(oidNumeric, "")
 	numeric.Type.Modifier = 8<<16 + (2048 - 2) + 4 // numeric(8,-2)
-	if out, _, err := newField(t, numeric, Modes{}).Append(nil, Simple, []byte("12300")); string(out) != "12300" || err != nil {
+	if out, _, err := newField(t, numeric, Modes{}).Append(nil, format.Simple, []byte("12300")); string(out) != "12300" || err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
-	if _, _, err := newField(t, numeric, Modes{Exact: true}).Append(nil, Simple, []byte("12300")); !errors.Is(err, errWideScale) {
+	if _, _, err := newField(t, numeric, Modes{Exact: true}).Append(nil, format.Simple, []byte("12300")); !errors.Is(err, errWideScale) {
 		t.Errorf("exact: %v", err)
 	}
 	for text, want := range map[string]string{"-$1,234.50": "-1234.50", "$7.00": "7.00", "-$0.00": "0.00", "$92,233,720,368,547,758.07": "92233720368547758.07"} {
-		if out, _, err := newField(t, column(oidMoney, ""), Modes{}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
+		if out, _, err := newField(t, column(oidMoney, ""), Modes{}).Append(nil, format.Simple, []byte(text)); string(out) != want || err != nil {
 			t.Errorf("%s: %s, %v", text, out, err)
 		}
 	}
 	for text, want := range map[string]string{"$1.95": "2.0", "$9.95": "10.0", "-$0.04": "0.0", "$1.94": "1.9"} {
-		if out, _, err := newField(t, column(oidMoney, ""), Modes{MoneyDigits: new(1)}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
+		if out, _, err := newField(t, column(oidMoney, ""), Modes{MoneyDigits: new(1)}).Append(nil, format.Simple, []byte(text)); string(out) != want || err != nil {
 			t.Errorf("%s: %s, %v", text, out, err)
 		}
 	}
 	for _, tt := range []struct {
-		column     Column
+		column     format.Column
 		text, want string
 	}{
 		{yen, "￥1,250", "1250.00"},
@@ -245,7 +246,7 @@ func TestBetterNumbers(t *testing.T) {
 		{dinar, "(1,255 DT)", "-1.26"},
 		{dinar, "-0.001", "0.00"},
 	} {
-		if out, _, err := newField(t, tt.column, Modes{}).Append(nil, Simple, []byte(tt.text)); string(out) != tt.want || err != nil {
+		if out, _, err := newField(t, tt.column, Modes{}).Append(nil, format.Simple, []byte(tt.text)); string(out) != tt.want || err != nil {
 			t.Errorf("%s: %s, %v", tt.text, out, err)
 		}
 	}

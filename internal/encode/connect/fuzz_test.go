@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // everyType returns a field for each type and mode of the golden values.
@@ -42,13 +44,13 @@ func FuzzAppend(f *testing.F) {
 			text = []byte{}
 		}
 		for _, field := range fields {
-			for _, enc := range []Encoding{Raw, String, Simple, JSON, JSONSchema, Bytes} {
+			for _, enc := range []format.Encoding{format.Raw, format.String, format.Simple, format.JSON, format.JSONSchema, format.Bytes} {
 				out, null, err := field.Append([]byte("before"), enc, text)
 				rest, ok := bytes.CutPrefix(out, []byte("before"))
 				if !ok || null || err != nil && len(rest) > 0 {
 					t.Fatalf("%s %s of %q: %q, null %t, %v", field.prefix, enc, text, out, null, err)
 				}
-				if err == nil && utf8.Valid(text) && (enc == JSON || enc == JSONSchema) && !json.Valid(rest) {
+				if err == nil && utf8.Valid(text) && (enc == format.JSON || enc == format.JSONSchema) && !json.Valid(rest) {
 					t.Errorf("%s of %q is no JSON: %s", enc, text, rest)
 				}
 				if err == nil && field.Verbatim(enc) && !bytes.Equal(rest, text) {
@@ -81,12 +83,12 @@ func TestExpandLongNumber(t *testing.T) {
 // checkExpansion expands text, which must be UTF-8, and checks the result.
 func checkExpansion(t *testing.T, field *Field, text []byte, x Expansion) {
 	t.Helper()
-	for _, enc := range []Encoding{JSON, JSONSchema} {
+	for _, enc := range []format.Encoding{format.JSON, format.JSONSchema} {
 		out, _, err := field.AppendExpanded(nil, enc, x, text)
 		if err != nil || !json.Valid(out) {
 			t.Fatalf("%s of %q: %s, %v", enc, text, out, err)
 		}
-		if enc == JSON && json.Valid(text) && bytes.IndexAny(text, "{[") == 0 && out[0] != '"' && !bytes.ContainsAny(text, "eE\\") {
+		if enc == format.JSON && json.Valid(text) && bytes.IndexAny(text, "{[") == 0 && out[0] != '"' && !bytes.ContainsAny(text, "eE\\") {
 			keepsAll(t, x, string(text), out)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 var errNotGeometry = errors.New("not what a geometric type prints")
@@ -60,7 +62,7 @@ func coordinates(v []float64, text []byte) ([]float64, error) {
 }
 
 // geometryCodec is codecOf for the geometric types.
-func geometryCodec(t Type, m modes) (codec, bool) {
+func geometryCodec(t format.Type, m modes) (codec, bool) {
 	switch t.OID {
 	case oidPoint:
 		return geometry{schema: pointSchema(), count: 2, append: func(dst []byte, s style, _ []byte, v []float64) []byte {

@@ -9,18 +9,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 // A golden is a value that Debezium's and Connect's own converters wrote. See testdata/README.md. If an encoding is
 // missing, its converter threw an exception.
 type golden struct {
 	SQL         string // the type of the column
-	Type        Type
+	Type        format.Type
 	Modes       map[string]string
 	Text        *string
 	Unsupported bool
 	Error       string // of Debezium's converter: the value became a null
-	Bytes       map[Encoding]*string
+	Bytes       map[format.Encoding]*string
 }
 
 func (g *golden) UnmarshalJSON(line []byte) error {
@@ -32,8 +34,8 @@ func (g *golden) UnmarshalJSON(line []byte) error {
 	if err := json.Unmarshal(line, &all); err != nil {
 		return err
 	}
-	g.Bytes = map[Encoding]*string{}
-	for _, enc := range []Encoding{Simple, String, JSON, JSONSchema} {
+	g.Bytes = map[format.Encoding]*string{}
+	for _, enc := range []format.Encoding{format.Simple, format.String, format.JSON, format.JSONSchema} {
 		if raw, ok := all[string(enc)]; ok {
 			var s *string
 			if err := json.Unmarshal(raw, &s); err != nil {
@@ -64,7 +66,7 @@ func modesOf(tb testing.TB, options map[string]string, exact bool) Modes {
 
 func (g *golden) field(tb testing.TB, exact bool) (*Field, error) {
 	tb.Helper()
-	return NewField(Column{Name: "c", Type: g.Type, Nullable: true}, modesOf(tb, g.Modes, exact))
+	return NewField(format.Column{Name: "c", Type: g.Type, Nullable: true}, modesOf(tb, g.Modes, exact))
 }
 
 func goldens(tb testing.TB) []golden {
@@ -182,7 +184,7 @@ func TestGoldenByOID(t *testing.T) {
 }
 
 // write returns the value in the encoding enc, nil for a null.
-func (g *golden) write(f *Field, enc Encoding) (*string, error) {
+func (g *golden) write(f *Field, enc format.Encoding) (*string, error) {
 	var text []byte
 	if g.Text != nil {
 		text = append([]byte{}, *g.Text...)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 )
 
 var (
@@ -49,18 +51,18 @@ func NewStruct(fields []NamedField, expand *Expansion) *Struct {
 // schema has the given name and, if version is not nil, version; any other encoding writes JSON
 // without a schema. With Modes.Exact, Append fails for encodings other than JSON and JSONSchema.
 // An error about a value names the member; dst is returned unchanged then.
-func (s *Struct) Append(dst []byte, enc Encoding, name string, version *int32, values [][]byte) ([]byte, error) {
+func (s *Struct) Append(dst []byte, enc format.Encoding, name string, version *int32, values [][]byte) ([]byte, error) {
 	if len(values) != len(s.members) {
 		return dst, errMembers
 	}
-	if enc != JSONSchema && enc != JSON && len(s.members) > 0 && s.members[0].Field.exact {
+	if enc != format.JSONSchema && enc != format.JSON && len(s.members) > 0 && s.members[0].Field.exact {
 		return dst, errStruct
 	}
 	doc, err := s.document(enc, values)
 	if err != nil {
 		return dst, s.members[0].wrap(err)
 	}
-	out, typed := dst, enc == JSONSchema
+	out, typed := dst, enc == format.JSONSchema
 	if typed {
 		out = s.appendSchema(append(out, `{"schema":`...), doc, name, version)
 		out = append(out, `,"payload":`...)
@@ -88,12 +90,12 @@ func (s *Struct) Append(dst []byte, enc Encoding, name string, version *int32, v
 }
 
 // document returns the first member's document, nil if the member is not expanded.
-func (s *Struct) document(enc Encoding, values [][]byte) (*document, error) {
+func (s *Struct) document(enc format.Encoding, values [][]byte) (*document, error) {
 	if s.expand == nil || len(s.members) == 0 {
 		return nil, nil //nolint:nilnil // no document
 	}
-	if enc != JSONSchema {
-		enc = JSON
+	if enc != format.JSONSchema {
+		enc = format.JSON
 	}
 	return s.members[0].Field.expand(enc, *s.expand, values[0])
 }
@@ -124,7 +126,7 @@ func (s *Struct) appendSchema(dst []byte, doc *document, name string, version *i
 
 func (m *structMember) append(dst []byte, typed bool, text []byte) ([]byte, error) {
 	if text == nil {
-		dst, _, err := m.Field.appendNull(dst, JSON)
+		dst, _, err := m.Field.appendNull(dst, format.JSON)
 		return dst, err
 	}
 	if typed {

@@ -6,14 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 func envelopeOf(t *testing.T, m Modes, expand *Expansion) *Struct {
 	t.Helper()
-	payload := newField(t, Column{Name: "doc", Type: Type{OID: oidJSONB, Modifier: -1}, Nullable: true}, m)
-	amount := newField(t, Column{Name: "amount", Type: Type{OID: oidNumeric, Modifier: 10<<16 + 2 + 4}, Nullable: true, Default: new("1.50")}, m)
+	payload := newField(t, format.Column{Name: "doc", Type: format.Type{OID: oidJSONB, Modifier: -1}, Nullable: true}, m)
+	amount := newField(t, format.Column{Name: "amount", Type: format.Type{OID: oidNumeric, Modifier: 10<<16 + 2 + 4}, Nullable: true, Default: new("1.50")}, m)
 	return NewStruct([]NamedField{{"payload", payload}, {`"q"`, amount}}, expand)
 }
 
@@ -24,31 +25,31 @@ func TestStruct(t *testing.T) {
 	for name, tc := range map[string]struct {
 		modes   Modes
 		expand  *Expansion
-		enc     Encoding
+		enc     format.Encoding
 		name    string
 		version *int32
 		values  [][]byte
 		want    string
 		err     error
 	}{
-		"json":             {enc: JSON, values: [][]byte{[]byte(`{"a": 1}`), []byte("12.30")}, want: `{"payload":"{\"a\": 1}","\"q\"":"BM4="}`},
-		"nulls":            {enc: JSON, values: [][]byte{nil, nil}, want: `{"payload":null,"\"q\"":null}`},
-		"default":          {enc: JSON, modes: Modes{Exact: true}, values: [][]byte{nil, nil}, err: errDefault},
-		"as a string":      {enc: String, values: [][]byte{nil, []byte("1.00")}, want: `{"payload":null,"\"q\"":"ZA=="}`},
-		"as a string, not": {enc: String, modes: Modes{Exact: true}, values: [][]byte{nil, []byte("1.00")}, err: errStruct},
-		"expanded":         {enc: JSON, expand: &Expansion{}, values: [][]byte{[]byte(`{"a": 1, "n": null}`), []byte("0.01")}, want: `{"payload":{"a":1},"\"q\"":"AQ=="}`},
-		"no document":      {enc: JSON, expand: &Expansion{}, values: [][]byte{[]byte(`"x"`), nil}, want: `{"payload":"\"x\"","\"q\"":null}`},
-		"array, exact":     {enc: JSON, modes: Modes{Exact: true}, expand: &Expansion{}, values: [][]byte{[]byte(`[1]`), []byte("1.00")}, err: errTopArray},
+		"json":             {enc: format.JSON, values: [][]byte{[]byte(`{"a": 1}`), []byte("12.30")}, want: `{"payload":"{\"a\": 1}","\"q\"":"BM4="}`},
+		"nulls":            {enc: format.JSON, values: [][]byte{nil, nil}, want: `{"payload":null,"\"q\"":null}`},
+		"default":          {enc: format.JSON, modes: Modes{Exact: true}, values: [][]byte{nil, nil}, err: errDefault},
+		"as a string":      {enc: format.String, values: [][]byte{nil, []byte("1.00")}, want: `{"payload":null,"\"q\"":"ZA=="}`},
+		"as a string, not": {enc: format.String, modes: Modes{Exact: true}, values: [][]byte{nil, []byte("1.00")}, err: errStruct},
+		"expanded":         {enc: format.JSON, expand: &Expansion{}, values: [][]byte{[]byte(`{"a": 1, "n": null}`), []byte("0.01")}, want: `{"payload":{"a":1},"\"q\"":"AQ=="}`},
+		"no document":      {enc: format.JSON, expand: &Expansion{}, values: [][]byte{[]byte(`"x"`), nil}, want: `{"payload":"\"x\"","\"q\"":null}`},
+		"array, exact":     {enc: format.JSON, modes: Modes{Exact: true}, expand: &Expansion{}, values: [][]byte{[]byte(`[1]`), []byte("1.00")}, err: errTopArray},
 		"schema": {
-			enc: JSONSchema, name: "app.public.outbox.Order.Value", version: new(int32(0)), values: [][]byte{[]byte(`{"a": 1}`), nil},
+			enc: format.JSONSchema, name: "app.public.outbox.Order.Value", version: new(int32(0)), values: [][]byte{[]byte(`{"a": 1}`), nil},
 			want: `{"schema":{"type":"struct","fields":[` + payload + "," + amount + `],"optional":false,"name":"app.public.outbox.Order.Value","version":0},"payload":{"payload":"{\"a\": 1}","\"q\"":null}}`,
 		},
 		"schema, expanded": {
-			enc: JSONSchema, expand: &Expansion{}, values: [][]byte{[]byte(`{"a": 1}`), nil},
+			enc: format.JSONSchema, expand: &Expansion{}, values: [][]byte{[]byte(`{"a": 1}`), nil},
 			want: `{"schema":{"type":"struct","fields":[` + document + "," + amount + `],"optional":false},"payload":{"payload":{"a":1},"\"q\"":null}}`,
 		},
-		"a value missing": {enc: JSON, values: [][]byte{nil}, err: errMembers},
-		"a value wrong":   {enc: JSON, values: [][]byte{nil, []byte("one")}, err: errNotNumeric},
+		"a value missing": {enc: format.JSON, values: [][]byte{nil}, err: errMembers},
+		"a value wrong":   {enc: format.JSON, values: [][]byte{nil, []byte("one")}, err: errNotNumeric},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := envelopeOf(t, tc.modes, tc.expand).Append([]byte("before"), tc.enc, tc.name, tc.version, tc.values)
@@ -94,7 +95,7 @@ func TestExpandLimits(t *testing.T) {
 		"objects that differ below":      {`{"l":[` + scatteredBelow(40_000) + `]}`, "", errWide},
 		"a long name, absent many times": {`{"l":[{"` + strings.Repeat("n", 1<<20) + `":1}` + strings.Repeat(",{}", 100) + `]}`, "", errWide},
 	} {
-		out, _, err := f.AppendExpanded(nil, JSON, Expansion{}, []byte(tc.text))
+		out, _, err := f.AppendExpanded(nil, format.JSON, Expansion{}, []byte(tc.text))
 		if !errors.Is(err, tc.err) || !strings.HasPrefix(string(out), tc.is) || err != nil && len(out) > 0 {
 			t.Errorf("%s: %.100s, %v", name, out, err)
 		}
@@ -126,7 +127,7 @@ func TestExpandManyMembers(t *testing.T) {
 	for i := 1; i < 3*fewMembers; i += 2 {
 		text.WriteString(`,"m` + strconv.Itoa(i) + `":1`)
 	}
-	out, _, err := documentField(t, false).AppendExpanded(nil, JSON, Expansion{}, []byte("{"+text.String()[1:]+"}"))
+	out, _, err := documentField(t, false).AppendExpanded(nil, format.JSON, Expansion{}, []byte("{"+text.String()[1:]+"}"))
 	if got := "{" + want.String()[1:] + "}"; string(out) != got || err != nil {
 		t.Errorf("%s, %v\nwant %s", out, err, got)
 	}
@@ -137,19 +138,19 @@ func TestExpandOtherTypes(t *testing.T) {
 	for _, tc := range []struct {
 		oid        uint32
 		name, text string
-		enc        Encoding
+		enc        format.Encoding
 		exact      bool
 		want       string
 		err        error
 	}{
-		{99999, "hstore", `"k"=>"v", "n"=>NULL`, JSON, false, `{"k":"v"}`, nil},
-		{99999, "hstore", `"k"=`, JSON, false, "", errNotHStore},
-		{oidInt4, "int4", "7", JSON, false, "7", nil},
-		{oidBytea, "bytea", `\x7b7d`, JSON, false, `"e30="`, nil},
-		{oidText, "text", `{"a":1}`, String, false, `{"a":1}`, nil},
-		{oidText, "text", `{"a":1}`, String, true, "", errStruct},
-		{oidText, "text", "plain", String, true, "plain", nil},
-		{oidText, "text", `{"a":1}`, Raw, true, `{"a":1}`, nil},
+		{99999, "hstore", `"k"=>"v", "n"=>NULL`, format.JSON, false, `{"k":"v"}`, nil},
+		{99999, "hstore", `"k"=`, format.JSON, false, "", errNotHStore},
+		{oidInt4, "int4", "7", format.JSON, false, "7", nil},
+		{oidBytea, "bytea", `\x7b7d`, format.JSON, false, `"e30="`, nil},
+		{oidText, "text", `{"a":1}`, format.String, false, `{"a":1}`, nil},
+		{oidText, "text", `{"a":1}`, format.String, true, "", errStruct},
+		{oidText, "text", "plain", format.String, true, "plain", nil},
+		{oidText, "text", `{"a":1}`, format.Raw, true, `{"a":1}`, nil},
 	} {
 		out, _, err := newField(t, column(tc.oid, tc.name), Modes{Exact: tc.exact}).AppendExpanded(nil, tc.enc, Expansion{}, []byte(tc.text))
 		if string(out) != tc.want || !errors.Is(err, tc.err) {
