@@ -35,7 +35,7 @@ test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash
 # They run the built binary, in which there is no race detector.
 BUILT := e2e|crash|soak|hostile|conformance|runbook|takeover|walk
 # They start no goroutine and share nothing.
-SEQUENTIAL := decoder|internal/(encode|encode/connect|debezium|javaregex|jsontext|preset)
+SEQUENTIAL := decoder|internal/(encode|encode/connect|debezium|javaregex|jsontext|pgtime|preset)
 
 .PHONY: race
 race: ## all tests that need Go only with the race detector, shuffled
