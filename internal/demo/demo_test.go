@@ -142,7 +142,7 @@ func TestDemo(t *testing.T) {
 	pgtest.Server(t) // skips the test without Postgres
 	var stdout stage
 	var stderr bytes.Buffer
-	if err := demo.Run(t.Context(), demo.Options{For: 3 * time.Second}, &stdout, &stderr); err != nil {
+	if err := demo.Run(t.Context(), demo.Options{For: 2 * time.Second, Rate: 50}, &stdout, &stderr); err != nil {
 		t.Fatalf("Run: %v\n%s\n%s", err, &stdout, &stderr)
 	}
 	sound(t, stdout.String())
@@ -293,7 +293,7 @@ func TestRelaysEndWithTheDemo(t *testing.T) {
 
 func TestInterruptEndsWithTheSummary(t *testing.T) {
 	t.Parallel()
-	sound(t, interrupted(t, "confirmed", 3)) // it prints such a line every second
+	sound(t, interrupted(t, "confirmed", 2)) // it prints such a line every second
 }
 
 // With each broker that the demo can start, every event arrives, the demo can be interrupted, and nothing is left behind.
@@ -303,17 +303,16 @@ func TestDemoOverEachBroker(t *testing.T) {
 			if installed {
 				need.FullRun(t, "it needs an installed server")
 			}
-			pgtest.Server(t)
+			db := pgtest.Database(t)
 			temporary := t.TempDir()
 			t.Setenv("TMPDIR", temporary)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			stdout := stage{on: " 1 s  rows", do: cancel}
-			if err := demo.Run(ctx, demo.Options{Sink: kind}, &stdout, io.Discard); err != nil {
+			if err := demo.Run(ctx, demo.Options{DSN: db.DSN, Sink: kind, Rate: 50}, &stdout, io.Discard); err != nil {
 				t.Fatalf("Run: %v\n%s", err, &stdout)
 			}
 			sound(t, stdout.String())
-			stdout.nothingIsLeft(t)
 			if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 				t.Errorf("left behind: %v %v", left, err)
 			}
@@ -324,7 +323,7 @@ func TestDemoOverEachBroker(t *testing.T) {
 // The demo counts what a broker has, not what the relay has sent: another program sends an event again, and invents one.
 func TestForeignMessagesAreFound(t *testing.T) {
 	t.Parallel()
-	pgtest.Server(t)
+	db := pgtest.Database(t)
 	server := natstest.Start(t)
 	conn := server.Connect(t)
 	var once sync.Once
@@ -344,7 +343,7 @@ func TestForeignMessagesAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout stage
-	err = demo.Run(t.Context(), demo.Options{Sink: "jetstream", Brokers: server.Addrs, For: time.Second}, &stdout, io.Discard)
+	err = demo.Run(t.Context(), demo.Options{DSN: db.DSN, Sink: "jetstream", Brokers: server.Addrs, Rate: 50, For: time.Second}, &stdout, io.Discard)
 	if !errors.Is(err, demo.ErrBroken) {
 		t.Errorf("Run = %v", err)
 	}
@@ -423,7 +422,7 @@ func interrupted(t *testing.T, on string, nth int) string {
 			cancel()
 		}
 	}}
-	if err := demo.Run(ctx, demo.Options{Rate: 500}, &stdout, io.Discard); err != nil {
+	if err := demo.Run(ctx, demo.Options{Rate: 50}, &stdout, io.Discard); err != nil {
 		t.Fatalf("Run: %v\n%s", err, &stdout)
 	}
 	stdout.nothingIsLeft(t)
