@@ -48,10 +48,10 @@ func topicCollides(t *testing.T, r *rig.Rig) {
 	admin := process.AdminAt(t)
 	insertNumbers(t, r, 1)
 	process.Logged(t, message)
-	wait.For(t, "status to say it", func() bool {
-		s := runStatus(t, r, "--admin", admin)
-		return !s.Healthy && strings.Contains(s.Why, message)
-	})
+	wait.For(t, "the relay's verdict to say it", func() bool { return strings.Contains(askStatus(t, process).Verdict.Why, message) })
+	if s := runStatus(t, r, "--admin", admin); s.Healthy || !strings.Contains(s.Why, message) {
+		t.Errorf("status: %+v", s)
+	}
 	if out, code := rig.Command(t, "check", "-c", r.Config); code == 0 || !strings.Contains(out, message) {
 		t.Errorf("check: exit code %d:\n%s", code, out)
 	}

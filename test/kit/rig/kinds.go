@@ -73,7 +73,7 @@ func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
 func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
 	t.Helper()
 	fake := kafkatest.Fake(t, opts...)
-	return NewOn(t, pgtest.Database(t), fake.Cluster), fake
+	return NewOn(t, Database(t), fake.Cluster), fake
 }
 
 // Cut closes the connections through p after the given number of bytes, which may be in the middle of a
