@@ -34,17 +34,29 @@ type rig struct {
 // newRig creates the table with ddl. If ddl is empty, it uses package migrations.
 func newRig(t *testing.T, srv *pgserver.Server, ddl string, partitioned bool) *rig {
 	t.Helper()
-	db := pgtest.DatabaseOn(t, srv)
-	if ddl == "" {
-		pool := stdlib.OpenDB(*db.Conn(t).Config())
-		defer pool.Close()
-		if _, err := migrations.Up(t.Context(), pool, migrations.Config{Partitioned: partitioned}); err != nil {
-			t.Fatal(err)
+	fill := func(db *pgtest.DB) {
+		if ddl == "" {
+			config, err := pgx.ParseConfig(db.DSN)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool := stdlib.OpenDB(*config)
+			defer pool.Close()
+			if _, err := migrations.Up(t.Context(), pool, migrations.Config{Partitioned: partitioned}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			db.Exec(t, ddl)
 		}
-	} else {
-		db.Exec(t, ddl)
+		db.Exec(t, `CREATE PUBLICATION cdc FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
 	}
-	db.Exec(t, `CREATE PUBLICATION cdc FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
+	var db *pgtest.DB
+	if ddl == "" {
+		db = pgtest.FilledDatabase(t, srv, fmt.Sprintf("partitioned %t", partitioned), fill)
+	} else {
+		db = pgtest.DatabaseOn(t, srv)
+		fill(db)
+	}
 	r := &rig{DB: db, today: time.Now().UTC()}
 	r.slot(t, db.Name)
 	r.cfg = Config{
