@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // unsuitable gives a role short timeouts, other formats and other defaults of transactions.
@@ -57,7 +58,7 @@ func TestSettingsOfARole(t *testing.T) {
 			t.Errorf("%d rows are left", left)
 		}
 		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'last', 'T', '1')`)
-		r.Kafka.ReadN(t, rows+1, r.Topic)
+		wait.For(t, "the last row", func() bool { return r.Collector.Count() > rows })
 		r.AwaitSnapshot(t)
 		for _, verb := range [][]string{{"replay", "--where", "true", "--dry-run"}, {"audit", "--since", "1h"}} {
 			if out, code := rig.Command(t, append([]string{verb[0], "-c", r.Config}, verb[1:]...)...); code != 0 {
@@ -68,6 +69,6 @@ func TestSettingsOfARole(t *testing.T) {
 		dropSlot(t, r)
 		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'missing', 'T', '1')`)
 		runRecover(t, r, relay.ExitOK, nil, "Refilled: ")
-		r.Kafka.ReadN(t, rows+2, r.Topic)
+		wait.For(t, "the missing row", func() bool { return r.Collector.Count() > rows+1 })
 	})
 }
