@@ -136,7 +136,7 @@ func conditions() []condition {
 		{"25P03", always, ErrUnreachable, remedyTimeout, nil}, // idle_in_transaction_session_timeout
 		{"25P04", always, ErrUnreachable, remedyTimeout, nil}, // transaction_timeout
 		{"57P05", always, ErrUnreachable, remedyTimeout, nil}, // idle_session_timeout
-		{"3D000", always, ErrAccess, "", nil},                 // invalid_catalog_name: no such database
+		{"3D000", always, ErrAccess, remedyDatabase, nil},     // invalid_catalog_name: no such database
 		{"28P01", always, ErrAccess, remedyLogin, nil},        // invalid_password
 		{insufficientPrivilege, always, nil, remedyFiles, isFileAccess},
 		{insufficientPrivilege, always, ErrAccess, remedyPolicies, isRowSecurity},
@@ -206,12 +206,13 @@ func isValue(err *pgconn.PgError) bool {
 }
 
 const (
-	remedyLogin   = "check the password in source.dsn, or set it with ALTER ROLE … PASSWORD"
-	remedyHBA     = "the role needs LOGIN, and pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
-	remedyConnect = "the role needs REPLICATION (ALTER ROLE … REPLICATION) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
-	remedySetup   = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION)"
-	remedySenders = "find out who is connected in pg_stat_replication and pg_stat_activity; the limits are max_wal_senders, max_connections and the role's CONNECTION LIMIT"
-	remedySlots   = "drop an unused slot (see pg_replication_slots), or raise max_replication_slots and restart the server"
+	remedyLogin    = "check the password in source.dsn, or set it with ALTER ROLE … PASSWORD"
+	remedyDatabase = "fix the database in source.dsn, or create it"
+	remedyHBA      = "the role needs LOGIN, and pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
+	remedyConnect  = "the role needs REPLICATION (ALTER ROLE … REPLICATION) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
+	remedySetup    = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION)"
+	remedySenders  = "find out who is connected in pg_stat_replication and pg_stat_activity; the limits are max_wal_senders, max_connections and the role's CONNECTION LIMIT"
+	remedySlots    = "drop an unused slot (see pg_replication_slots), or raise max_replication_slots and restart the server"
 
 	remedyFiles = "the server has no permission for one of its own files: check the owner and mode of the file, and whether its file system is read-only"
 
