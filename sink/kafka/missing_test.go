@@ -112,6 +112,9 @@ func TestWritableTopicIsNotGivenUp(t *testing.T) {
 		if r.Acked() != 1 {
 			l.Error("the record did not wait")
 		}
+		if s := r.client.Stat(); s.StallMissing != "t" || !strings.Contains(s.StallAdvice, "--create --topic t ") {
+			l.Errorf("the stall does not say how to fix it: %+v", s)
+		}
 		if _, err := l.admin().CreateTopic(l.Context(), 1, 1, nil, "t"); err != nil {
 			l.Fatal(err)
 		}
