@@ -22,7 +22,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	defer cancel()
 	g, both := errgroup.WithContext(limited)
 	g.Go(func() error {
-		reached, err := r.cfg.Sink.Open(both, r.log)
+		reached, err := r.openSink(both)
 		if err != nil {
 			return err
 		}
@@ -63,6 +63,21 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		r.closeSink()
 	}
 	return err
+}
+
+// firstOpening limits the first attempt to open the sink. After it, the relay reports why it waits for the broker.
+const firstOpening = 2 * time.Second
+
+// openSink opens the sink, and retries until ctx ends.
+func (r *Relay) openSink(ctx context.Context) (sink.Sink, error) {
+	first, cancel := context.WithTimeout(ctx, firstOpening)
+	defer cancel()
+	reached, err := r.cfg.Sink.Open(first, r.log)
+	if err == nil || !errors.Is(err, sink.ErrUnreachable) || isOver(ctx) {
+		return reached, err
+	}
+	r.phase.setState(Starting, err)
+	return r.cfg.Sink.Open(ctx, r.log)
 }
 
 // leastAttempt is the minimum timeout of an attempt to read the catalog. StartupTimeout may be shorter.

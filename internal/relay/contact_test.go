@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // The first attempt finds out why the server is unreachable. StartupTimeout interrupts a later attempt. The relay
@@ -82,6 +84,36 @@ func contactServer(t *testing.T, timeout time.Duration, closes, enough int) (att
 	_ = server.Close()
 	<-ended
 	return attempts, err
+}
+
+// While a first start waits for the broker, the relay says why.
+func TestFirstContactSaysWhyItWaitsForTheBroker(t *testing.T) {
+	t.Parallel()
+	source, err := pgconn.ParseConfig("postgres://u@127.0.0.1:1/db?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{
+		Name:   "contact",
+		Source: replication.Config{Conn: source, Publication: "p", Slot: "s"},
+		Sink:   kafka.Config{Brokers: []string{"127.0.0.1:2"}},
+		Route:  encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	wait.For(t, "the reason", func() bool {
+		return slices.ContainsFunc(c.Stat().Failures, func(f Failure) bool {
+			return f.ExitCode == ExitSink && strings.Contains(f.Text, "127.0.0.1:2") && strings.Contains(f.Text, "connection refused")
+		})
+	})
+	stop()
+	if err := wait.Receive(t, "the relay to end", ended); err != nil {
+		t.Error(err)
+	}
 }
 
 // A dialer may stop at the deadline of its context and return before the context has ended.
