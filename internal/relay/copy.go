@@ -42,7 +42,7 @@ func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog
 		return r.planRefill(refill, s)
 	}
 	if !r.positions.copyPending() {
-		if r.cfg.InitialCopy && r.positions.stored.EndLSN == 0 {
+		if r.cfg.InitialCopy && r.positions.stored.EndLSN == 0 && r.cfg.SkipTo == 0 { // with SkipTo, it takes over a slot whose rows were sent
 			r.log.WarnContext(ctx, "no initial copy because the slot already existed, rows from before it are not sent")
 		}
 		return nil, nil
