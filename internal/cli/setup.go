@@ -34,7 +34,7 @@ the slot had not confirmed. Setup does not change the tables.`,
 		Example: `  outbox-cdc setup --dsn postgres://owner@db/app
   outbox-cdc setup -c outbox-cdc.yaml --table public.outbox --table billing.outbox
   outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --grant-operator outbox_operator
-  outbox-cdc setup -c outbox-cdc.yaml --drop`,
+  outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --drop`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
