@@ -81,7 +81,8 @@ func probe(w http.ResponseWriter, problem, ok string) {
 	_, _ = io.WriteString(w, text+"\n")
 }
 
-func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
+	s.askFresh(r.Context())
 	st := s.status(time.Now())
 	if st == nil {
 		probe(w, "starting", "")

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,27 @@ func TestReadyzNamesTheRole(t *testing.T) {
 		if err != nil || got.Role != string(role) || !got.Ready || got.StandsBy() != (role == relay.Standby) {
 			t.Errorf("/status of the %s relay: role %q, ready %t, %v", role, got.Role, got.Ready, err)
 		}
+	}
+}
+
+// /status shows the state at the time of the request, not that of the last sample: a key that was just released is not parked.
+func TestStatusIsFresh(t *testing.T) {
+	var parked atomic.Bool
+	parked.Store(true)
+	_, url := serve(t, nil, func() relay.Stat {
+		st := healthy()
+		if parked.Load() {
+			parkTwo(&st)
+		}
+		return st
+	})
+	for range 20 {
+		was := parked.Load()
+		got, _, err := client(t, url).Status(t.Context())
+		if err != nil || (got.Parked.Number > 0) != was {
+			t.Fatalf("%d keys are parked, want some: %t, %v", got.Parked.Number, was, err)
+		}
+		parked.Store(!was)
 	}
 }
 

@@ -22,16 +22,19 @@ type sample struct {
 	delivery       distribution
 }
 
-// look takes a sample.
-func (s *Server) look(stat func() relay.Stat) {
+// look takes a sample for the history.
+func (s *Server) look(stat func() relay.Stat) { s.history.add(s.refresh(stat)) }
+
+// refresh takes a sample, and makes it the last one.
+func (s *Server) refresh(stat func() relay.Stat) *sample {
 	now := &sample{stat: stat(), at: time.Now(), answered: s.answered.recent(), delivery: s.delivery.recent()}
 	acked := now.stat.Sink.Acked()
 	now.records, now.bytes, now.ackedAt = acked.Records, acked.Bytes, now.at
 	if last := s.last.Load(); last != nil && last.records == now.records && now.stat.Sink.InFlightRecords > 0 {
 		now.ackedAt = last.ackedAt
 	}
-	s.history.add(now)
 	s.last.Store(now)
+	return now
 }
 
 // serverEnd returns the end of the WAL, as far as it is known: the value of the catalog is some seconds old.

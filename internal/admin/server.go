@@ -53,6 +53,7 @@ type Server struct {
 	answered *latency // of produce requests
 	delivery *latency // of transactions, from their commit
 	last     atomic.Pointer[sample]
+	asked    chan chan struct{} // for a sample now; the channel is closed when it is taken
 	history  history
 	listener net.Listener
 }
@@ -60,7 +61,7 @@ type Server struct {
 // New returns a Server.
 func New(cfg Config, log *slog.Logger) *Server {
 	s := &Server{
-		cfg: cfg, log: log, began: time.Now(), page: newPage(),
+		cfg: cfg, log: log, began: time.Now(), page: newPage(), asked: make(chan chan struct{}),
 		answered: newLatency(ackSeconds()), delivery: newLatency(commitToAckSeconds()),
 	}
 	s.registry = newRegistry(s)
@@ -121,7 +122,25 @@ func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
 	return nil
 }
 
-// watch takes a sample every interval.
+// freshTimeout limits how long a request waits for a sample: the relay may be stuck.
+const freshTimeout = 200 * time.Millisecond
+
+// askFresh has watch take a sample now: an operator who asks after a command wants to see what it has done.
+func (s *Server) askFresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case s.asked <- done:
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
+}
+
+// watch takes a sample every interval, and whenever it is asked to.
 func (s *Server) watch(ctx context.Context, stat func() relay.Stat) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -129,6 +148,9 @@ func (s *Server) watch(ctx context.Context, stat func() relay.Stat) {
 		select {
 		case <-ticker.C:
 			s.look(stat)
+		case done := <-s.asked:
+			s.refresh(stat)
+			close(done)
 		case <-ctx.Done():
 			return
 		}
