@@ -27,6 +27,7 @@ const (
 	oidOID    = 26
 
 	oidOIDArray = 1028
+	oidJSONB    = 3802
 )
 
 type column struct {
@@ -50,11 +51,11 @@ var statements = []statement{
 		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}"}}
 	}},
 	{"pg_control_system()", "4ttbtttt88", (*client).server},
-	{"FROM pg_catalog.pg_publication p WHERE", "o8tbbbbbbb", func(*client, [][]byte) [][]string {
-		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f", "f"}}
+	{"FROM pg_catalog.pg_publication p WHERE", "o8otbbbbbbj", func(*client, [][]byte) [][]string {
+		return [][]string{{"16400", "700", "10", "pub", "t", "f", "f", "f", "f", "f", "{}"}}
 	}},
-	{"pg_catalog.pg_publication_rel", "oottb", func(*client, [][]byte) [][]string {
-		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox", "f"}}
+	{"pg_catalog.pg_publication_rel", "oottbt", func(*client, [][]byte) [][]string {
+		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox", "f", ""}}
 	}},
 	{"pg_publication_tables", "ottbbtto4tbtb", func(*client, [][]byte) [][]string {
 		var rows [][]string
@@ -176,7 +177,7 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 
 // describe returns the columns of a statement.
 func describe(sql string) pgproto3.BackendMessage {
-	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'f': oidFloat8, 'o': oidOID, 'O': oidOIDArray}
+	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'f': oidFloat8, 'o': oidOID, 'O': oidOIDArray, 'j': oidJSONB}
 	var columns []column
 	for _, t := range find(sql).types {
 		columns = append(columns, column{"c", oids[t]})
