@@ -167,7 +167,7 @@ func TestParkAndRelease(t *testing.T) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		pace := time.NewTicker(time.Millisecond)
+		pace := time.NewTicker(20 * time.Millisecond)
 		defer pace.Stop()
 		for !stop.Load() {
 			r.insert(t, "a", 1, 10)
