@@ -165,6 +165,7 @@ func TestPartitionIsGone(t *testing.T) {
 	)
 	for name, tc := range map[string]struct{ publication, gone string }{
 		"dropped":                      {outbox, "DROP TABLE outbox_0"},
+		"renamed":                      {outbox, "ALTER TABLE outbox_0 RENAME TO outbox_x"},
 		"detached and renamed":         {all, "ALTER TABLE outbox DETACH PARTITION outbox_0; ALTER TABLE outbox_0 RENAME TO outbox_x"},
 		"attached to another table":    {archived, "ALTER TABLE outbox DETACH PARTITION outbox_0; ALTER TABLE archive ATTACH PARTITION outbox_0 DEFAULT"},
 		"of a table that was replaced": {all, "ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (LIKE old INCLUDING ALL) PARTITION BY RANGE (id)"},
