@@ -319,7 +319,7 @@ func TestRights(t *testing.T) {
 	if grants == nil {
 		t.Fatal("docs/inbox.md has no GRANT statements")
 	}
-	db.Exec(t, strings.ReplaceAll(string(grants[1]), "notifications", role)+`GRANT INSERT ON effects TO `+role)
+	db.Exec(t, strings.ReplaceAll(string(grants[1]), "notification_service", role)+`GRANT INSERT ON effects TO `+role)
 	defer db.Exec(t, `DROP OWNED BY `+role+`; DROP ROLE `+role)
 	cfg, err := pgxpool.ParseConfig(db.DSN)
 	if err != nil {
