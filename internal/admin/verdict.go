@@ -31,6 +31,9 @@ type Verdict struct {
 // catchingUp is the lag in seconds above which a relay is catching up.
 const catchingUp = 30
 
+// stalls is the time in seconds of a stall above which it counts. Any new connection takes less.
+const stalls = 1
+
 // unacknowledged is the time in seconds without an acknowledgement above which records wait for one.
 const unacknowledged = 2
 
@@ -75,7 +78,7 @@ func (st *Status) waits(exit int) bool {
 // Relaying returns the verdict on the relay itself, without its slot.
 func (st *Status) Relaying() Verdict {
 	switch {
-	case st.Sink.Stalled > 0 && (st.State == string(relay.Streaming) || st.StandsBy()):
+	case st.Stalls() && (st.State == string(relay.Streaming) || st.StandsBy()):
 		return st.stalled()
 	case !st.Ready:
 		return st.notReady()
@@ -111,6 +114,9 @@ func (st *Status) parking() Verdict {
 		"Fix the cause, then: " + first.Release,
 	}
 }
+
+// Stalls reports whether the broker does not acknowledge records. A missing topic counts at once.
+func (st *Status) Stalls() bool { return st.Sink.Stalled >= stalls || st.Sink.Missing != "" }
 
 // stalled returns the verdict on a relay whose records the broker does not acknowledge. A missing topic does not
 // appear by itself. Any other stall may be a leader election, for as long as the relay is ready.

@@ -95,6 +95,7 @@ func TestVerdict(t *testing.T) {
 		"idle":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records, st.InFlight.Records = 0, 0 }), admin.Good, "Healthy", "There are no new rows", true},
 		"postgres alone": {alone, admin.Good, "The slot is active", "WAL sender 4711", true},
 		"behind":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), admin.Warn, "Catching up", "5 min behind", true},
+		"reconnects":     {sides(t, func(_ *Postgres, st *admin.Status) { st.Sink.Stalled, st.Sink.StallReason = 0.02, "EOF" }), admin.Good, "Healthy", "", true},
 		"slow":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Sink.Stalled, st.Sink.StallReason = 4, "no leader" }), admin.Warn, "Kafka does not acknowledge records", "For 4 s: no leader", false},
 		"topic missing": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.Sink.Stalled, st.Sink.Missing, st.Sink.StallAdvice = 4, "outbox.event.x", "create it"

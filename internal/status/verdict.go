@@ -30,7 +30,7 @@ func (r *Report) judge(cfg *Config) {
 		r.Verdict = slot
 	}
 	active := r.Postgres.Slot != nil && r.Postgres.Slot.Active
-	delivers := r.Relay.URL == "" || st != nil && st.Ready && st.Sink.Stalled == 0
+	delivers := r.Relay.URL == "" || st != nil && st.Ready && !st.Stalls()
 	r.Healthy = r.Level != admin.Bad && active && delivers
 }
 
