@@ -8,9 +8,9 @@
 //	ReaderOpener ──OpenReader──▶ Reader                  reads destinations
 //	   └─OpenDeadLetters──▶ DeadLetters                  reads dead letters
 //
-// A [Broker] is a configuration, and a [ReaderOpener] if its records can be read back. [Broker.Open] contacts the broker for the first time and
-// returns a [Sink], which lives as long as the process. A [Writer] writes a sequence of
-// records; the Sink has at most one at a time. Errors wrap one of [ErrUnreachable] to
+// A [Broker] is a configuration, and a [ReaderOpener] if its records can be read back. [Broker.Open]
+// contacts the broker for the first time and returns a [Sink], which lives as long as the process. A
+// [Writer] writes a sequence of records; the Sink has at most one at a time. Errors wrap one of [ErrUnreachable] to
 // [ErrFatal], which decides what the relay does next.
 //
 // # Guarantees of a Writer

@@ -20,12 +20,26 @@ type ReaderOpener interface {
 	OpenDeadLetters(ctx context.Context, destination string, log *slog.Logger) (DeadLetters, error)
 }
 
-// AsReaderOpener returns b as a ReaderOpener. The error wraps [errors.ErrUnsupported] if it is none.
-func AsReaderOpener(b Broker) (ReaderOpener, error) {
-	if o, ok := b.(ReaderOpener); ok {
-		return o, nil
+// OpenReader calls OpenReader of b. The error wraps [errors.ErrUnsupported] if b is no ReaderOpener.
+func OpenReader(b Broker, log *slog.Logger) (Reader, error) {
+	o, ok := b.(ReaderOpener)
+	if !ok {
+		return nil, errUnreadable(b)
 	}
-	return nil, fmt.Errorf("%w: records cannot be read back from %s", errors.ErrUnsupported, b)
+	return o.OpenReader(log)
+}
+
+// OpenDeadLetters calls OpenDeadLetters of b. The error wraps [errors.ErrUnsupported] if b is no ReaderOpener.
+func OpenDeadLetters(ctx context.Context, b Broker, destination string, log *slog.Logger) (DeadLetters, error) {
+	o, ok := b.(ReaderOpener)
+	if !ok {
+		return nil, errUnreadable(b)
+	}
+	return o.OpenDeadLetters(ctx, destination, log)
+}
+
+func errUnreadable(b Broker) error {
+	return fmt.Errorf("%w: records cannot be read back from %s", errors.ErrUnsupported, b)
 }
 
 // A Reader reads the committed records of destinations. It never writes. One goroutine uses it. Its methods retry

@@ -46,11 +46,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
 	}
-	broker, err := sink.AsReaderOpener(cfg.Relay.Sink)
-	if err != nil {
-		return nil, err
-	}
-	reader, err := broker.OpenReader(log)
+	reader, err := sink.OpenReader(cfg.Relay.Sink, log)
 	if err != nil {
 		return nil, err
 	}

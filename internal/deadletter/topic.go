@@ -25,11 +25,7 @@ type Topic struct {
 // Open opens the topic for reading. The error wraps [sink.ErrMissing] if it does not exist, and [errors.ErrUnsupported] if the
 // broker cannot be read. The Topic must be closed.
 func Open(ctx context.Context, broker sink.Broker, topic string, log *slog.Logger) (*Topic, error) {
-	readable, err := sink.AsReaderOpener(broker)
-	if err != nil {
-		return nil, err
-	}
-	reader, err := readable.OpenDeadLetters(ctx, topic, log)
+	reader, err := sink.OpenDeadLetters(ctx, broker, topic, log)
 	if err != nil {
 		return nil, err
 	}

@@ -31,11 +31,7 @@ func (r *Relay) checkParkedLost(ctx context.Context, found *storeState) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	broker, err := sink.AsReaderOpener(r.cfg.Sink)
-	if err != nil {
-		return err
-	}
-	letters, err := broker.OpenDeadLetters(opening, r.cfg.DeadLetterTopic, r.log)
+	letters, err := sink.OpenDeadLetters(opening, r.cfg.Sink, r.cfg.DeadLetterTopic, r.log)
 	if errors.Is(err, sink.ErrMissing) {
 		return nil // no relay has sent a dead letter
 	}

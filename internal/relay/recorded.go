@@ -38,11 +38,7 @@ func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Po
 // readPositions reads what a broker with a [sink.PositionReader] stores, for positions to parse. For another broker, the error
 // wraps [errors.ErrUnsupported].
 func readPositions(ctx context.Context, cfg Config, positions *positionWriter) (*storeState, error) {
-	broker, err := sink.AsReaderOpener(cfg.Sink)
-	if err != nil {
-		return nil, err
-	}
-	opened, err := broker.OpenReader(positions.log)
+	opened, err := sink.OpenReader(cfg.Sink, positions.log)
 	if err != nil {
 		return nil, err
 	}

@@ -74,11 +74,7 @@ func (r *releaseRun) run(ctx context.Context) (err error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	broker, err := sink.AsReaderOpener(r.cfg.Sink)
-	if err != nil {
-		return err
-	}
-	if r.reader, err = broker.OpenDeadLetters(limited, r.cfg.DeadLetterTopic, r.log); err != nil {
+	if r.reader, err = sink.OpenDeadLetters(limited, r.cfg.Sink, r.cfg.DeadLetterTopic, r.log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.reader.Close()) }()
