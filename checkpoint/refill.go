@@ -78,8 +78,8 @@ func (p Position) Interrupted(s Server) []string {
 }
 
 // BeginRefill returns the record of a refill on server s. It makes p obsolete: it belongs to the next
-// term, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the acknowledged rows if it can, see
-// [Position.Interrupted].
+// term, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the
+// acknowledged rows if it can, see [Position.Interrupted].
 func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Position {
 	lost := p
 	if p.Refill != nil {

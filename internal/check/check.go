@@ -154,5 +154,7 @@ func (l *look) with(instruction string) string {
 	if l.File == "" {
 		return instruction
 	}
-	return regexp.MustCompile("outbox-cdc [a-z]+").ReplaceAllStringFunc(instruction, func(command string) string { return command + " -c " + l.File })
+	return commandLine.ReplaceAllStringFunc(instruction, func(c string) string { return c + " -c " + l.File })
 }
+
+var commandLine = regexp.MustCompile("outbox-cdc [a-z]+")

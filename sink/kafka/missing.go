@@ -83,3 +83,9 @@ func (p *producer) waitsForTopic(cause error) bool {
 	code, ok := errors.AsType[*codeError](cause)
 	return ok && code.code == sarama.ErrUnknownTopicOrPartition && p.client.cfg.CreateTopics == nil
 }
+
+// waitsForDeleted reports whether the records of part wait for their topic, which was deleted and which somebody else has to create.
+// A topic that lacks only the partition exists. p.mu is held.
+func (p *producer) waitsForDeleted(part *partition) bool {
+	return p.client.cluster.topic(part.topic.name).err == sarama.ErrUnknownTopicOrPartition && p.waitsForTopic(part.cause)
+}

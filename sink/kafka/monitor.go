@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -255,7 +253,7 @@ func (p *producer) oldestStall(now time.Time) stall {
 	}
 	for part := range p.retrying {
 		if older(part.since) {
-			s = stall{since: part.since, reason: part.cause.Error(), topic: part.topic.name, partition: part.id, missing: p.client.cluster.topic(part.topic.name).err == sarama.ErrUnknownTopicOrPartition && p.waitsForTopic(part.cause)}
+			s = stall{since: part.since, reason: part.cause.Error(), topic: part.topic.name, partition: part.id, missing: p.waitsForDeleted(part)}
 		}
 	}
 	for t := range p.unresolved {
