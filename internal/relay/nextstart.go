@@ -49,26 +49,15 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 
 // breaks returns the error with which a session on s would end because of what is stored, unless the relay refills then.
 func (r *Relay) breaks(ctx context.Context, found *storeState, s checkpoint.Server, state *catalog.State) error {
-	if err := r.checkParked(found); err != nil || found.position == nil {
-		return err
+	if found.position == nil {
+		return r.checkParked(found)
 	}
-	p := found.position
-	if err := r.checkParkedLost(ctx, found); err != nil {
-		return err
-	}
-	if p.EndLSN != 0 || p.Refill != nil {
-		if _, err := p.Continue(s); err != nil {
-			if r.refills(err) {
-				return nil
-			}
-			return err
-		}
-	}
-	if p.Copying && !r.cfg.InitialCopy {
+	err := r.checkStored(ctx, found, s, state.CheckPublished)
+	switch {
+	case r.refills(err):
+		return nil
+	case err == nil && found.position.Copying && !r.cfg.InitialCopy:
 		return errCopyUnfinished
 	}
-	if p.SystemID != s.SystemID {
-		return nil
-	}
-	return state.CheckPublished(p.Publication)
+	return err
 }

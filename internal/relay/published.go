@@ -9,12 +9,12 @@ import (
 
 // checkPublished returns an error if the publication has left rows out since the position record was written, while no relay read
 // the catalog: a relay that reads the WAL of that time does not get them, and does not notice. Every start returns it until the
-// operator has accepted the gap.
-func (r *Relay) checkPublished(ctx context.Context, found *storeState, s checkpoint.Server) error {
+// operator has accepted the gap. published is [catalog.State.CheckPublished].
+func (r *Relay) checkPublished(ctx context.Context, found *storeState, s checkpoint.Server, published func(recorded string) error) error {
 	if found.position == nil || found.position.SystemID != s.SystemID {
 		return nil
 	}
-	err := r.history.CheckPublished(found.position.Publication)
+	err := published(found.position.Publication)
 	if err == nil || !r.positions.acceptGap {
 		return err
 	}

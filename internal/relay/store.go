@@ -115,7 +115,7 @@ func (w *positionWriter) beginTenure(ctx context.Context, s checkpoint.Server) e
 // checkGap returns the *checkpoint.GapError that chooseStart would return. It is called before beginTenure, so that a relay that is
 // connected to the wrong server does not shut out the one on the right server.
 func (w *positionWriter) checkGap(found *storeState, s checkpoint.Server) error {
-	if p := found.position; p == nil || p.EndLSN == 0 && p.Refill == nil || w.acceptGap || w.store == nil {
+	if p := found.position; p == nil || p.EndLSN == 0 && p.Refill == nil || w.acceptGap {
 		return nil
 	}
 	_, err := found.position.Continue(s)

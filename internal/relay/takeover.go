@@ -120,20 +120,28 @@ func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stre
 	if server, _, err = r.checkSlot(ctx, s, stream); err != nil {
 		return server, err
 	}
-	if err := r.checkParked(found); err != nil {
-		return server, err
-	}
-	if err := r.checkParkedLost(ctx, found); err != nil {
-		return server, err
-	}
-	if err := r.positions.checkGap(found, server); err != nil {
-		return server, err
-	}
-	if err := r.checkPublished(ctx, found, server); err != nil {
+	if err := r.checkStored(ctx, found, server, r.history.CheckPublished); err != nil {
 		return server, err
 	}
 	r.warnLostTail(ctx, found.position, server)
 	return server, nil
+}
+
+// checkStored returns the error with which a session on s ends because of what is stored. published is CheckPublished of the catalog
+// as last read.
+func (r *Relay) checkStored(ctx context.Context, found *storeState, s checkpoint.Server, published func(recorded string) error) error {
+	if err := r.checkParked(found); err != nil {
+		return err
+	}
+	if err := r.checkParkedLost(ctx, found); err != nil {
+		return err
+	}
+	if r.cfg.PositionTopic != "" { // otherwise another relay may have used the slot: see continueRecord
+		if err := r.positions.checkGap(found, s); err != nil {
+			return err
+		}
+	}
+	return r.checkPublished(ctx, found, s, published)
 }
 
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,
