@@ -54,6 +54,17 @@ func (part *partition) noteAnswer(ok bool, start time.Time) {
 	}
 }
 
+// allParts iterates over the partitions of all topics. p.mu is held.
+func (p *producer) allParts(yield func(*partition) bool) {
+	for _, t := range p.topics {
+		for _, part := range t.parts {
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
 // openBatch returns the open batch if a record of the given shape fits into it, otherwise nil.
 func (part *partition) openBatch(s *shape, ms int64) *batch {
 	if n := len(part.queue); n > 0 {

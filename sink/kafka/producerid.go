@@ -147,12 +147,10 @@ func (p *producer) renewIdentity(ctx context.Context) {
 		signal(p.wakeMonitor)
 	}
 	p.identity, p.identityAccepted, p.newIDRequired, p.identityRetry = id, false, false, retryState{}
-	for _, t := range p.topics {
-		for _, part := range t.parts {
-			part.nextSequence = 0
-			for _, b := range part.queue {
-				b.sequence = noSequence
-			}
+	for part := range p.allParts {
+		part.nextSequence = 0
+		for _, b := range part.queue {
+			b.sequence = noSequence
 		}
 	}
 	p.contestSent()
