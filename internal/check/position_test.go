@@ -28,6 +28,7 @@ func TestPositionRecord(t *testing.T) {
 		"slot re-created":       {`SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')`, position, "run would exit with 15: slot", "outbox-cdc recover"},
 		"publication restored":  {`ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox`, position, "run would exit with 13: ", "do what the error says"},
 		"slot dropped, a relay": {`SELECT pg_drop_replication_slot('SLOT')`, "slot", "a relay has used it", "outbox-cdc recover"},
+		"both dropped":          {`SELECT pg_drop_replication_slot('SLOT'); DROP PUBLICATION pub`, "slot", "a relay has used it", "outbox-cdc recover"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,6 +37,11 @@ func TestPositionRecord(t *testing.T) {
 				t.Errorf("before the first start: %+v", found)
 			}
 			r.runOnce(t)
+			r.change = func(c *Config) { // what is missing is created at a first start only
+				if c.Relay.Create = relay.CreateSlot; strings.Contains(tc.change, "DROP PUBLICATION") {
+					c.Relay.Create = relay.CreateAll
+				}
+			}
 			for statement := range strings.SplitSeq(strings.ReplaceAll(tc.change, "SLOT", r.db.Name), "; ") {
 				r.db.Exec(t, statement)
 			}

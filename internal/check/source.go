@@ -46,6 +46,7 @@ func (s *sourceLook) run(ctx context.Context) {
 		if s.catalog.ServerVersion < oldest {
 			return // the other queries need a supported version
 		}
+		s.position(ctx)
 	}
 	if !s.short && ask("role", func(ctx context.Context) (err error) { s.role, err = survey.Role(ctx); return err }) {
 		s.rights()
@@ -62,7 +63,6 @@ func (s *sourceLook) run(ctx context.Context) {
 	}
 	s.publication()
 	s.tables(ctx, survey)
-	s.position(ctx)
 	s.slot(ctx, survey)
 	s.retention()
 	s.transactions()
@@ -139,9 +139,9 @@ func (s *sourceLook) creates() bool {
 	return s.createsSlot() && s.catalog.Publication == nil
 }
 
-// createsSlot reports whether a start of the relay creates the slot.
+// createsSlot reports whether a start of the relay creates the slot: only the first one does.
 func (s *sourceLook) createsSlot() bool {
-	return s.Relay.Create.Allows(s.catalog)
+	return s.Relay.Create.Allows(s.catalog) && !s.recorded
 }
 
 // capacity checks that the server has a free slot and a free WAL sender.
