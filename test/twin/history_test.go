@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -39,6 +40,7 @@ type row struct {
 	poison                bool     // brokers reject it
 	parked                bool     // it is a dead letter of a parked key
 	sent                  bool     // it was in its topic before its key was parked
+	parking               string   // the id of the parking to which its last dead letter belongs
 	writers               []writer // the writers that have written it
 
 	event delivery.Event
@@ -651,11 +653,17 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
 	e.writers, e.parked, e.sent = append(e.writers, w), e.parked || letter, e.sent || !letter && !released
+	if !letter && !released && e.parking != "" {
+		h.parked.ended[e.parking] = true
+	}
 	if !outcome.First() {
-		if !h.mayRepeat(repeat{partition, e.parked, refilled && h.refill.mayRepeat(e.tx)}) {
+		if !h.mayRepeat(repeat{partition, e.parked, letter && h.parked.ended[e.parking], refilled && h.refill.mayRepeat(e.tx)}) {
 			h.violatedLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
 		}
 		h.noteLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
+	}
+	if letter {
+		e.parking, _, _ = strings.Cut(r.headers[encode.DeadLetterParked], " ")
 	}
 	if len(e.writers) == 1 {
 		e.tx.missing--
@@ -696,6 +704,7 @@ func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row
 type repeat struct {
 	where    delivery.Coordinates // without the offset
 	parked   bool                 // the row is a dead letter of a parked key
+	ended    bool                 // the parking of its last dead letter ended with a crash
 	refilled bool                 // of a transaction that the newest snapshot does not show as delivered
 }
 
@@ -713,6 +722,7 @@ var allowances = []allowance{
 	{"a release that was interrupted", func(h *history, r repeat) bool {
 		return r.parked && r.where.Topic != h.deadLetter && h.sessionsLocked() > 1
 	}},
+	{"a broker stops rejecting a row while no relay runs, and a later row parks the key", func(h *history, r repeat) bool { return r.ended }},
 	{"a row of a parked key, after a promotion", func(h *history, r repeat) bool { return r.parked && h.timeline > 1 }},
 	{"a slot was lost", func(_ *history, r repeat) bool { return r.refilled }},
 }

@@ -38,6 +38,7 @@ type parkedRows struct {
 	bad       map[place]string // ids of the rows that brokers reject
 	lost      map[place]bool   // a promotion has lost the row, and it may never leave the dead-letter topic
 	discarded map[string]bool  // ids
+	ended     map[string]bool  // ids of parkings that a crash has ended, because a broker then took the row that was rejected
 	complete  bool             // no key is parked any more: what was not discarded is in its topic
 }
 
@@ -50,7 +51,7 @@ func (w *world) parkKeys(on bool) {
 	w.cfg.ParkedKeys = maxParked
 	letters := delivery.Config{AnyPartition: true, Missing: func(string, int64) bool { return true }}
 	w.history.parked = &parkedRows{
-		letters: judge{Checker: delivery.New(letters)}, bad: make(map[place]string), lost: make(map[place]bool), discarded: make(map[string]bool),
+		letters: judge{Checker: delivery.New(letters)}, bad: make(map[place]string), lost: make(map[place]bool), discarded: make(map[string]bool), ended: make(map[string]bool),
 	}
 }
 
