@@ -304,6 +304,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	opened := time.Now()
 	if err := r.takeOver(ctx, s, stream); err != nil {
 		s.leave(ctx, errStopReading)
+		s.observer.Close(ctx)
 		if s.unstopped() {
 			err = s.err
 		}
@@ -320,7 +321,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
 	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.newDescribe, r.newLookUp(stream.Config())
 	t.pump.readPast = r.newReadPast(stream.Config())
-	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(stream, state).run))
+	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
 	r.positions.startOver = as[*checkpoint.PrefixError](err) && t.pump.copy != nil
 	if t.over {
 		r.tenure = nil

@@ -40,6 +40,8 @@ type session struct {
 	pid    uint32 // of the WAL sender that holds the slot
 	clock  *clock
 
+	observer *catalog.Observer // of the server that streams; used by one goroutine at a time: by takeOver, then by the watcher
+
 	batches chan *replication.Batch
 	life    context.Context         //nolint:containedctx // ends when the reading ends, with the reason as its cause
 	stop    context.CancelCauseFunc // stops the reading
@@ -182,7 +184,9 @@ func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream,
 		return nil, nil, nil, r.endLostSender(ctx, stream, err)
 	}
 	r.sender = sender{id.system.ID, stream.PID()}
-	return startSession(ctx, stream, id, stream.PID(), &r.flow, &r.phase), stream, state, nil
+	s := startSession(ctx, stream, id, stream.PID(), &r.flow, &r.phase)
+	s.observer = catalog.Observe(stream.Config(), r.named)
+	return s, stream, state, nil
 }
 
 // A sender identifies a WAL sender.

@@ -232,13 +232,13 @@ func (r *Relay) checkStore(ctx context.Context) error {
 	return nil
 }
 
-// checkSlot reads the catalog of the server that streams, and checks that the session holds the slot. It
+// checkSlot asks the server that streams, and checks that the session holds the slot. It
 // returns the state of the server and the slot.
 func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.Stream) (checkpoint.Server, *catalog.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	asked := time.Now()
-	state, err := catalog.Inspect(ctx, stream.Config().Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, nil)
+	state, err := s.observer.InspectSlot(ctx)
 	switch {
 	case err != nil:
 		return checkpoint.Server{}, nil, err

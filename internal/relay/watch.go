@@ -57,13 +57,13 @@ type watcher struct {
 }
 
 // newWatcher returns the watcher of a session that started with state.
-func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *watcher {
+func (r *Relay) newWatcher(s *session, stream *replication.Stream, state *catalog.State) *watcher {
 	interval := r.cfg.WatchInterval
 	if t := stream.SenderTimeout(); t > 0 {
 		interval = min(interval, t/5) // the fence closes after half of it
 	}
 	return &watcher{
-		observer: catalog.Observe(stream.Config(), r.named), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
+		observer: s.observer, interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
 		sameServer: recogniseServer(stream.System().ID, int32(stream.PID()), state.InRecovery),
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
