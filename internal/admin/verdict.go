@@ -83,7 +83,7 @@ func (st *Status) Relaying() Verdict {
 	case !st.Ready:
 		return st.notReady()
 	case st.StandsBy():
-		return Verdict{Warn, "Standby", "Another relay streams from the slot. This one takes over when that one stops.", ""}
+		return Verdict{Warn, "Standby", "Another process streams from the slot. This relay takes over when that one stops.", ""}
 	case st.Refill != nil:
 		return st.refilling()
 	case float64(st.InFlight.Since) >= unacknowledged:

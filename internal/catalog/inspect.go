@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -99,6 +100,7 @@ type Slot struct {
 
 	Active    bool
 	ActivePID int32 // of its WAL sender; 0: none
+	Client    Client
 
 	RestartLSN        pglogrepl.LSN // Postgres retains WAL from here on; 0: none
 	ConfirmedFlushLSN pglogrepl.LSN // the confirmed position; 0: the slot is being created
@@ -117,6 +119,29 @@ type Slot struct {
 	SyncSkipReason string
 
 	Decoding DecodingStat
+}
+
+// A Client is what receives the stream of a slot, or the empty Client if nothing does. Every role may see the application name of
+// every session; the address is empty if the session belongs to another role.
+type Client struct {
+	Application, Address string
+}
+
+// IsRelay reports whether the client may be a relay that connects with conn.
+func (c Client) IsRelay(conn *pgconn.Config) bool {
+	return c.Application == "" || c.Application == replication.Ordinary(conn).RuntimeParams["application_name"]
+}
+
+// Holder describes what receives the stream of the slot.
+func (s *Slot) Holder() string {
+	text := fmt.Sprintf("WAL sender %d", s.ActivePID)
+	if s.Client.Application != "" {
+		text += fmt.Sprintf(", application %q", s.Client.Application)
+	}
+	if s.Client.Address != "" {
+		text += " at " + s.Client.Address
+	}
+	return text
 }
 
 // DecodingStat counts large transactions of a slot, since the statistics of the slot were reset.

@@ -208,7 +208,8 @@ func readSlot(ctx context.Context, conn executor, version int, name string) (*Sl
 		var inactiveSince int64
 		err = row.Scan(&s.Name, &s.Plugin, &s.Database, &s.Active, &s.ActivePID, &s.RestartLSN, &s.ConfirmedFlushLSN,
 			&s.WALStatus, &s.SafeWALSize, &s.Temporary, &s.TwoPhase, &s.InvalidationReason, &inactiveSince, &s.Failover, &s.Synced,
-			&s.SyncSkipReason, &s.Decoding.SpilledTransactions, &s.Decoding.SpilledBytes, &s.Decoding.StreamedTransactions, &s.Decoding.StreamedBytes)
+			&s.SyncSkipReason, &s.Decoding.SpilledTransactions, &s.Decoding.SpilledBytes, &s.Decoding.StreamedTransactions, &s.Decoding.StreamedBytes,
+			&s.Client.Application, &s.Client.Address)
 		if inactiveSince != 0 {
 			s.InactiveSince = time.Unix(inactiveSince, 0)
 		}
@@ -217,7 +218,9 @@ func readSlot(ctx context.Context, conn executor, version int, name string) (*Sl
 		SELECT s.slot_name, COALESCE(plugin, ''), COALESCE(database, ''), active, COALESCE(active_pid, 0),
 			COALESCE(restart_lsn, '0/0'), COALESCE(confirmed_flush_lsn, '0/0'), COALESCE(wal_status, ''), safe_wal_size,
 			temporary, two_phase, `+later+`, COALESCE(pg_catalog.to_jsonb(s) ->> 'slotsync_skip_reason', ''),
-			COALESCE(spill_txns, 0), COALESCE(spill_bytes, 0), COALESCE(stream_txns, 0), COALESCE(stream_bytes, 0)
+			COALESCE(spill_txns, 0), COALESCE(spill_bytes, 0), COALESCE(stream_txns, 0), COALESCE(stream_bytes, 0),
+			COALESCE(a.application_name, ''), COALESCE(pg_catalog.host(a.client_addr), '')
 		FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_replication_slots d ON d.slot_name = s.slot_name
+			LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 		WHERE s.slot_name = $1`, name)
 }

@@ -107,23 +107,6 @@ func (s *Surveyor) HBAErrors(ctx context.Context) (lines []string, known bool, e
 	return lines, known, err
 }
 
-// A Holder is the client that streams from a slot.
-type Holder struct {
-	Application, Address string // empty: the role may not see it
-}
-
-// Holder returns the client that streams from the slot, or nil if the slot is not active.
-func (s *Surveyor) Holder(ctx context.Context, slot string) (*Holder, error) {
-	return survey(ctx, s, func(conn executor) (*Holder, error) {
-		return queryOne(ctx, conn, func(row pgx.CollectableRow) (h Holder, err error) {
-			return h, row.Scan(&h.Application, &h.Address)
-		}, "find out who uses the slot", `
-			SELECT COALESCE(r.application_name, ''), COALESCE(pg_catalog.host(r.client_addr), '')
-			FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
-			WHERE s.slot_name = $1 AND s.active`, slot)
-	})
-}
-
 // A TableSurvey is an outbox table.
 type TableSurvey struct {
 	Table // with the columns that the publication sends

@@ -42,9 +42,6 @@ func TestSurvey(t *testing.T) {
 		if lines, known, err := s.HBAErrors(t.Context()); err != nil || !known || len(lines) > 0 {
 			t.Errorf("pg_hba.conf: %q, %t, %v", lines, known, err)
 		}
-		if h, err := s.Holder(t.Context(), "nobody"); err != nil || h != nil {
-			t.Errorf("holder: %v, %v", h, err)
-		}
 		if err := s.Walsender(t.Context()); err != nil {
 			t.Error(err)
 		}

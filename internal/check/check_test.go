@@ -1,12 +1,14 @@
 package check
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -213,6 +215,26 @@ var brokenSources = []broken{
 		mend: func(t *testing.T, r *rig) {
 			statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
 			r.makeSlot(t, "pgoutput")
+		},
+	},
+	{
+		name: "another program streams", title: "held by", state: Doubt, says: `, application "pg_recvlogical" at 127.0.0.1, does not look like a relay`,
+		breaks: func(t *testing.T, r *rig) {
+			source := r.config(t).Relay.Source
+			source.Conn.RuntimeParams = map[string]string{"application_name": "pg_recvlogical"}
+			stream, err := replication.Open(t.Context(), source, slog.New(slog.DiscardHandler))
+			if err == nil {
+				err = stream.Start(t.Context(), 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.streams = stream
+		},
+		mend: func(t *testing.T, r *rig) {
+			if err := r.streams.Close(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
 		},
 	},
 	{name: "little log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'; SELECT pg_reload_conf()`), title: "max_slot_wal_keep_size", state: Doubt, says: "64 MB"},

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -33,6 +34,7 @@ type rig struct {
 	scripts   string // directory of Kafka's tools; empty: not created yet
 	more      []config.Setting
 	change    func(*Config)
+	streams   *replication.Stream // of a program that is no relay; nil: none
 }
 
 // emitting returns a GRANT or REVOKE of the right to write logical messages.

@@ -10,7 +10,7 @@ import (
 )
 
 // slot checks the slot.
-func (s *sourceLook) slot(ctx context.Context, survey *catalog.Surveyor) {
+func (s *sourceLook) slot(ctx context.Context) {
 	c := s.catalog
 	slot := c.Slot
 	switch {
@@ -34,7 +34,7 @@ func (s *sourceLook) slot(ctx context.Context, survey *catalog.Surveyor) {
 	s.ok("slot", "", fmt.Sprintf("%s, confirmed up to %s", slot.Name, slot.ConfirmedFlushLSN))
 	s.kind(slot)
 	s.standing(slot)
-	s.holder(ctx, survey)
+	s.holder()
 	s.failover(ctx)
 	s.synchronized()
 }
@@ -96,30 +96,18 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 }
 
 // holder reports who streams from the slot.
-func (s *sourceLook) holder(ctx context.Context, survey *catalog.Surveyor) {
-	var h *catalog.Holder
-	if s.short || !s.ask(ctx, &s.report, "held by", "", func(ctx context.Context) (err error) {
-		h, err = survey.Holder(ctx, s.catalog.SlotName)
-		return err
-	}) {
-		return
-	}
-	if h == nil {
+func (s *sourceLook) holder() {
+	switch slot := s.catalog.Slot; {
+	case s.short:
+	case !slot.Active:
 		s.ok("held by", "", "no relay is connected")
-		return
+	case !slot.Client.IsRelay(s.Relay.Source.Conn):
+		s.warn("held by", "", slot.Holder()+", does not look like a relay: rows that another program confirms are not delivered", "stop it, unless it is a relay whose source.dsn has this application_name")
+	case s.Relay.FailIfSlotInUse:
+		s.warn("held by", "", slot.Holder()+": run would exit with 12", "stop it, or set source.wait_for_slot: true to wait as a standby")
+	default:
+		s.ok("held by", "", slot.Holder()+": run would wait as a standby")
 	}
-	text := fmt.Sprintf("WAL sender %d", s.catalog.Slot.ActivePID)
-	if h.Application != "" {
-		text += fmt.Sprintf(", application %q", h.Application)
-	}
-	if h.Address != "" {
-		text += " at " + h.Address
-	}
-	if s.Relay.FailIfSlotInUse {
-		s.warn("held by", "", text+": run would exit with 12", "stop it, or set source.wait_for_slot: true to wait as a standby")
-		return
-	}
-	s.ok("held by", "", text+": run would wait as a standby")
 }
 
 // failover checks that the slot survives a failover, if that is configured.

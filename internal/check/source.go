@@ -63,7 +63,7 @@ func (s *sourceLook) run(ctx context.Context) {
 	}
 	s.publication()
 	s.tables(ctx, survey)
-	s.slot(ctx, survey)
+	s.slot(ctx)
 	s.retention()
 	s.transactions()
 }

@@ -99,11 +99,14 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	if s := state.Slot; s != nil {
 		reserve := state.Reserve(a.trend.Note(state.ReadAt, s.SafeWALSize))
 		p.Slot = &Slot{
-			Name: s.Name, Active: s.Active, ActivePID: s.ActivePID,
+			Name: s.Name, Active: s.Active, ActivePID: s.ActivePID, Application: s.Client.Application,
 			Confirmed: s.ConfirmedFlushLSN.String(), Restart: s.RestartLSN.String(),
 			WALStatus: s.WALStatus, Invalidation: s.InvalidationReason,
 			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: reserve.Retained, Safe: reserve.Safe, idleAt: reserve.IdleAt,
 			Orphaned: state.Orphaned(), Blocked: a.blockedStandbys(ctx, state), Failover: s.Failover, Synced: s.Synced, SyncSkipReason: s.SyncSkipReason, Decoding: Decoding(s.Decoding),
+		}
+		if !s.Client.IsRelay(a.cfg.Conn) {
+			p.Slot.foreign = s.Holder()
 		}
 		if left := reserve.Judge(state.ReadAt).TimeToLimit; left > 0 {
 			p.Slot.TimeToFull = new(left.Seconds())

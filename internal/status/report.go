@@ -76,7 +76,10 @@ type Slot struct {
 	Blocked        []string `json:"blocked_standbys,omitempty"` // standbys that cannot synchronize it, because they have a slot of this name
 	Decoding       Decoding `json:"decoding"`
 
-	idleAt time.Time // see [catalog.Reserve]
+	Application string `json:"application"` // of the client that streams from the slot
+
+	idleAt  time.Time // see [catalog.Reserve]
+	foreign string    // the client, if it does not look like a relay
 }
 
 func (s *Slot) reserve() catalog.Reserve {

@@ -75,6 +75,9 @@ func TestVerdict(t *testing.T) {
 	alone := sides(t, nil)
 	alone.Relay = Relay{}
 	alone.judge(&Config{})
+	foreign := sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.foreign = "WAL sender 4711" })
+	foreign.Relay = Relay{}
+	foreign.judge(&Config{})
 	type alter = func(p *Postgres, st *admin.Status)
 	inactive := func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 }
 	dropped := func(p *Postgres, _ *admin.Status) { p.Slot = nil }
@@ -110,6 +113,10 @@ func TestVerdict(t *testing.T) {
 		"just frozen": {sides(t, func(_ *Postgres, st *admin.Status) { st.InFlight.Since, st.Rates.Records = 1, 0 }), admin.Good, "Healthy", "Records on the way to Kafka: 12", true},
 		"starting":    {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
 		"standby":     {sides(t, func(_ *Postgres, st *admin.Status) { st.State, st.Role = "waiting", "standby" }), admin.Warn, "Standby", "takes over", true},
+		"standby of another program": {sides(t, func(p *Postgres, st *admin.Status) {
+			st.State, st.Role, p.Slot.foreign = "waiting", "standby", `WAL sender 4711, application "pg_recvlogical"`
+		}), admin.Warn, "Another program streams from the slot", `"pg_recvlogical", does not look like a relay`, true},
+		"another program alone": {foreign, admin.Warn, "Another program streams from the slot", "are not delivered", true},
 		"standby, Kafka gone": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.State, st.Role, st.Ready, st.Sink.Stalled, st.Sink.StallReason = "waiting", "standby", false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "broker 1 is down", false},

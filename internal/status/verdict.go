@@ -128,6 +128,8 @@ func (r *Report) sides(cfg *Config) admin.Verdict {
 			Advice: "Check that source.dsn is the relay's, and that --admin names the right relay.",
 		}
 	case v.Level == admin.Bad:
+	case slot != nil && slot.foreign != "" && st.StandsBy():
+		v = slot.foreignVerdict()
 	case postgres.Error != "":
 		v = admin.Verdict{Level: admin.Warn, Title: "Cannot connect to Postgres from here", Why: postgres.Error + ". The relay reports: " + v.Title + ".", Advice: postgres.Advice}
 	case slot != nil && !slot.Active && st.Ready:
@@ -138,6 +140,15 @@ func (r *Report) sides(cfg *Config) admin.Verdict {
 		}
 	}
 	return v
+}
+
+// foreignVerdict returns the verdict on a slot from which a program streams that does not look like a relay.
+func (s *Slot) foreignVerdict() admin.Verdict {
+	return admin.Verdict{
+		Level: admin.Warn, Title: "Another program streams from the slot",
+		Why:    s.foreign + ", does not look like a relay. Rows that another program confirms are not delivered.",
+		Advice: "Stop it, unless it is a relay whose source.dsn has this application_name. Then run status again.",
+	}
 }
 
 // withoutRelay returns the verdict if the relay has not responded or is not to be asked.
@@ -160,6 +171,9 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 			Why:    fmt.Sprintf("%s. WAL sender %d streams from the slot, so a relay is running.", r.Relay.Error, slot.ActivePID),
 			Advice: "Name its admin server: --admin HOST:PORT. To ask Postgres only: --set admin.listen=",
 		}
+	}
+	if slot.foreign != "" {
+		return slot.foreignVerdict()
 	}
 	return admin.Verdict{Level: admin.Good, Title: "The slot is active", Why: fmt.Sprintf("WAL sender %d streams from it; %s of WAL are not confirmed.", slot.ActivePID, terminal.Size(float64(slot.NotConfirmed)))}
 }

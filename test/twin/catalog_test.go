@@ -65,7 +65,7 @@ var statements = []statement{
 		return rows
 	}},
 	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
-	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888", (*client).slots},
+	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888tt", (*client).slots},
 	{"pg_stat_activity WHERE pid::text = $1", "b", (*client).runs},
 	{"l.locktype = 'transactionid'", "4ttbtttttff", (*client).holders},
 	{"SELECT pg_catalog.current_setting('lock_timeout')", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.settings["lock_timeout"] + "ms"}} }},
@@ -147,7 +147,7 @@ func (c *client) slots([][]byte) [][]string {
 		}
 	}
 	lsn := c.slot.confirmed.String()
-	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f", "", "0", "0", "0", "0"}}
+	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f", "", "0", "0", "0", "0", "outbox-cdc", ""}}
 }
 
 // execute runs a statement.
