@@ -40,7 +40,7 @@ func TestConfiguredLimitOverridesTheTopics(t *testing.T) {
 	r.send(recordFor(topic, 0, "before"))
 	r.send(recordFor(topic, 0, strings.Repeat("x", 6000)))
 	err := r.closeSend()
-	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !e.TooLarge || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !e.TooLarge || e.Limit != 0 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("Run: %v", err)
 	}
 	if got := values(k.ReadAll(t, topic), 0); !slices.Equal(got, []string{"before"}) {

@@ -32,7 +32,7 @@ func (p *producer) rejectRecord(t *topic, partition int32, part *partition, f *f
 		e.Code = code.name
 		e.TooLarge = code.code == sarama.ErrMessageSizeTooLarge || code.code == sarama.ErrMessageSetSizeTooLarge
 	}
-	if t.limitGuessed {
+	if t.limitGuessed || e.TooLarge && e.Size <= t.limit { // the topic's was lowered, or is not the configured one
 		e.Limit = 0
 	}
 	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq {
