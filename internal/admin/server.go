@@ -31,6 +31,7 @@ type Config struct {
 	Version string // of this program
 	Commit  string // of its source; may be empty
 	Docs    string // address of the folder with its documentation
+	File    string // its configuration, for the commands in instructions; may be empty
 
 	Source, Publication, Slot string   // of the relay; Source is an address without user and password
 	Broker                    string   // kind of broker, such as Kafka

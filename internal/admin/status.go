@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -198,7 +197,7 @@ func (s *Server) status(now time.Time) *Status {
 		},
 		Topics:   topics(from, last),
 		Parked:   parkedKeys(last),
-		Failures: s.failures(last),
+		Failures: failures(last),
 		Columns:  columns(),
 
 		Configuration: s.cfg.Configuration != "",
@@ -210,6 +209,7 @@ func (s *Server) status(now time.Time) *Status {
 		out.Point = p[0]
 	}
 	out.Verdict = out.judge(risk)
+	s.fill(out)
 	return out
 }
 
@@ -258,15 +258,29 @@ func parkedKeys(last *sample) parked {
 	return out
 }
 
-func (s *Server) failures(last *sample) []fault {
+func failures(last *sample) []fault {
 	out := make([]fault, 0, len(last.stat.Failures))
-	names := strings.NewReplacer("<slot>", s.cfg.Slot, "<publication>", s.cfg.Publication)
 	for _, f := range slices.Backward(last.stat.Failures) {
 		out = append(out, fault{
-			Since: f.First, At: f.Last, Times: f.Times, Text: f.Text, ExitCode: f.ExitCode, Advice: names.Replace(f.Advice),
+			Since: f.First, At: f.Last, Times: f.Times, Text: f.Text, ExitCode: f.ExitCode, Advice: f.Advice,
 		})
 	}
 	return out
+}
+
+// fill completes the texts that have instructions.
+func (s *Server) fill(out *Status) {
+	terms := catalog.Terms{Slot: s.cfg.Slot, Publication: s.cfg.Publication, File: s.cfg.File}
+	texts := []*string{&out.Verdict.Why, &out.Verdict.Advice, &out.Slot.Instruction}
+	for i := range out.Failures {
+		texts = append(texts, &out.Failures[i].Text, &out.Failures[i].Advice)
+	}
+	for i := range out.Parked.Keys {
+		texts = append(texts, &out.Parked.Keys[i].Release)
+	}
+	for _, text := range texts {
+		*text = terms.Fill(*text)
+	}
 }
 
 func timeOrNull(t time.Time) *time.Time {

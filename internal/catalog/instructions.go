@@ -1,5 +1,10 @@
 package catalog
 
+import (
+	"regexp"
+	"strings"
+)
+
 // Instructions are the commands after a loss, each in one place, so that errors, check and status say the same. A command has the
 // --dsn of a role that may run it: see docs/roles.md.
 const (
@@ -16,3 +21,33 @@ const (
 	// InstructNoSlot is for a missing slot if it is not known whether a relay has used it.
 	InstructNoSlot = InstructRecover + " creates it and sends those rows from the table; for a relay that has never run, " + InstructSetup + " creates it"
 )
+
+// Terms are what a text with instructions leaves open. The zero Terms leave it as it is.
+type Terms struct {
+	Slot, Publication string // in the place of <slot> and <publication>
+	File              string // the configuration file of each command
+}
+
+var instructed = regexp.MustCompile("outbox-cdc (audit|check|dead-letter [a-z]+|prune|recover|replay|run|setup|status|tail)")
+
+// Fill returns a text with the terms in it. A command that has a configuration file already keeps it: a relay's text may have come
+// to a client with another one.
+func (t Terms) Fill(text string) string {
+	if t.Slot != "" {
+		text = strings.NewReplacer("<slot>", t.Slot, "<publication>", t.Publication).Replace(text)
+	}
+	if t.File == "" {
+		return text
+	}
+	var b strings.Builder
+	done := 0
+	for _, at := range instructed.FindAllStringIndex(text, -1) {
+		b.WriteString(text[done:at[1]])
+		if done = at[1]; !strings.HasPrefix(text[done:], fileFlag) {
+			b.WriteString(fileFlag + t.File)
+		}
+	}
+	return b.String() + text[done:]
+}
+
+const fileFlag = " -c "

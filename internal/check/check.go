@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -84,7 +84,12 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	if source.catalog == nil { // rows could not be read either, and another condition has the reason
 		l.rows.conditions = nil
 	}
-	return append(sorted(slices.Concat(source.conditions, l.rows.conditions)), sink...)
+	all := append(sorted(slices.Concat(source.conditions, l.rows.conditions)), sink...)
+	terms := catalog.Terms{Slot: cfg.Relay.Source.Slot, Publication: cfg.Relay.Source.Publication, File: cfg.File}
+	for i := range all {
+		all[i].Found, all[i].Fix = terms.Fill(all[i].Found), terms.Fill(all[i].Fix)
+	}
+	return all
 }
 
 // A look is one check.
@@ -148,13 +153,3 @@ func oneLine(err error) string {
 	}
 	return strings.Join(lines, " ")
 }
-
-// with returns an instruction with the configuration file in each command.
-func (l *look) with(instruction string) string {
-	if l.File == "" {
-		return instruction
-	}
-	return commandLine.ReplaceAllStringFunc(instruction, func(c string) string { return c + " -c " + l.File })
-}
-
-var commandLine = regexp.MustCompile("outbox-cdc [a-z]+")

@@ -23,10 +23,10 @@ func (s *sourceLook) publication() {
 		return
 	case p == nil && c.Slot != nil:
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, but slot %s does: rows committed meanwhile are not delivered", c.PublicationName, c.Database, c.SlotName),
-			s.with(catalog.InstructStartOver))
+			catalog.InstructStartOver)
 		return
 	case p == nil:
-		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s", c.PublicationName, c.Database), s.with(catalog.InstructSetup))
+		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s", c.PublicationName, c.Database), catalog.InstructSetup)
 		return
 	}
 	s.ok("publication", "", p.Name)
@@ -124,7 +124,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	case p == nil:
 		s.ok("table", name, "exists")
 		if s.creates() && !t.Owner {
-			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+s.with(catalog.InstructSetup))
+			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+catalog.InstructSetup)
 		}
 	case t.Published == nil && t.Missing == nil:
 		s.ok("table", name, "has no partition yet, and every INSERT into a new one is published")
@@ -188,7 +188,7 @@ func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
 		s.fail("refill", name, "source.on_slot_loss is refill, which is not available: without xid and position, nothing tells which rows were not delivered; the statement rewrites the table and locks it meanwhile",
 			t.RefillAlter)
 	default:
-		s.warn("refill", name, "refill is not available: if the slot is lost, outbox-cdc recover cannot tell which rows were not delivered; the statement rewrites the table and locks it meanwhile",
+		s.warn("refill", name, "refill is not available: if the slot is lost, recover cannot tell which rows were not delivered; the statement rewrites the table and locks it meanwhile",
 			t.RefillAlter)
 	}
 }

@@ -25,10 +25,10 @@ func (s *sourceLook) slot(ctx context.Context) {
 			"connect to the primary, and on this standby: "+catalog.DropSlot(slot.Name))
 		return
 	case slot == nil && s.recorded:
-		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered", c.SlotName), s.with(catalog.InstructRecover))
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered", c.SlotName), catalog.InstructRecover)
 		return
 	case slot == nil:
-		s.fail("slot", "", fmt.Sprintf("slot %s does not exist; rows committed without it are not delivered", c.SlotName), s.with(catalog.InstructSetup))
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist; rows committed without it are not delivered", c.SlotName), catalog.InstructSetup)
 		return
 	}
 	s.ok("slot", "", fmt.Sprintf("%s, confirmed up to %s", slot.Name, slot.ConfirmedFlushLSN))
@@ -74,7 +74,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	switch {
 	case risk.Danger == catalog.Lost:
 		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered", slot.ConfirmedFlushLSN),
-			s.with(catalog.InstructRecover)+", which creates the slot again and sends those rows from the table")
+			catalog.InstructRecover+", which creates the slot again and sends those rows from the table")
 	case risk.Danger == catalog.Unreserved:
 		s.warn("wal_status", "", fmt.Sprintf("%s: %s of WAL are retained, and the next checkpoint may remove WAL that the slot needs", slot.WALStatus, kept),
 			"let the relay catch up now; "+s.provider.set("max_slot_wal_keep_size", "-1", false))

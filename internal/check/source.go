@@ -109,7 +109,7 @@ func (s *sourceLook) rights() {
 	s.messages()
 	if s.creates() && !r.Create {
 		s.fail("create", "", fmt.Sprintf("run would create the publication and the slot, but %s lacks CREATE on database %s", r.Name, s.catalog.Database),
-			"as the owner of the tables: "+s.with(catalog.InstructSetup)+"; or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
+			"as the owner of the tables: "+catalog.InstructSetup+"; or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
 	}
 }
 

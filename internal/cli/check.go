@@ -74,7 +74,7 @@ records are duplicated.`,
 		if err != nil {
 			return command.Failed(err)
 		}
-		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: s.File, Warnings: cfg.Warnings(), Probe: *probe, Timeout: *timeout})
+		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: cfg.File(), Warnings: cfg.Warnings(), Probe: *probe, Timeout: *timeout})
 		if err := context.Cause(cmd.Context()); err != nil {
 			return command.Failed(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -174,7 +173,7 @@ func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 		fmt.Sprintf("source: %s, publication %s, slot %s", command.Address(r.cfg.Source.Conn), r.cfg.Source.Publication, r.cfg.Source.Slot),
 		"sink: " + r.cfg.Sink.String(),
 	}
-	f.Advice = strings.NewReplacer("<slot>", r.cfg.Source.Slot, "<publication>", r.cfg.Source.Publication).Replace(f.Advice)
+	f.Terms = catalog.Terms{Slot: r.cfg.Source.Slot, Publication: r.cfg.Source.Publication}
 	f.Object = "slot " + r.cfg.Source.Slot
 	switch {
 	case ctx.Err() != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -130,7 +131,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		fmt.Sprintf("source: %s, publication %s, slot %s", source, relayCfg.Source.Publication, relayCfg.Source.Slot),
 		"sink: " + relayCfg.Sink.String(),
 	}
-	f.Advice = strings.NewReplacer("<slot>", relayCfg.Source.Slot, "<publication>", relayCfg.Source.Publication).Replace(f.Advice)
+	f.Terms = catalog.Terms{Slot: relayCfg.Source.Slot, Publication: relayCfg.Source.Publication}
 	f.Object, f.LSN = "slot "+relayCfg.Source.Slot, st.Confirmed
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok {
 		f.LSN = gap.Recorded.EndLSN

@@ -39,6 +39,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if !ok { // an error of cobra: it cannot parse the command line
 		f = Usage(cmd, fmt.Errorf("%w%s", withoutSecrets(err, args), flagHint(cmd, err)))
 	}
+	if file := cmd.Flags().Lookup("config"); file != nil {
+		f.Terms.File = file.Value.String()
+	}
 	f.write(stderr, root.Name())
 	return f.Exit
 }

@@ -33,6 +33,7 @@ type ExitError struct {
 	Next   string        // the next step in a few words; empty: that of the exit code
 	What   string        // the meaning of Exit for this command; empty: the general meaning
 	Silent bool          // the command's output contains the error, so no block is written
+	Terms  catalog.Terms // of the instructions in Err, Advice and Next; [Run] sets the File
 }
 
 // Error returns the text of Err.
@@ -91,12 +92,12 @@ func (f *ExitError) write(w io.Writer, program string) {
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", program, paragraph(f.Err.Error()))
+	fmt.Fprintf(&b, "%s: %s\n", program, f.Terms.Fill(paragraph(f.Err.Error())))
 	for _, line := range f.Where {
 		b.WriteString("  " + line + "\n")
 	}
 	if f.Advice != "" {
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(f.Advice, "\n"))
+		fmt.Fprintf(&b, "\n%s\n", f.Terms.Fill(strings.TrimRight(f.Advice, "\n")))
 	}
 	meaning, next := explain(f.Exit)
 	fmt.Fprintf(&b, "\nexit %d (%s)", f.Exit, cmp.Or(f.What, meaning))
@@ -106,7 +107,7 @@ func (f *ExitError) write(w io.Writer, program string) {
 	if f.LSN != 0 {
 		b.WriteString(" at " + f.LSN.String())
 	}
-	fmt.Fprintf(&b, "; next: %s\n", cmp.Or(f.Next, next))
+	fmt.Fprintf(&b, "; next: %s\n", f.Terms.Fill(cmp.Or(f.Next, next)))
 	_, _ = io.WriteString(w, b.String())
 }
 

@@ -37,8 +37,12 @@ type Config struct {
 	sections map[string]string        // where the file has a section, by path
 	files    map[string]string        // files of secrets, by the path of the secret
 
+	file      string     // see File
 	reloading *reloading // nil until Load returns
 }
+
+// File returns the path of the file from which the configuration was read, or nothing if it has none.
+func (c *Config) File() string { return c.file }
 
 // Source is the Postgres database that the relay reads.
 type Source struct {

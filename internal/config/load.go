@@ -44,7 +44,7 @@ func Load(src Sources) (*Config, error) {
 		return nil, &Error{problems: r.problems}
 	}
 	cfg := newConfig(r.settings)
-	cfg.sections = r.sections
+	cfg.file, cfg.sections = src.File, r.sections
 	cfg.setStore()
 	if err := cfg.check(); err != nil {
 		return nil, err

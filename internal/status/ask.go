@@ -28,6 +28,7 @@ type Config struct {
 	Conn              *pgconn.Config
 	Publication, Slot string
 	Address           string // of the server, for display: without user and password
+	File              string // the configuration, for the commands in instructions; may be empty
 
 	// Admin is the address of the relay's admin server, as for [admin.NewClient]. If it is empty,
 	// only Postgres is asked.
@@ -82,6 +83,7 @@ func (a *Asker) Ask(ctx context.Context) *Report {
 		r.NextStart = a.nextStart(ctx)
 	}
 	r.judge(&a.cfg)
+	r.fill(catalog.Terms{Slot: a.cfg.Slot, Publication: a.cfg.Publication, File: a.cfg.File})
 	return r
 }
 
@@ -89,7 +91,7 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	p := Postgres{Address: a.cfg.Address}
 	state, err := a.observer.InspectSlot(ctx)
 	if err != nil {
-		p.Error, p.ExitCode, p.Advice = oneLine(err), relay.ExitCode(err), a.named(relay.Advice(err))
+		p.Error, p.ExitCode, p.Advice = oneLine(err), relay.ExitCode(err), relay.Advice(err)
 		return p
 	}
 	p.Version, p.SystemID, p.LogEnd = state.ServerVersion, state.SystemID, state.WALEnd.String()
@@ -145,7 +147,7 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 	}
 	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
 		n.Error, n.ExitCode = oneLine(err), relay.ExitCode(err)
-		n.Advice = a.named(cmp.Or(relay.Next(err), relay.Advice(err)))
+		n.Advice = cmp.Or(relay.Next(err), relay.Advice(err))
 	}
 	return n
 }
@@ -197,9 +199,15 @@ func (a *Asker) relay(ctx context.Context) Relay {
 	return r
 }
 
-// named replaces the placeholders <slot> and <publication> of an advice.
-func (a *Asker) named(advice string) string {
-	return strings.NewReplacer("<slot>", a.cfg.Slot, "<publication>", a.cfg.Publication).Replace(advice)
+// fill completes the texts that have instructions.
+func (r *Report) fill(terms catalog.Terms) {
+	texts := []*string{&r.Why, &r.Advice, &r.Postgres.Advice}
+	if n := r.NextStart; n != nil {
+		texts = append(texts, &n.Error, &n.Advice)
+	}
+	for _, text := range texts {
+		*text = terms.Fill(*text)
+	}
 }
 
 // oneLine returns the first line of err: the others are further attempts that failed for the same reason.

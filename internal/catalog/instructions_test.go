@@ -1,0 +1,22 @@
+package catalog
+
+import "testing"
+
+// TestFill: each command in a text gets the configuration file, once.
+func TestFill(t *testing.T) {
+	terms := Terms{Slot: "s", Publication: "p", File: "relay.yaml"}
+	for text, want := range map[string]string{
+		InstructRecover:                       `outbox-cdc recover -c relay.yaml --dsn "$OPERATOR_DSN"`,
+		"outbox-cdc run -c other.yaml":        "outbox-cdc run -c other.yaml",
+		"outbox-cdc status, outbox-cdc run.":  "outbox-cdc status -c relay.yaml, outbox-cdc run -c relay.yaml.",
+		"outbox-cdc dead-letter release --id": "outbox-cdc dead-letter release -c relay.yaml --id",
+		"an outbox-cdc relay of <slot>":       "an outbox-cdc relay of s",
+	} {
+		if got := terms.Fill(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := (Terms{}).Fill("outbox-cdc run <slot>"); got != "outbox-cdc run <slot>" {
+		t.Errorf("without terms: %q", got)
+	}
+}
