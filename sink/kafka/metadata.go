@@ -18,6 +18,7 @@ import (
 // schedules a retry for the others.
 func (p *producer) lookUp(ctx context.Context, parts []*partition, topics []*topic) {
 	start := time.Now()
+	defer p.beginErrand("a request for metadata")()
 	parts = p.followHints(ctx, parts)
 	p.askElsewhere(ctx, parts, topics)
 	unknown, unlimited := p.staleTopics(parts, topics)

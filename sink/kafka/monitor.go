@@ -261,10 +261,33 @@ func (p *producer) oldestStall(now time.Time) stall {
 			s = stall{since: t.since, reason: t.cause.Error(), topic: t.name, partition: sink.AnyPartition, missing: p.waitsForTopic(t.cause)}
 		}
 	}
+	for what, since := range p.errands {
+		if now.Sub(since) >= silenceAfter && older(since) {
+			s = stall{since: since, reason: "no response to " + what, partition: sink.AnyPartition}
+		}
+	}
 	if older(p.identityRetry.since) {
 		s = stall{since: p.identityRetry.since, reason: p.identityRetry.cause.Error(), partition: sink.AnyPartition}
 	}
 	return s
+}
+
+// beginErrand notes that brokers are asked for what, such as "a request for metadata", until the result is called: as long as they do
+// not respond, the producer may be unable to send, and no sender waits.
+func (p *producer) beginErrand(what string) (end func()) {
+	began := time.Now()
+	p.mu.Lock()
+	p.errands[what] = began
+	p.mu.Unlock()
+	signal(p.wakeMonitor)
+	return func() {
+		p.mu.Lock()
+		delete(p.errands, what)
+		p.mu.Unlock()
+		if time.Since(began) >= silenceAfter {
+			signal(p.wakeMonitor)
+		}
+	}
 }
 
 // logStall logs a stall that is older than stallAfter, and the end of the last one. It returns the time until the

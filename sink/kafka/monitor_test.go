@@ -95,6 +95,32 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 	}
 }
 
+// TestSilenceBeforeARecordIsSent: a broker falls silent before the client knows where to send. That is a stall after silenceAfter, too,
+// although no produce request waits.
+func TestSilenceBeforeARecordIsSent(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		heal := l.hangBroker(kmsg.Metadata)
+		began := time.Now()
+		r.send(recordFor("t", 0, "1"))
+		r.producer.Flush()
+		bubble.Sleep(silenceAfter + time.Millisecond)
+		if s := r.client.Stat(); s.StalledSince.IsZero() || s.StalledSince.Sub(began) > time.Second || s.StallReason != "no response to a request for metadata" {
+			l.Errorf("Stat: %v, %q", s.StalledSince, s.StallReason)
+		}
+		if s := r.Journal.String(); strings.Count(s, "sink stalled") != 1 {
+			l.Errorf("log: %s", s)
+		}
+		heal()
+		r.AwaitAcked(1)
+		synctest.Wait()
+		if s := r.Journal.String(); strings.Count(s, "sink recovered") != 1 || strings.Count(s, "sink stalled") != 1 {
+			l.Errorf("log: %s", s)
+		}
+		r.drain()
+	}, kfake.SeedTopics(1, "t"))
+}
+
 // wantSilence checks that the client has reported broker 0 once, with the expected reason.
 func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	l.Helper()

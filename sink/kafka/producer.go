@@ -57,6 +57,8 @@ type producer struct {
 	identityRetry retryState
 	newIDRequired bool // a new epoch is not enough, the producer needs another producer id
 
+	errands map[string]time.Time // what brokers are asked for beside the senders, and since when
+
 	ownership     *ownership              // of WriterConfig.Owner; nil: none
 	names         namer                   // of rows, for an ownership
 	wakeOwner     chan struct{}           // cap 1; wakes runOwner
@@ -109,7 +111,7 @@ func newProducer(c *client, cfg sink.WriterConfig) *producer {
 		cfg:         cfg,
 		log:         c.log,
 		wakeControl: make(chan struct{}, 1),
-		wakeMonitor: make(chan struct{}, 1),
+		wakeMonitor: make(chan struct{}, 1), errands: make(map[string]time.Time),
 		windowFreed: make(chan struct{}, 1),
 		ended:       make(chan struct{}),
 		topics:      make(map[string]*topic),

@@ -130,6 +130,7 @@ func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 // renewIdentity gets the next identity and lets the senders continue. Nothing may be in flight.
 func (p *producer) renewIdentity(ctx context.Context) {
 	start := time.Now()
+	defer p.beginErrand("a request for a producer id")()
 	id, err := p.nextIdentity(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -117,6 +117,7 @@ type round struct {
 
 // resume resumes parts. Those that have no leader, or fail, are tried again later.
 func (p *producer) resume(ctx context.Context, parts []*partition) {
+	defer p.beginErrand("a take-over of partitions")()
 	newest, err := p.ownership.lock(ctx)
 	if err != nil {
 		return
