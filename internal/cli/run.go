@@ -138,7 +138,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	}
 	switch f.Exit {
 	case relay.ExitSlotInUse: // a relay that may wait never ends with this code
-		f.Next = "stop the other relay, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
+		f.Next = "stop what holds the slot, which outbox-cdc check names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
 	case relay.ExitSink:
 		f.Object = relayCfg.Sink.String()
 	}

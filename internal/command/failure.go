@@ -145,7 +145,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitSlotLost:
 		meaning, next = "slot missing or lost", "find out why the slot is gone, then "+catalog.InstructRecover
 	case relay.ExitSlotInUse:
-		meaning, next = "slot in use", "stop the other relay, then run the command again"
+		meaning, next = "slot in use", "stop what holds the slot, which outbox-cdc check names, then run the command again"
 	case relay.ExitNoDelivery:
 		meaning, next = "publication or table does not deliver", "fix the publication or the table, then start the relay again"
 	case relay.ExitBadRecord:

@@ -157,7 +157,10 @@ func TestVerdict(t *testing.T) {
 			waiting("connection refused", 10)(p, st)
 			p.Slot.WALStatus = "lost"
 		}), admin.Bad, "The slot is lost", "Waiting for Postgres: connection refused", false},
-		"relay silent":            {without(t, "refused", "", nil), admin.Warn, "The relay does not respond", "WAL sender 4711 streams from the slot", false},
+		"relay silent": {without(t, "refused", "", nil), admin.Warn, "The relay does not respond", "WAL sender 4711 streams from the slot", false},
+		"another program holds the slot": {without(t, "refused", "", func(p *Postgres, _ *admin.Status) {
+			p.Slot.foreign = "WAL sender 4711"
+		}), admin.Warn, "Another program streams from the slot", "are not delivered", false},
 		"relay gone":              {without(t, "refused", "", inactive), admin.Bad, "No relay is running", "Refused", false},
 		"postgres silent":         {without(t, "", "unreachable", nil), admin.Warn, "Cannot connect to Postgres from here", "The relay reports: Healthy", false},
 		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},

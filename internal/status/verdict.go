@@ -165,15 +165,14 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 		return r.stopped("No relay is running", " "+sentence(r.Relay.Error)+".")
 	case !slot.Active:
 		return r.stopped("No relay reads the slot", "")
+	case slot.foreign != "":
+		return slot.foreignVerdict()
 	case asked:
 		return admin.Verdict{
 			Level: admin.Warn, Title: "The relay does not respond",
 			Why:    fmt.Sprintf("%s. WAL sender %d streams from the slot, so a relay is running.", r.Relay.Error, slot.ActivePID),
 			Advice: "Name its admin server: --admin HOST:PORT. To ask Postgres only: --set admin.listen=",
 		}
-	}
-	if slot.foreign != "" {
-		return slot.foreignVerdict()
 	}
 	return admin.Verdict{Level: admin.Good, Title: "The slot is active", Why: fmt.Sprintf("WAL sender %d streams from it; %s of WAL are not confirmed.", slot.ActivePID, terminal.Size(float64(slot.NotConfirmed)))}
 }
