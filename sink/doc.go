@@ -1,15 +1,15 @@
 // Package sink defines the interface between the relay and a message broker. It imports no
 // client library. Each broker has its own package, such as sink/kafka, and each passes the
-// tests in sinktest. Brokers without partitions share the Writer of sink/lane, and those that
-// cannot store a position use sink/positionfile.
+// tests in sinktest. Brokers without partitions share the Writer of sink/lane.
 //
 //	Broker ──Open──▶ Sink ──NewWriter──▶ Writer          writes records
-//	                  └─OpenPositions──▶ PositionStore   stores the relay's position
+//	PositionOpener ──OpenPositions──▶ PositionStore      stores the relay's position
 //	ReaderOpener ──OpenReader──▶ Reader                  reads destinations
 //	   └─OpenDeadLetters──▶ DeadLetters                  reads dead letters
 //
 // A [Broker] is a configuration, and a [ReaderOpener] if its records can be read back. [Broker.Open]
-// contacts the broker for the first time and returns a [Sink], which lives as long as the process. A
+// contacts the broker for the first time and returns a [Sink], which lives as long as the process, and is a
+// [PositionOpener] if the broker stores positions. A
 // [Writer] writes a sequence of records; the Sink has at most one at a time. Errors wrap one of [ErrUnreachable] to
 // [ErrFatal], which decides what the relay does next.
 //

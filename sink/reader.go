@@ -60,8 +60,7 @@ type Reader interface {
 	Close() error
 }
 
-// A PositionReader is a [Reader] that also reads position stores. It is optional: other brokers have none but a local
-// file.
+// A PositionReader is a [Reader] that also reads position stores. It is optional: see [PositionOpener].
 type PositionReader interface {
 	Reader
 

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 )
@@ -27,24 +28,38 @@ type Sink interface {
 	// NewWriter returns a new Writer. Run of the previous Writer must have returned.
 	NewWriter(cfg WriterConfig) Writer
 
+	// CheckDestinations returns an error that wraps ErrMissing and names the destinations that do
+	// not exist and may not be created, or an error that wraps ErrAccess if we may not see or write one of
+	// them. The check is optional, because a Writer waits for a missing destination.
+	CheckDestinations(ctx context.Context, destinations ...string) error
+
+	// Stat returns a snapshot of the Sink, its current Writer and the position stores at the broker. It does
+	// not block.
+	Stat() Stat
+
+	// Close closes the Sink and its position stores. Run of every Writer must have returned.
+	Close() error
+}
+
+// A PositionOpener is a [Sink] whose broker stores positions. It is optional. The [Reader] of such a broker is a [PositionReader].
+type PositionOpener interface {
+	Sink
+
 	// OpenPositions opens the store named store (for Kafka, a compacted topic), and creates it if it
 	// is missing. The PositionStore stores its values there under name. OpenPositions retries
 	// transient errors until ctx ends; errors that wrap ErrAccess or ErrFatal are not transient. The
 	// PositionStore is valid until Close. It does not wait for a Writer's records and does not
 	// delay them.
 	OpenPositions(ctx context.Context, store, name string) (PositionStore, error)
+}
 
-	// CheckDestinations returns an error that wraps ErrMissing and names the destinations that do
-	// not exist and may not be created, or an error that wraps ErrAccess if we may not see or write one of
-	// them. The check is optional, because a Writer waits for a missing destination.
-	CheckDestinations(ctx context.Context, destinations ...string) error
-
-	// Stat returns a snapshot of the Sink, its current Writer and its position stores. It does
-	// not block.
-	Stat() Stat
-
-	// Close closes the Sink and its position stores. Run of every Writer must have returned.
-	Close() error
+// OpenPositions calls OpenPositions of s. The error wraps [errors.ErrUnsupported] if s is no PositionOpener.
+func OpenPositions(ctx context.Context, s Sink, store, name string) (PositionStore, error) {
+	o, ok := s.(PositionOpener)
+	if !ok {
+		return nil, fmt.Errorf("%w: the broker stores no positions", errors.ErrUnsupported)
+	}
+	return o.OpenPositions(ctx, store, name)
 }
 
 // A PositionStore stores a few small values of a relay, so that they survive the process. Values are written rarely. The

@@ -2,7 +2,7 @@ package sink
 
 import "time"
 
-// A Stat is a snapshot of a Sink, its current Writer and its position stores. Sizes in bytes are
+// A Stat is a snapshot of a Sink, its current Writer and the position stores at the broker. Sizes in bytes are
 // those of keys, values and headers.
 type Stat struct {
 	// Topics has the destinations that were written to since Open. If they are many, it has some of

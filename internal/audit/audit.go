@@ -19,7 +19,7 @@ import (
 
 // Config is the configuration of an audit.
 type Config struct {
-	// Relay is the relay's configuration. Name, Source.Conn, Route, Tables, Messages, Sink, PositionTopic,
+	// Relay is the relay's configuration. Name, Source.Conn, Route, Tables, Messages, Sink, Positions,
 	// DeadLetterTopic and StartupTimeout count.
 	Relay relay.Config
 	Slot  string // of the relay, or of Debezium

@@ -11,18 +11,8 @@ import (
 )
 
 // deliveredSnapshot returns the newest snapshot of the position record: every transaction that it sees was delivered.
-// It returns "" if there is no record of the server and the timeline that were read. It does not create the store.
+// It returns "" if there is no record of the server and the timeline that were read.
 func (a *auditor) deliveredSnapshot(ctx context.Context) (string, error) {
-	topic := a.cfg.Relay.PositionTopic
-	if topic == "" {
-		return "", nil
-	}
-	if _, ok := a.reader.(sink.PositionReader); !ok { // then relay.Recorded would create the topic
-		spans, err := a.spans(ctx, topic)
-		if err != nil || spans[topic] == nil {
-			return "", err
-		}
-	}
 	p, err := relay.Recorded(ctx, a.cfg.Relay, a.log)
 	if err != nil || p == nil || len(p.Snapshots) == 0 || p.Slot != a.cfg.Slot || p.SystemID != a.read.SystemID || p.Timeline != a.read.Timeline {
 		return "", err

@@ -32,11 +32,11 @@ func (l *look) ofAnyBroker() []Condition {
 		return nil // the relay warns of them when it starts, or they do no harm
 	}
 	r := report{group: Sink}
-	if l.Relay.PositionTopic == "" {
+	if l.Relay.Positions.IsZero() {
 		r.warn("position store", "", "there is none: the relay does not detect a slot that was advanced or re-created while it was stopped, and resends more after a crash of Postgres",
 			"set position_topic, or position.file for a broker that cannot store it")
 	} else {
-		r.ok("position store", "", "in "+l.Relay.PositionTopic)
+		r.ok("position store", "", "in "+l.Relay.Positions.String())
 	}
 	r.ok("older writer", "", "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)")
 	switch route := l.Relay.Route; {
@@ -52,7 +52,7 @@ func (l *look) ofAnyBroker() []Condition {
 
 // use returns what the relay uses the broker for.
 func (l *look) use() sink.Use {
-	use := sink.Use{Relay: l.Relay.Name, DeadLetters: l.Relay.DeadLetterTopic, Positions: l.Relay.PositionTopic, Short: l.short}
+	use := sink.Use{Relay: l.Relay.Name, DeadLetters: l.Relay.DeadLetterTopic, Positions: l.Relay.Positions.Topic, Short: l.short}
 	for _, name := range l.sample.names() {
 		s := l.sample.topics[name]
 		use.Destinations = append(use.Destinations, sink.Destination{Name: name, Largest: s.size, Keyless: s.keyless})

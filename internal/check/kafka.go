@@ -187,13 +187,13 @@ func (s *kafkaLook) identity(ctx context.Context) {
 const twice = "after a crash, about a second of records is sent twice"
 
 func (s *kafkaLook) transactionalID() string {
-	return kafka.TransactionalID(s.Relay.PositionTopic, s.Relay.Name)
+	return kafka.TransactionalID(s.Relay.Positions.Topic, s.Relay.Name)
 }
 
 // ownership checks whether the user may use the relay's transactional id.
 func (s *kafkaLook) ownership(ctx context.Context) {
 	const name = "transactional id"
-	if s.Relay.PositionTopic == "" {
+	if s.Relay.Positions.Topic == "" {
 		s.warn(name, "", "not used without position_topic: "+twice, "set position_topic")
 		return
 	}

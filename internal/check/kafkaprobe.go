@@ -12,12 +12,12 @@ import (
 
 // probe tests in a temporary topic whether the broker rejects an older writer.
 func (s *kafkaLook) probe(ctx context.Context) {
-	if s.Relay.PositionTopic == "" {
+	if s.Relay.Positions.Topic == "" {
 		s.warn("older writer", "", "not tested: without position_topic the broker cannot tell which relay is older, and only the relay's own fence limits how many records are duplicated out of order",
 			"set position_topic")
 		return
 	}
-	topic := s.Relay.PositionTopic + ".probe-" + strings.ToLower(rand.Text()[:8])
+	topic := s.Relay.Positions.Topic + ".probe-" + strings.ToLower(rand.Text()[:8])
 	var found error
 	answered := s.ask(ctx, &s.report, "older writer", "", func(ctx context.Context) error {
 		err := probeOrder(ctx, s.cfg, topic)
@@ -36,7 +36,7 @@ func (s *kafkaLook) probe(ctx context.Context) {
 		s.fail("older writer", "", oneLine(found)+": a standby that takes over cannot write", `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
 	default: // nothing was created
 		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
-			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.PositionTopic+".probe-"))
+			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.Positions.Topic+".probe-"))
 		return
 	}
 	s.deleteProbeTopic(ctx, topic)
@@ -49,7 +49,7 @@ func probeOrder(ctx context.Context, broker sink.Broker, topic string) error {
 		return err
 	}
 	defer reached.Close()
-	store, err := reached.OpenPositions(ctx, topic, "probe")
+	store, err := sink.OpenPositions(ctx, reached, topic, "probe")
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (s *kafkaLook) uses() []use {
 	for _, name := range s.sample.names() {
 		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.sample.topics[name]})
 	}
-	if name := s.Relay.PositionTopic; name != "" {
+	if name := s.Relay.Positions.Topic; name != "" {
 		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationRead, kafka.OperationWrite}, compacted: true})
 	}
 	if name := s.Relay.DeadLetterTopic; name != "" && s.sample.topics[name] == nil {
@@ -205,7 +205,7 @@ func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 // readBack checks whether a relay that takes over may read which rows a topic has.
 func (s *kafkaLook) readBack(u use, t *kafka.Topic) {
 	const name = "read back"
-	if s.short || u.sample == nil || s.Relay.PositionTopic == "" {
+	if s.short || u.sample == nil || s.Relay.Positions.Topic == "" {
 		return
 	}
 	if ok, known := t.Allows(kafka.OperationRead); known && !ok {

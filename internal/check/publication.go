@@ -181,7 +181,7 @@ func (s *sourceLook) rowSecurity(name string, t *catalog.TableSurvey, reads stri
 // refill says whether the rows of a lost slot could be sent from the table.
 func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
 	switch {
-	case s.Relay.PositionTopic == "": // nothing says what was delivered
+	case s.Relay.Positions.IsZero(): // nothing says what was delivered
 	case t.RefillAlter == "":
 		s.ok("refill", name, "has xid and position: outbox-cdc recover can send what a lost slot had not delivered")
 	case s.Relay.RefillOnLoss:

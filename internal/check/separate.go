@@ -44,7 +44,7 @@ func (s *kafkaLook) separation() string {
 	if dead := s.Relay.DeadLetterTopic; dead != "" {
 		commands = append(commands, s.acl(rights+" --topic "+dead))
 	}
-	if positions := s.Relay.PositionTopic; positions != "" {
+	if positions := s.Relay.Positions.Topic; positions != "" {
 		commands = append(commands, s.acl(rights+" --topic "+positions),
 			s.acl("--operation Describe --operation Write --transactional-id "+s.transactionalID()))
 	}
@@ -54,7 +54,7 @@ func (s *kafkaLook) separation() string {
 // sharing checks whether other relays use the same position topic.
 func (s *kafkaLook) sharing(ctx context.Context) {
 	const name = "other relays"
-	topic := s.Relay.PositionTopic
+	topic := s.Relay.Positions.Topic
 	if topic == "" {
 		return
 	}

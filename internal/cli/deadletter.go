@@ -173,7 +173,7 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 // parkedKeys returns the ids of the parked keys.
 func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]bool, error) {
 	ids := make(map[string]bool)
-	if l.sending.PositionTopic == "" {
+	if l.sending.Positions.IsZero() {
 		return ids, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)

@@ -111,10 +111,10 @@ func (r *releasing) run(ctx context.Context) error {
 	if r.sending, err = cfg.Sending(); err != nil {
 		return command.Failed(err)
 	}
-	if r.sending.PositionTopic == "" {
+	if r.sending.Positions.IsZero() {
 		return mistake(errors.New("position_topic is empty, so no key can be parked"))
 	}
-	r.object = "position topic " + r.sending.PositionTopic
+	r.object = "position topic " + r.sending.Positions.Topic
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
 	if r.keys, err = relay.OpenParkedKeys(opening, r.sending, command.NewLogger(cfg.Log, r.stderr)); err != nil {
@@ -281,7 +281,7 @@ func (r *releasing) outcome(what string, err error, exit int, next string) *comm
 // failed returns the failure of a request to the broker.
 func (r *releasing) failed(err error) *command.ExitError {
 	f := command.Failed(err)
-	f.Object = "position topic " + r.sending.PositionTopic
+	f.Object = "position topic " + r.sending.Positions.Topic
 	if errors.Is(err, sink.ErrUnreachable) {
 		f.Object = r.sending.Sink.String()
 	}

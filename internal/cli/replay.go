@@ -136,7 +136,7 @@ func (r *replaying) delivered(ctx context.Context) (*catalog.Delivered, error) {
 		return nil, err
 	case p == nil || len(p.Snapshots) == 0:
 		return nil, fmt.Errorf("%w: relay %q has no position record with a snapshot in %q; select rows with --since or --ids",
-			catalog.ErrSelection, r.sending.Name, r.sending.PositionTopic)
+			catalog.ErrSelection, r.sending.Name, r.sending.Positions)
 	}
 	return &catalog.Delivered{SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot, Snapshot: p.Snapshots[0].Text}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -153,12 +154,12 @@ func (c *Config) BrokerName() string { return c.broker().title }
 // BrokerAddresses returns the addresses of the broker, without credentials.
 func (c *Config) BrokerAddresses() []string { return c.broker().addresses(c) }
 
-// positions returns the name of the position store: that of the broker, or a file. It is empty if there is none.
-func (c *Config) positions() string {
+// positions returns where the position record is stored: at the broker if it can, otherwise in a file, if anywhere.
+func (c *Config) positions() position.Place {
 	if c.broker().stores {
-		return c.PositionTopic
+		return position.Place{Topic: c.PositionTopic}
 	}
-	return c.Position.File
+	return position.Place{File: c.Position.File}
 }
 
 // positionKey returns the key that says where position records are.

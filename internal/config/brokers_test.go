@@ -1,11 +1,16 @@
 package config
 
 import (
+	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A relay has one broker. Each broker says what it does not support.
@@ -63,8 +68,35 @@ func TestOtherBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if relay.PositionTopic != "/p" || !slices.Equal(relay.Route.Reserved, []string{"outbox.dead-letter"}) || cfg.BrokerName() != "Webhook" {
+	if relay.Positions != (position.Place{File: "/p"}) || !slices.Equal(relay.Route.Reserved, []string{"outbox.dead-letter"}) || cfg.BrokerName() != "Webhook" {
 		t.Errorf("%+v", relay)
+	}
+}
+
+// A broker may store position records if it has what reads them back.
+func TestPositionsAreAtBrokersThatReadThem(t *testing.T) {
+	for kind, settings := range map[string]string{
+		"kafka": "{brokers: [a:1]}", "jetstream": "{servers: [a:1]}", "rabbitmq": "{servers: [a:1], user: u, password: p}",
+		"redis_streams": "{addresses: [a:1]}", "sqs": "{region: eu-west-1}", "webhook": "{url: 'http://a'}",
+	} {
+		cfg, err := load(t, "sink."+kind+": "+settings+"\noutbox.topic: orders.fifo\n", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		broker, err := cfg.Broker()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := false
+		if opened, err := sink.OpenReader(broker, slog.New(slog.DiscardHandler)); err == nil {
+			_, reads = opened.(sink.PositionReader)
+			opened.Close()
+		} else if !errors.Is(err, errors.ErrUnsupported) {
+			t.Error(err)
+		}
+		if stores := cfg.broker().stores; cfg.broker().kind != kind || stores != reads {
+			t.Errorf("%s: positions are at the broker: %v, they can be read there: %v", kind, stores, reads)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	cfg.InitialCopyWhere = c.Source.InitialCopyWhere
 	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
-	cfg.PositionTopic, cfg.DrainTimeout = c.positions(), c.DrainTimeout
+	cfg.Positions, cfg.DrainTimeout = c.positions(), c.DrainTimeout
 	if c.OnBadRecord == park {
 		cfg.ParkedKeys = c.MaxParkedKeys
 	}
@@ -63,13 +63,13 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 }
 
 // Sending returns the settings for sending records beside a relay: Name, Route, Tables, Messages, Sink,
-// DeadLetterTopic, PositionTopic, StartupTimeout and DrainTimeout, and Source.Conn and Source.Publication if a database is configured. The
+// DeadLetterTopic, Positions, StartupTimeout and DrainTimeout, and Source.Conn and Source.Publication if a database is configured. The
 // error is an [*Error] that names every missing or wrong key.
 func (c *Config) Sending() (relay.Config, error) {
 	broker, err := c.Broker()
 	cfg := relay.Config{
 		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, Sink: broker, DeadLetterTopic: c.DeadLetterTopic,
-		PositionTopic: c.positions(), StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
+		Positions: c.positions(), StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
 	}
 	if c.namesSource() {
 		pg, pgErr := c.Postgres()

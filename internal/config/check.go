@@ -41,7 +41,7 @@ func (c *Config) check() error {
 	if c.Source.Lease < minLease {
 		add(c.invalid("source.lease", "is %s; at least %s is allowed, since a busy machine may be silent for so long", c.Source.Lease, minLease))
 	}
-	if positions := c.positionKey(); c.positions() == "" {
+	if positions := c.positionKey(); c.positions().IsZero() {
 		if c.Source.Create == string(relay.CreateSlot) {
 			add(c.invalid("source.create", "slot needs %s, because without it a later start cannot tell whether the slot was lost", positions))
 		}

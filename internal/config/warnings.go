@@ -10,7 +10,7 @@ import (
 // Warnings returns settings that are valid but that the operator should know about, one sentence each.
 func (c *Config) Warnings() []string {
 	out := slices.Concat(c.sourceWarnings(), c.broker().warn(c), c.adminWarnings(), c.tracingWarnings())
-	if c.positions() == "" {
+	if c.positions().IsZero() {
 		out = append(out, c.positionKey()+" is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence limits duplicates if two relays overlap")
 	}
 	return out

@@ -53,8 +53,8 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		}
 	})
 	err := g.Wait()
-	if err == nil && r.cfg.PositionTopic != "" {
-		r.positions.store, err = (*r.sink.Load()).OpenPositions(limited, r.cfg.PositionTopic, r.cfg.Name)
+	if err == nil {
+		r.positions.store, err = r.cfg.Positions.Open(limited, *r.sink.Load(), r.cfg.Name, &r.stall, r.log)
 	}
 	if err == nil && create {
 		err = r.setUpSource(ctx, cause, retry)

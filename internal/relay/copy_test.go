@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -18,7 +19,7 @@ func TestNoCopyOnASlotThatExists(t *testing.T) {
 	for skipTo, warns := range map[pglogrepl.LSN]bool{0: true, 0x2A: false} {
 		var log bytes.Buffer
 		r, err := New(Config{
-			PositionTopic: "positions", InitialCopy: true, SkipTo: skipTo,
+			Positions: position.Place{Topic: "positions"}, InitialCopy: true, SkipTo: skipTo,
 			Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()},
 		}, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {

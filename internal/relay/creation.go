@@ -8,7 +8,7 @@ type Creation string
 // What a first start creates.
 const (
 	CreateAll  Creation = "all"  // the publication, for Config.Tables, and the slot, if neither exists
-	CreateSlot Creation = "slot" // the slot, if the publication exists; needs Config.PositionTopic, which tells a dropped slot from one that never existed
+	CreateSlot Creation = "slot" // the slot, if the publication exists; needs Config.Positions, which tells a dropped slot from one that never existed
 	CreateNone Creation = "none"
 )
 

@@ -19,7 +19,7 @@ type NextStart struct {
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
 // wraps [errors.ErrUnsupported] if there is no position store, or it is a file.
 func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStart, error) {
-	if cfg.PositionTopic == "" {
+	if cfg.Positions.Topic == "" {
 		return nil, errors.ErrUnsupported
 	}
 	r, err := New(cfg, log)

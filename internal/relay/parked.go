@@ -15,7 +15,7 @@ type ParkedKeys struct {
 	positions *positionWriter
 }
 
-// OpenParkedKeys opens the position topic of a relay. It uses Sink, Name and PositionTopic of cfg. The ParkedKeys must
+// OpenParkedKeys opens the position topic of a relay. It uses Sink, Name and Positions of cfg. The ParkedKeys must
 // be closed.
 func OpenParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (*ParkedKeys, error) {
 	reached, positions, err := openPositions(ctx, cfg, log)

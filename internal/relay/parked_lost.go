@@ -25,7 +25,7 @@ func (r *Relay) checkParkedLost(ctx context.Context, found *storeState) error {
 		return nil
 	case found.position != nil && found.position.KeysParked:
 		return fmt.Errorf("%w: according to the position record from %s there are some. Topics %s and %s", errParkedLost,
-			found.position.WrittenAt.UTC().Format(time.RFC3339), r.cfg.PositionTopic, r.cfg.DeadLetterTopic)
+			found.position.WrittenAt.UTC().Format(time.RFC3339), r.cfg.Positions, r.cfg.DeadLetterTopic)
 	case found.position != nil || p.parked.set == nil:
 		return nil
 	}
@@ -44,7 +44,7 @@ func (r *Relay) checkParkedLost(ctx context.Context, found *storeState) error {
 		return err
 	}
 	return fmt.Errorf("%w: topic %s has no position record either, and topic %s has records of %d parked keys, the last one from %s",
-		errParkedLost, r.cfg.PositionTopic, r.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
+		errParkedLost, r.cfg.Positions, r.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
 }
 
 // parkedLetters returns how often a key of the relay's slot was parked according to the dead letters, and the time of

@@ -19,10 +19,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// PositionTopic is the default of [Config.PositionTopic].
+// PositionTopic is the default name of a position store at the broker.
 const PositionTopic = "outbox-cdc.positions"
 
-// A positionWriter writes the position record to the sink's position store, as its owner: see [checkpoint.Position]. The stream confirms to Postgres only positions that
+// A positionWriter writes the position record to the position store, as its owner: see [checkpoint.Position]. The stream confirms to Postgres only positions that
 // are stored there. So the slot is never ahead of the record; if a start finds it ahead, rows may be
 // missing.
 //

@@ -83,7 +83,7 @@ func FindLoss(ctx context.Context, cfg Config, log *slog.Logger) (*Loss, error) 
 func findLoss(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
 	if record == nil {
 		return nil, fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
-			catalog.ErrRefill, cfg.Name, cfg.PositionTopic)
+			catalog.ErrRefill, cfg.Name, cfg.Positions)
 	}
 	l := &Loss{Record: *record, begins: *record, cfg: cfg}
 	if record.Refill != nil {

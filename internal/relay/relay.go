@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -42,7 +43,7 @@ type Config struct {
 	Messages []string
 
 	// InitialCopy makes the relay send the rows that are in the tables when it creates the slot,
-	// before later rows. It needs PositionTopic, where the relay records whether the copy is finished.
+	// before later rows. It needs Positions, where the relay records whether the copy is finished.
 	InitialCopy bool
 
 	// InitialCopyWhere is an SQL condition for the rows of the initial copy, which then come in the order of position, or
@@ -65,12 +66,11 @@ type Config struct {
 	// then retries for ever. Zero means 30 s.
 	StartupTimeout time.Duration
 
-	// PositionTopic is the position store, as [sink.Sink.OpenPositions] names it, for the position
-	// record, which is stored under Name: for Kafka a compacted topic, for a broker that cannot store
-	// it a file. With the record, the next start can detect whether the slot continues where this
-	// relay ended, and sends fewer duplicates after a crash of the server. Empty: no record. Add it,
-	// if it is at the broker, and DeadLetterTopic to Route.Reserved, so that no row is sent to them.
-	PositionTopic string
+	// Positions is where the position record is stored, under Name. With the record, the next start can
+	// detect whether the slot continues where this relay ended, and sends fewer duplicates after a crash of
+	// the server. Zero: no record. Add its topic, and DeadLetterTopic, to Route.Reserved, so that no row is
+	// sent to them.
+	Positions position.Place
 
 	// DeadLetterTopic is the topic for rows and records that cannot be delivered, so that the relay can
 	// deliver later ones. It should accept larger records than other topics, because the relay
@@ -80,7 +80,7 @@ type Config struct {
 
 	// ParkedKeys makes a bad record park its key: it and every later record of the key go to
 	// DeadLetterTopic, in order, until an operator releases the key. ParkedKeys is the maximum number of
-	// parked keys; if there are more, the Relay stops. It needs PositionTopic, where the keys are stored,
+	// parked keys; if there are more, the Relay stops. It needs Positions, where the keys are stored,
 	// and DeadLetterTopic. Zero: no key is parked.
 	ParkedKeys int
 
@@ -94,7 +94,7 @@ type Config struct {
 	AcceptGap bool
 
 	// RefillOnLoss has the relay refill the gap from the tables if the slot was lost or does not continue where
-	// the position record ends. It needs PositionTopic. See Recover.
+	// the position record ends. It needs Positions. See Recover.
 	RefillOnLoss bool
 
 	// Assume is what a refill may assume.
@@ -135,7 +135,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
 	cfg.MissingTopicTimeout = cmp.Or(cfg.MissingTopicTimeout, time.Minute)
 	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
-	if cfg.PositionTopic != "" {
+	if !cfg.Positions.IsZero() {
 		cfg.Source.MessagePrefix = catalog.MessagePrefix // snapshots for the record
 	}
 	cfg.Source.Messages, cfg.Source.ReservedPrefixes = cfg.Messages, catalog.ReservedPrefixes()
@@ -163,6 +163,7 @@ type Relay struct {
 
 	waits     waitLog
 	positions *positionWriter
+	stall     position.Stall  // of a position store that is not at the broker
 	tenure    *tenure         // nil: nothing was sent, and nothing is in flight
 	sender    sender          // of the newest session
 	history   catalog.History // of the source; used by the watcher while a session runs
@@ -187,10 +188,10 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.InitialCopy && cfg.PositionTopic == "" {
+	if cfg.InitialCopy && cfg.Positions.IsZero() {
 		return nil, errors.New("initial_copy needs a position store, where the relay records whether the copy is finished")
 	}
-	if cfg.ParkedKeys > 0 && (cfg.PositionTopic == "" || cfg.DeadLetterTopic == "") {
+	if cfg.ParkedKeys > 0 && (cfg.Positions.IsZero() || cfg.DeadLetterTopic == "") {
 		return nil, errors.New("parked keys need position_topic, where the relay stores them, and dead_letter_topic")
 	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -47,7 +48,7 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := &scriptedSource{err: errLost}
-				s, _ := newTestSessionWith(t, Config{Name: "orders", PositionTopic: PositionTopic}, src, newScriptedProducer(), 0)
+				s, _ := newTestSessionWith(t, Config{Name: "orders", Positions: position.Place{Topic: PositionTopic}}, src, newScriptedProducer(), 0)
 				src.script = joinScripts(script{beginMessage(100), insertMessage("a", 1), ownMessage(tc.content(s.pump.nonce)), commitMessage(100, 110)})
 				if err := s.run(t.Context()); !errors.Is(err, errLost) {
 					t.Fatalf("session ended with %v", err)

@@ -242,11 +242,23 @@ func (r *Relay) Stat() Stat {
 	if slot := r.slot.Load(); slot != nil {
 		st.Slot = *slot
 	}
-	if reached := r.sink.Load(); reached != nil {
-		st.Sink = (*reached).Stat()
-	}
+	st.Sink = r.sinkStat()
 	if r.cfg.Tracer != nil {
 		st.Spans = new(r.cfg.Tracer.Stat())
+	}
+	return st
+}
+
+// sinkStat returns the Stat of the sink. A position store that is not at the broker counts as part of the sink: without it nothing is
+// confirmed either.
+func (r *Relay) sinkStat() sink.Stat {
+	var st sink.Stat
+	if reached := r.sink.Load(); reached != nil {
+		st = (*reached).Stat()
+	}
+	since, cause := r.stall.Since()
+	if !since.IsZero() && (st.StalledSince.IsZero() || since.Before(st.StalledSince)) {
+		st.StalledSince, st.StallReason, st.StallMissing, st.StallAdvice = since, cause.Error(), "", ""
 	}
 	return st
 }

@@ -2,8 +2,11 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,9 +15,11 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A reportingSource reports the confirmed position every second until the connection is lost. It stays open until
@@ -159,5 +164,28 @@ func TestWALBytes(t *testing.T) {
 		if got := f.load(); got.walBytes != step.bytes || uint64(got.received) != step.end {
 			t.Errorf("after %+v: %d bytes, received %d", step, got.walBytes, got.received)
 		}
+	}
+}
+
+// A position file that cannot be written is a stall, like a position store at the broker.
+func TestPositionFileStalls(t *testing.T) {
+	var r Relay
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error)
+	go func() {
+		_, err := position.Place{File: filepath.Join(plain, "position")}.Open(ctx, nil, "orders", &r.stall, slog.New(slog.DiscardHandler))
+		opened <- err
+	}()
+	wait.For(t, "the stall", func() bool { return strings.Contains(r.sinkStat().StallReason, plain) })
+	cancel()
+	if err := <-opened; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if st := r.sinkStat(); !st.StalledSince.IsZero() {
+		t.Errorf("%+v", st)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -62,7 +63,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	cfg.PositionTopic = "" // a Tail has no position record, and needs no snapshots
+	cfg.Positions = position.Place{} // a Tail has no position record, and needs no snapshots
 	cfg = cfg.withDefaults()
 	contact, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
 	defer cancel()

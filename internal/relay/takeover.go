@@ -136,7 +136,7 @@ func (r *Relay) checkStored(ctx context.Context, found *storeState, s checkpoint
 	if err := r.checkParkedLost(ctx, found); err != nil {
 		return err
 	}
-	if r.cfg.PositionTopic != "" { // otherwise another relay may have used the slot: see continueRecord
+	if !r.cfg.Positions.IsZero() { // otherwise another relay may have used the slot: see continueRecord
 		if err := r.positions.checkGap(found, s); err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (r *Relay) checkStore(ctx context.Context) error {
 	if r.positions.store == nil {
 		return nil
 	}
-	if since := (*r.sink.Load()).Stat().StalledSince; since.IsZero() || time.Since(since) < releaseAfter {
+	if since := r.sinkStat().StalledSince; since.IsZero() || time.Since(since) < releaseAfter {
 		return nil
 	}
 	err := tryStore(ctx, storeTimeout, func(ctx context.Context) error {

@@ -23,7 +23,7 @@ func TestClusterKeepsOneCopy(t *testing.T) {
 	stream := c.Stream(t, jetstream.StreamConfig{Replicas: 3, Storage: jetstream.FileStorage})
 	j := sinktest.NewJournal()
 	on := openSink(t, Config{Servers: c.Addrs, RequestTimeout: time.Second}, j)
-	store, err := on.OpenPositions(sinktest.Context(t), natstest.UniqueName(t), "relay")
+	store, err := sink.OpenPositions(sinktest.Context(t), on, natstest.UniqueName(t), "relay")
 	if err != nil {
 		t.Fatal(err)
 	}

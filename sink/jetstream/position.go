@@ -46,7 +46,7 @@ type positionStore struct {
 	client *client
 }
 
-// OpenPositions implements [sink.Sink].
+// OpenPositions implements [sink.PositionOpener].
 func (c *client) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
 	b, err := newBucket(store, name)
 	if err != nil {

@@ -220,7 +220,7 @@ func TestLeastRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, withUser(config(s), "relay"), sink.WriterConfig{})
-	store, err := r.Sink.OpenPositions(sinktest.Context(t), bucket, "relay")
+	store, err := sink.OpenPositions(sinktest.Context(t), r.Sink, bucket, "relay")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestLeastRights(t *testing.T) {
 	if values, err := store.Read(sinktest.Context(t)); err != nil || len(values) != 1 {
 		t.Errorf("Read: %v, %v", values, err)
 	}
-	if _, err := r.Sink.OpenPositions(sinktest.Context(t), "other", "relay"); !errors.Is(err, sink.ErrAccess) {
+	if _, err := sink.OpenPositions(sinktest.Context(t), r.Sink, "other", "relay"); !errors.Is(err, sink.ErrAccess) {
 		t.Errorf("a bucket that may not be created: %v", err)
 	}
 	r.sendRows(stream, 20, 5)

@@ -59,7 +59,7 @@ var (
 	errOwnedAgain      = fmt.Errorf("%w: the position store was taken over by this process", sink.ErrSuperseded)
 )
 
-// OpenPositions implements [sink.Sink]. It creates a missing topic with one partition and cleanup.policy=compact.
+// OpenPositions implements [sink.PositionOpener]. It creates a missing topic with one partition and cleanup.policy=compact.
 // If an existing topic has another policy, it logs a warning, because values may expire.
 func (c *client) OpenPositions(ctx context.Context, topic, name string) (sink.PositionStore, error) {
 	s, err := c.openPositions(ctx, topic, name)

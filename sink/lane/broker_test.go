@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
@@ -30,8 +29,6 @@ type memoryBroker struct {
 
 	mu           sync.Mutex
 	destinations map[string][]sink.StoredRecord
-	positions    map[string][]sink.StoredValue
-	owners       map[string]*memoryOwner
 	fault        *memoryFault // nil: none
 	names        int
 	requests     int
@@ -50,7 +47,7 @@ func (f *memoryFault) meet() { f.once.Do(func() { close(f.met) }) }
 
 func newMemoryBroker(o Options) *memoryBroker {
 	return &memoryBroker{
-		options: o, destinations: make(map[string][]sink.StoredRecord), positions: make(map[string][]sink.StoredValue), owners: make(map[string]*memoryOwner),
+		options: o, destinations: make(map[string][]sink.StoredRecord),
 	}
 }
 
@@ -184,77 +181,6 @@ func (b *memoryBroker) missing(name string) error {
 func (s *memorySink) Stat() sink.Stat { return s.stats.Stat() }
 func (s *memorySink) Close() error    { return nil }
 
-func (s *memorySink) OpenPositions(_ context.Context, store, name string) (sink.PositionStore, error) {
-	return &memoryPositions{sink: s, name: store + " " + name}, nil
-}
-
-// memoryPositions are the values of one name.
-type memoryPositions struct {
-	sink *memorySink
-	name string
-}
-
-func (p *memoryPositions) Read(context.Context) ([]sink.StoredValue, error) {
-	b := p.sink.broker
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.positions[p.name]), nil
-}
-
-func (p *memoryPositions) Post(ctx context.Context, key string, value []byte) error {
-	return p.change(ctx, key, value, func(*memoryBroker) error { return nil })
-}
-
-// change stores a value, unless refuse returns an error.
-func (p *memoryPositions) change(ctx context.Context, key string, value []byte, refuse func(*memoryBroker) error) error {
-	b := p.sink.broker
-	return Retry(ctx, p.sink.stats, p.sink.log, func(ctx context.Context) error {
-		if f := b.present(); f != nil {
-			f.meet()
-			select {
-			case <-f.hold:
-			case <-ctx.Done():
-			case <-time.After(time.Millisecond):
-			}
-			return errLost
-		}
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if err := refuse(b); err != nil {
-			return err
-		}
-		values := slices.DeleteFunc(b.positions[p.name], func(v sink.StoredValue) bool { return v.Key == key })
-		if value != nil {
-			values = append(values, sink.StoredValue{Key: key, Value: slices.Clone(value)})
-		}
-		b.positions[p.name] = values
-		return nil
-	})
-}
-
-// A memoryOwner is an owner of memoryPositions.
-type memoryOwner struct{ *memoryPositions }
-
-func (p *memoryPositions) Own(context.Context) (sink.Owner, error) {
-	o := &memoryOwner{p}
-	b := p.sink.broker
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.owners[p.name] = o
-	return o, nil
-}
-
-func (o *memoryOwner) Write(ctx context.Context, key string, value []byte) error {
-	return o.change(ctx, key, value, func(b *memoryBroker) error {
-		if b.owners[o.name] != o {
-			return sink.ErrSuperseded
-		}
-		return nil
-	})
-}
-
-func (p *memoryPositions) CheckOrder(context.Context) error { return errors.ErrUnsupported }
-
 // A memoryReader reads a memoryBroker.
 type memoryReader struct{ *memoryBroker }
 
@@ -328,11 +254,6 @@ func (s memorySubject) name() string {
 	defer s.mu.Unlock()
 	s.names++
 	return fmt.Sprint("name", s.names)
-}
-
-func (s memorySubject) Store(t *testing.T) string {
-	t.Helper()
-	return s.name()
 }
 
 func (s memorySubject) Read(t *testing.T, destination string) []sink.StoredRecord {

@@ -85,7 +85,7 @@ func TestRetry(t *testing.T) {
 		if err := Retry(t.Context(), s, j.Logger(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Attempt(t.Context(), func(context.Context) error { return errBusy }); !errors.Is(err, errBusy) {
+		if err := s.outage.attempt(t.Context(), func(context.Context) error { return errBusy }); !errors.Is(err, errBusy) {
 			t.Error(err)
 		}
 		if s.Stat().StalledSince.IsZero() {

@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"context"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -158,10 +157,4 @@ func (s *Stats) snapshot() (sink.Stat, *Writer) {
 		st.Topics[sink.OtherTopics] = sink.TopicStat{Records: of.Records + n, Bytes: of.Bytes + s.others.bytes.Load()}
 	}
 	return st, s.current
-}
-
-// Attempt calls f with a context that ends after 10 seconds, and notes its error: Stat reports a stall from then on until
-// an attempt succeeds. It is for what a Sink does outside of its Writers and of [Retry].
-func (s *Stats) Attempt(ctx context.Context, f func(context.Context) error) error {
-	return s.outage.attempt(ctx, f)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -100,15 +99,6 @@ func declareBoundWith(t *testing.T, ch *amqp.Channel, name, key string, args amq
 	if err := ch.QueueBind(name, key, name, false, nil); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (s *subject) Store(t *testing.T) string {
-	t.Helper()
-	return filepath.Join(t.TempDir(), "positions")
-}
-
-func (s *subject) Limits() sinktest.Limits {
-	return sinktest.Limits{LocalPositions: true}
 }
 
 func (s *subject) Reject(rec *sink.Record) {

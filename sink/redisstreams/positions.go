@@ -34,7 +34,7 @@ const (
 	ownerField   = "owner"
 )
 
-// OpenPositions implements [sink.Sink]. It writes to the hash, so that a missing privilege is detected.
+// OpenPositions implements [sink.PositionOpener]. It writes to the hash, so that a missing privilege is detected.
 func (s *redisSink) OpenPositions(ctx context.Context, hash, name string) (sink.PositionStore, error) {
 	p := &positionStore{client: newClient(s.cfg), sink: s, hash: hash, name: name, log: s.log.With(slog.String("positions", hash))}
 	if err := p.Post(ctx, "#test", nil); err != nil {

@@ -37,7 +37,7 @@ func useAll(t *testing.T, cfg Config) *redisSink {
 	}
 	send(t, s, event("outbox.orders", 1, 100, 0), event("outbox.orders", 2, 0, 0))
 	send(t, s, event("outbox.orders", 1, 100, 0))
-	store, err := s.OpenPositions(ctx, "outbox-cdc.positions", "a")
+	store, err := sink.OpenPositions(ctx, s, "outbox-cdc.positions", "a")
 	if err != nil {
 		t.Fatalf("OpenPositions: %v", err)
 	}

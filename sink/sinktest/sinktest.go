@@ -19,10 +19,6 @@ type Subject interface {
 	// and removes it when the test ends.
 	Destination(t *testing.T) string
 
-	// Store returns the name of a position store that does not exist. When the test ends, it
-	// removes the store that the test has created.
-	Store(t *testing.T) string
-
 	// Read returns every record of a destination. The records of a partition are in order.
 	Read(t *testing.T, destination string) []sink.StoredRecord
 
@@ -39,6 +35,15 @@ type Subject interface {
 	Faults() []Fault
 }
 
+// A Storing Subject is a broker that stores positions: its sinks are [sink.PositionOpener].
+type Storing interface {
+	Subject
+
+	// Store returns the name of a position store that does not exist. When the test ends, it
+	// removes the store that the test has created.
+	Store(t *testing.T) string
+}
+
 // A Limited Subject says what its broker does not offer. The suite then tests what package sink says for that case.
 type Limited interface {
 	Limits() Limits
@@ -48,9 +53,6 @@ type Limited interface {
 type Limits struct {
 	NoMissing bool // no destination is missing: the broker creates it, or does not know
 	Unordered bool // destinations have no order
-
-	// LocalPositions: positions are not stored at the broker, so faults do not affect them.
-	LocalPositions bool
 
 	NoNull      bool // a null key, value or header is stored as an empty one
 	NoTimestamp bool // timestamps are not stored, or less exactly than in milliseconds
@@ -92,11 +94,22 @@ func (f Fault) rounds() int {
 }
 
 // RunPositions runs the tests of position stores without faults, which need nothing else of the Subject.
-func RunPositions(t *testing.T, s Subject) {
+func RunPositions(t *testing.T, s Storing) {
 	t.Helper()
 	t.Run("positions", func(t *testing.T) { testPositions(t, s) })
 	t.Run("positions of several keys", func(t *testing.T) { testPositionKeys(t, s) })
 	t.Run("owners", func(t *testing.T) { testOwners(t, s) })
+}
+
+// runStoring runs the tests of the position stores of a broker.
+func runStoring(t *testing.T, s Storing) {
+	t.Helper()
+	RunPositions(t, s)
+	t.Run("an older writer", func(t *testing.T) { testOlderWriter(t, s) })
+	t.Run("a position write that was given up", func(t *testing.T) { testPositionGivenUp(t, s) })
+	for _, f := range append(s.Faults(), s.Hold()) {
+		t.Run("positions/"+f.Name, func(t *testing.T) { testPositionFault(t, s, f) })
+	}
 }
 
 // Run runs the suite. Every test also checks that no error and no log line contains a key, a value or
@@ -115,23 +128,24 @@ func Run(t *testing.T, s Subject) {
 		{"CloseSend waits for every outcome", testCloseSend},
 		{"a closed fence", testFence},
 		{"a fence that opens again", testFenceOpens},
-		{"an older writer", testOlderWriter},
 		{"a rejected record ends the Writer", testRejected},
 		{"a rejected record has a substitute", testSubstitute},
 		{"a rejected substitute ends the Writer", testRejectedSubstitute},
 		{"records behind a rejected one are diverted", testDiverted},
 		{"deliveries are reported before outcomes", testDelivered},
-		{"a position write that was given up", testPositionGivenUp},
 		{"dead letters", testDeadLetters},
 		{"missing destinations", testMissing},
 		{"readers", testReader},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
 	}
-	RunPositions(t, s)
 	for _, f := range append(s.Faults(), s.Hold()) {
 		t.Run("writing/"+f.Name, func(t *testing.T) { testFault(t, s, f) })
 		t.Run("stopped/"+f.Name, func(t *testing.T) { testStopped(t, s, f) })
-		t.Run("positions/"+f.Name, func(t *testing.T) { testPositionFault(t, s, f) })
+	}
+	if storing, ok := s.(Storing); ok {
+		runStoring(t, storing)
+	} else {
+		t.Run("no positions", func(t *testing.T) { testNoPositions(t, s) })
 	}
 }

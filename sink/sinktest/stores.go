@@ -16,7 +16,7 @@ import (
 
 func openStore(t *testing.T, on sink.Sink, store, name string, j *Journal) sink.PositionStore {
 	t.Helper()
-	p, err := on.OpenPositions(Context(t), store, name)
+	p, err := sink.OpenPositions(Context(t), on, store, name)
 	if journaled(j, err) != nil {
 		t.Fatalf("OpenPositions: %v", err)
 	}
@@ -65,7 +65,7 @@ func wantValues(t *testing.T, p sink.PositionStore, want ...string) {
 	}
 }
 
-func testPositions(t *testing.T, s Subject) {
+func testPositions(t *testing.T, s Storing) {
 	store, j := s.Store(t), newJournal(t)
 	on := open(t, s, window, j)
 	a, b := openStore(t, on, store, "a", j), openStore(t, on, store, "b", j)
@@ -89,7 +89,7 @@ func testPositions(t *testing.T, s Subject) {
 }
 
 // testOwners: an owner cannot write any more when there is a newer one, of another process or of the same.
-func testOwners(t *testing.T, s Subject) {
+func testOwners(t *testing.T, s Storing) {
 	store, j := s.Store(t), newJournal(t)
 	a, b := openStore(t, open(t, s, window, j), store, "a", j), openStore(t, open(t, s, window, j), store, "a", j)
 	superseded := func(o sink.Owner) {
@@ -118,6 +118,24 @@ func testOwners(t *testing.T, s Subject) {
 	wantPosition(t, b, "4")
 }
 
+// testNoPositions: a broker without positions has neither a store nor what reads one.
+func testNoPositions(t *testing.T, s Subject) {
+	j := newJournal(t)
+	if _, err := sink.OpenPositions(Context(t), open(t, s, window, j), "positions", "a"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("OpenPositions: %v", err)
+	}
+	if broker, ok := s.Broker(window).(sink.ReaderOpener); ok {
+		reader, err := broker.OpenReader(j.Logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		if _, ok := reader.(sink.PositionReader); ok {
+			t.Error("the Reader is a PositionReader")
+		}
+	}
+}
+
 // testPositionReader: a PositionReader reads what the store reads, and does not create a store.
 func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionStore) {
 	t.Helper()
@@ -132,7 +150,7 @@ func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionS
 	defer opened.Close()
 	reader, ok := opened.(sink.PositionReader)
 	if !ok {
-		return
+		t.Fatal("the broker stores positions, and its Reader is no PositionReader")
 	}
 	want, err := of.Read(Context(t))
 	if err != nil {
@@ -152,7 +170,7 @@ func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionS
 }
 
 // testPositionKeys: each key has its own value. An open store sees what another store has removed. Anybody may post.
-func testPositionKeys(t *testing.T, s Subject) {
+func testPositionKeys(t *testing.T, s Storing) {
 	store, j := s.Store(t), newJournal(t)
 	a := openStore(t, open(t, s, window, j), store, "a", j)
 	b := openStore(t, open(t, s, window, j), store, "a", j)
@@ -191,10 +209,7 @@ func testPositionKeys(t *testing.T, s Subject) {
 	wantValues(t, b, second+" 2", "position 4", first+" late")
 }
 
-func testPositionFault(t *testing.T, s Subject, f Fault) {
-	if limitsOf(s).LocalPositions {
-		t.Skip("faults of the broker do not affect positions")
-	}
+func testPositionFault(t *testing.T, s Storing, f Fault) {
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
 	o := own(t, p)
@@ -214,10 +229,7 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 }
 
 // testPositionGivenUp: a Write whose context was canceled does not overwrite the value of a later Write.
-func testPositionGivenUp(t *testing.T, s Subject) {
-	if limitsOf(s).LocalPositions {
-		t.Skip("faults of the broker do not affect positions")
-	}
+func testPositionGivenUp(t *testing.T, s Storing) {
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)
 	o := own(t, p)

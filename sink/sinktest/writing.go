@@ -302,7 +302,7 @@ func testFenceOpens(t *testing.T, s Subject) {
 // testOlderWriter: after the first record of the Writer of a newer owner, the broker rejects the records of the Writer of an
 // earlier one. All records have
 // one key, because the broker may shut out earlier owners from each partition of the destination by itself.
-func testOlderWriter(t *testing.T, s Subject) {
+func testOlderWriter(t *testing.T, s Storing) {
 	destination, j := s.Destination(t), newJournal(t)
 	on := open(t, s, window, j)
 	store := s.Store(t)

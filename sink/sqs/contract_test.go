@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -198,11 +197,6 @@ func addOthers(t *testing.T, rec *sink.StoredRecord, text string) {
 	}
 }
 
-func (s *subject) Store(t *testing.T) string {
-	t.Helper()
-	return filepath.Join(t.TempDir(), "position")
-}
-
 func (s *subject) Limits() sinktest.Limits {
-	return sinktest.Limits{Unordered: s.suffix == "", LocalPositions: true, Slow: !need.Full()}
+	return sinktest.Limits{Unordered: s.suffix == "", Slow: !need.Full()}
 }

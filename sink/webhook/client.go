@@ -13,7 +13,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
-	"github.com/outbox-cdc/outbox-cdc/sink/positionfile"
 )
 
 var errTooLarge = errors.New("the payload is larger than sink.webhook.max_payload_bytes")
@@ -138,11 +137,6 @@ func (c *client) contactServer(ctx context.Context, u *url.URL) error {
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
 	return lane.NewWriter(cfg, &transport{client: c, servers: make(map[string]*server)}, c.stats, c.log)
-}
-
-// OpenPositions implements [sink.Sink]. The store is a file of this host.
-func (c *client) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
-	return positionfile.Open(ctx, positionfile.Config{Path: store, Name: name, Log: c.log, Attempt: c.stats.Attempt})
 }
 
 // CheckDestinations implements [sink.Sink]. Without CheckMethod, it asks no receiver.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -257,7 +256,7 @@ func (s subject) Broker(window int) sink.Broker {
 }
 
 func (s subject) Limits() sinktest.Limits {
-	return sinktest.Limits{LocalPositions: true, Slow: !need.Full()}
+	return sinktest.Limits{Slow: !need.Full()}
 }
 
 func (s subject) Destination(*testing.T) string {
@@ -267,11 +266,6 @@ func (s subject) Destination(*testing.T) string {
 	s.mu.Unlock()
 	s.create(name)
 	return name
-}
-
-func (s subject) Store(t *testing.T) string {
-	t.Helper()
-	return filepath.Join(t.TempDir(), "position")
 }
 
 func (s subject) Read(_ *testing.T, destination string) []sink.StoredRecord {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -56,7 +57,7 @@ func TestInitialCopy(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{}) // Postgres creates a slot only after every open transaction of the server has ended
 	w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
+	w.cfg.InitialCopy, w.cfg.Positions = true, position.Place{Topic: relay.PositionTopic}
 	const before = 5000
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
 	var stop atomic.Bool
@@ -231,7 +232,7 @@ func TestInitialCopyAnnouncedByTwo(t *testing.T) {
 		return rejected, nil, true
 	})
 	w := watch(t, pgtest.Start(t, pgserver.Config{}), fake.Cluster, `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
+	w.cfg.InitialCopy, w.cfg.Positions = true, position.Place{Topic: relay.PositionTopic}
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, 10) n`, w.topic)
 	w.run(t)
 	w.logged(t, "initial copy finished")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -151,7 +152,7 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 	const ddl = `CREATE TABLE outbox ` + outboxColumns
 	ends, stays := watch(t, srv, cluster, ddl), watch(t, srv, cluster, ddl)
 	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
-		w.cfg.Name, w.cfg.PositionTopic = name, relay.PositionTopic
+		w.cfg.Name, w.cfg.Positions = name, position.Place{Topic: relay.PositionTopic}
 		w.run(t).delivers(t, "outbox")
 	}
 	ends.exec(t, `DROP PUBLICATION `+rig.Publication)

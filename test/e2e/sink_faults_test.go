@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -65,7 +66,7 @@ func TestBrokerDownUntilTheSlotIsAtRisk(t *testing.T) {
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
 	w := watch(t, srv, fake.Cluster, `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.PositionTopic = relay.PositionTopic
+	w.cfg.Positions = position.Place{Topic: relay.PositionTopic}
 	w.run(t).delivers(t, "outbox")
 
 	proxy.Refuse()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -58,7 +59,7 @@ func TestSkipTo(t *testing.T) {
 			{func(ends []pglogrepl.LSN) pglogrepl.LSN { return ends[5] }, 6},
 		} {
 			w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
-			w.cfg.PositionTopic = relay.PositionTopic
+			w.cfg.Positions = position.Place{Topic: relay.PositionTopic}
 			w.run(t)
 			w.stop()
 			w.fails(t, relay.ExitOK)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
@@ -128,7 +129,7 @@ func stores(change func(*rand.Rand, []record) []record) func(*world, *rand.Rand)
 // unrecorded turns off the position record, because its check would find other bugs first.
 func unrecorded(put func(*world, *rand.Rand)) func(*world, *rand.Rand) {
 	return func(w *world, rng *rand.Rand) {
-		w.cfg.PositionTopic, w.history.kept = "", false
+		w.cfg.Positions, w.history.kept = position.Place{}, false
 		w.parkKeys(false)
 		w.cfg.RefillOnLoss = false
 		put(w, rng)

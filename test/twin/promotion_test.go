@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 // After a promotion, with or without lost transactions, the slot is created on the new server. Neither the
@@ -20,7 +21,7 @@ func TestSlotMadeAfterAPromotion(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed)
-				w.cfg.PositionTopic, w.history.kept, w.cfg.RefillOnLoss = positions, true, false
+				w.cfg.Positions, w.history.kept, w.cfg.RefillOnLoss = position.Place{Topic: positions}, true, false
 				w.playPromotion(lost, restart)
 				for _, v := range w.history.violations {
 					t.Error(v)

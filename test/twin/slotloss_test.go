@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 // playLoss plays a world in which relays refill the gap of a lost slot, without other faults.
@@ -17,7 +19,7 @@ func playLoss(t *testing.T, name string, play func(w *world)) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed)
-				w.cfg.PositionTopic, w.history.kept, w.cfg.RefillOnLoss = positions, true, true
+				w.cfg.Positions, w.history.kept, w.cfg.RefillOnLoss = position.Place{Topic: positions}, true, true
 				w.parkKeys(false)
 				w.postgres.start()
 				w.launch()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
@@ -58,11 +59,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 	partitions := map[string]int{topics[0]: 1 + rng.IntN(4), topics[1]: 1 + rng.IntN(2), deadLetters: 1}
 	w.kafka = newKafka(w.net, w.history, rand.New(rand.NewPCG(seed, drawKafka)), 1+rng.IntN(3), partitions)
 	w.cfg = relay.Config{
-		PositionTopic: positions,
-		Name:          "twin",
-		Tables:        []string{"outbox"},
-		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
-		Route:         encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
+		Positions: position.Place{Topic: positions},
+		Name:      "twin",
+		Tables:    []string{"outbox"},
+		Source:    replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
+		Route:     encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
 	}
 	w.sink = kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)}
 	w.cfg.DrainTimeout = time.Duration(1+rng.IntN(25)) * time.Second
@@ -74,9 +75,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 		clear(w.kafka.topics)
 	}
 	if rng.IntN(5) == 0 {
-		w.cfg.PositionTopic = ""
+		w.cfg.Positions = position.Place{}
 	}
-	w.history.kept = w.cfg.PositionTopic != ""
+	w.history.kept = !w.cfg.Positions.IsZero()
 	if rng.IntN(2) == 0 {
 		w.cfg.DeadLetterTopic = deadLetters
 		w.history.deadLetter = deadLetters

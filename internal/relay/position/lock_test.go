@@ -1,6 +1,6 @@
 //go:build unix
 
-package positionfile
+package position
 
 import (
 	"context"

@@ -1,9 +1,10 @@
-package positionfile
+package position
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // TestContract runs the tests of position stores of package sinktest.
@@ -36,17 +38,21 @@ type files struct{ sink.Sink }
 
 func (files) Close() error { return nil }
 
-func (files) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
-	return Open(ctx, Config{Path: store, Name: name, Log: slog.New(slog.DiscardHandler)})
+func (f files) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
+	return Place{File: store}.Open(ctx, f, name, new(Stall), slog.New(slog.DiscardHandler))
 }
 
-func openIn(t *testing.T, dir string) *Store {
+func newFile(path, name string) *file {
+	return &file{path: path, name: name, stall: new(Stall), log: slog.New(slog.DiscardHandler)}
+}
+
+func openIn(t *testing.T, dir string) *file {
 	t.Helper()
-	s, err := Open(sinktest.Context(t), Config{Path: filepath.Join(dir, "position"), Name: "relay", Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	f := newFile(filepath.Join(dir, "position"), "relay")
+	if _, err := openFile(sinktest.Context(t), f); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return f
 }
 
 // Writers that use the same file do not lose each other's values.
@@ -78,20 +84,18 @@ func TestConcurrentWriters(t *testing.T) {
 // A file may have the values of several relays.
 func TestSeveralRelays(t *testing.T) {
 	a := openIn(t, t.TempDir())
-	cfg := a.cfg
-	cfg.Name = "another"
-	b, err := Open(t.Context(), cfg)
-	if err != nil {
+	b := newFile(a.path, "another")
+	if _, err := openFile(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*Store{a, b} {
-		if err := s.Post(t.Context(), "w", []byte(s.cfg.Name)); err != nil {
+	for _, s := range []*file{a, b} {
+		if err := s.Post(t.Context(), "w", []byte(s.name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, s := range []*Store{a, b} {
-		if values, err := s.Read(t.Context()); err != nil || len(values) != 1 || string(values[0].Value) != s.cfg.Name {
-			t.Errorf("the values of %s are %v, %v", s.cfg.Name, values, err)
+	for _, s := range []*file{a, b} {
+		if values, err := s.Read(t.Context()); err != nil || len(values) != 1 || string(values[0].Value) != s.name {
+			t.Errorf("the values of %s are %v, %v", s.name, values, err)
 		}
 	}
 }
@@ -103,7 +107,7 @@ func TestUnfinishedFile(t *testing.T) {
 	if err := s.Post(t.Context(), "a", []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.cfg.Path+".new", []byte(`{"version":1,"val`), 0o600); err != nil {
+	if err := os.WriteFile(s.path+".new", []byte(`{"version":1,"val`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = openIn(t, dir)
@@ -120,16 +124,16 @@ func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir)
 	for _, damaged := range []string{"", "{", `{"version":1}`, `{"version":2,"relays":{}}`} {
-		if err := os.WriteFile(s.cfg.Path, []byte(damaged), 0o600); err != nil {
+		if err := os.WriteFile(s.path, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Read(t.Context()); !errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), s.cfg.Path) {
+		if _, err := s.Read(t.Context()); !errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), s.path) {
 			t.Errorf("Read of %q: %v", damaged, err)
 		}
 		if err := s.Post(t.Context(), "a", []byte("1")); !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Write to %q: %v", damaged, err)
 		}
-		if _, err := Open(t.Context(), s.cfg); !errors.Is(err, sink.ErrFatal) {
+		if _, err := openFile(t.Context(), s); !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Open of %q: %v", damaged, err)
 		}
 	}
@@ -144,21 +148,26 @@ func TestWriteIsRetried(t *testing.T) {
 	}
 	over := errors.New("over")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	attempts := 0
-	s.cfg.Attempt = func(ctx context.Context, f func(context.Context) error) error {
-		if attempts++; attempts == 3 {
-			cancel(over)
-		}
-		return f(ctx)
+	posted := make(chan error)
+	go func() { posted <- s.Post(ctx, "a", []byte("1")) }()
+	wait.For(t, "the stall", func() bool {
+		since, cause := s.stall.Since()
+		return !since.IsZero() && errors.Is(cause, fs.ErrNotExist)
+	})
+	cancel(over)
+	if err := <-posted; !errors.Is(err, over) {
+		t.Errorf("Post that was given up: %v", err)
 	}
-	if err := s.Post(ctx, "a", []byte("1")); !errors.Is(err, over) || attempts != 3 {
-		t.Errorf("Write: %v after %d attempts", err, attempts)
-	}
+	go func() { posted <- s.Post(t.Context(), "a", []byte("2")) }()
+	wait.For(t, "the stall", func() bool { since, _ := s.stall.Since(); return !since.IsZero() })
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Post(t.Context(), "a", []byte("2")); err != nil {
+	if err := <-posted; err != nil {
 		t.Error(err)
+	}
+	if since, cause := s.stall.Since(); !since.IsZero() || cause != nil {
+		t.Errorf("a stall since %v after the retry has succeeded: %v", since, cause)
 	}
 }
 
@@ -168,16 +177,41 @@ func TestDenied(t *testing.T) {
 		t.Errorf("permission denied: %v", err)
 	}
 	dir := t.TempDir()
-	if _, err := Open(t.Context(), Config{Path: dir, Name: "a", Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), dir) {
+	if _, err := openFile(t.Context(), newFile(dir, "a")); !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Open of a directory: %v", err)
 	}
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	plain := filepath.Join(dir, "file")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Open(ctx, Config{Path: filepath.Join(file, "position"), Name: "a", Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "file") {
+	if _, err := openFile(ctx, newFile(filepath.Join(plain, "position"), "a")); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "file") {
 		t.Errorf("Open in a file: %v", err)
+	}
+}
+
+// Read changes nothing: what is missing is not created, and a store that another user's relay writes is not locked.
+func TestReadCreatesNothing(t *testing.T) {
+	dir := t.TempDir()
+	place := Place{File: filepath.Join(dir, "new", "position")}
+	log := slog.New(slog.DiscardHandler)
+	if values, err := place.Read(t.Context(), broker{}, "relay", log); err != nil || len(values) > 0 {
+		t.Errorf("Read of a missing file: %v, %v", values, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("Read has created %v, %v", entries, err)
+	}
+	s := openIn(t, dir)
+	if err := s.Post(t.Context(), "a", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := lock(t.Context(), s.path+".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if values, err := (Place{File: s.path}).Read(t.Context(), broker{}, "relay", log); err != nil || len(values) != 1 {
+		t.Errorf("Read of a locked file: %v, %v", values, err)
 	}
 }

@@ -1,4 +1,4 @@
-package positionfile
+package position
 
 import (
 	"encoding/json"

@@ -1,0 +1,178 @@
+package position
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A file is a [sink.PositionStore] in a file. Several of them, also of several processes of one host, may use the same one, and it may
+// have the values of several relays. While it is changed, the file with the suffix .lock is locked.
+type file struct {
+	path  string
+	name  string // of the relay
+	stall *Stall
+	log   *slog.Logger
+
+	writing sync.Mutex
+}
+
+// openFile tests that f can be written, and creates it and its directory. An error wraps [sink.ErrAccess] if we may not write
+// there, and [sink.ErrFatal] if the file is damaged. openFile retries any other error until ctx ends.
+func openFile(ctx context.Context, f *file) (sink.PositionStore, error) {
+	err := f.retry(ctx, denied, func(ctx context.Context) error {
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+			return err
+		}
+		return f.change(ctx, func(*relay) error { return nil })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read implements [sink.PositionStore].
+func (f *file) Read(ctx context.Context) ([]sink.StoredValue, error) {
+	var stored []sink.StoredValue
+	err := f.retry(ctx, denied, func(context.Context) error {
+		c, err := readFile(f.path)
+		if err != nil {
+			return err
+		}
+		stored = stored[:0]
+		for _, v := range c.of(f.name).Values {
+			stored = append(stored, sink.StoredValue{Key: v.Key, Value: v.Value, Place: "file " + f.path})
+		}
+		return nil
+	})
+	return stored, err
+}
+
+// Post implements [sink.PositionStore]. The value is on disk when Post has returned nil.
+func (f *file) Post(ctx context.Context, key string, to []byte) error {
+	return f.update(ctx, func(r *relay) error {
+		r.replace(key, to)
+		return nil
+	})
+}
+
+// An owner is a [sink.Owner] of the values of a relay.
+type owner struct {
+	file *file
+	id   string
+}
+
+// Own implements [sink.PositionStore].
+func (f *file) Own(ctx context.Context) (sink.Owner, error) {
+	o := &owner{f, uuid.NewString()}
+	return o, f.update(ctx, func(r *relay) error {
+		r.Owner = o.id
+		return nil
+	})
+}
+
+// Write implements [sink.Owner]. The value is on disk when Write has returned nil.
+func (o *owner) Write(ctx context.Context, key string, to []byte) error {
+	return o.file.update(ctx, func(r *relay) error {
+		if r.Owner != o.id {
+			return fmt.Errorf("%w: position file %s has another owner", sink.ErrSuperseded, o.file.path)
+		}
+		r.replace(key, to)
+		return nil
+	})
+}
+
+// update changes the values of the relay.
+func (f *file) update(ctx context.Context, to func(*relay) error) error {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	return f.retry(ctx, nil, func(ctx context.Context) error { return f.change(ctx, to) })
+}
+
+// CheckOrder implements [sink.PositionStore]. A file orders no writers.
+func (f *file) CheckOrder(context.Context) error { return errors.ErrUnsupported }
+
+// change has to change the values of the relay, while no other process does.
+func (f *file) change(ctx context.Context, to func(*relay) error) error {
+	unlock, err := lock(ctx, f.path+".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := readFile(f.path)
+	if err != nil {
+		return err
+	}
+	if err := to(c.of(f.name)); err != nil {
+		return err
+	}
+	return writeFile(f.path, c)
+}
+
+const (
+	backoffBase = 20 * time.Millisecond
+	backoffMax  = 2 * time.Second
+
+	// attemptTimeout limits an attempt, so that a lock that another process holds is reported.
+	attemptTimeout = 10 * time.Second
+)
+
+// denied returns an error that wraps sink.ErrAccess if we may not read or write the file, or if it is a directory, or
+// nil.
+func denied(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: position file: %w. Let the relay read and write the directory", sink.ErrAccess, err)
+	case errors.Is(err, syscall.EISDIR):
+		return fmt.Errorf("%w: position file: %w. Name a file in it", sink.ErrAccess, err)
+	}
+	return nil
+}
+
+// retry calls use until it succeeds, or final returns an error for that of use, or ctx ends. It logs one warning. A final of
+// nil has no error.
+func (f *file) retry(ctx context.Context, final func(error) error, use func(context.Context) error) (err error) {
+	for n := 0; ; n++ {
+		began := time.Now()
+		if err = attempt(ctx, use); err == nil || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrSuperseded) {
+			return err
+		}
+		if final != nil {
+			if ended := final(err); ended != nil {
+				return ended
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("position file %s: %w (last cause: %w)", f.path, context.Cause(ctx), err)
+		case n == 0:
+			f.stall.begin(began, err)
+			defer func() { f.stall.end(err == nil) }()
+			f.log.WarnContext(ctx, "position file not read or written, retrying", slog.String("file", f.path), slog.Any("err", err))
+		}
+		wait := time.Duration(rand.Float64() * float64(min(backoffMax, backoffBase<<min(n, 10))))
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func attempt(ctx context.Context, use func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return use(ctx)
+}
