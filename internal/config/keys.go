@@ -11,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 // A kind is the type of a key's value.
@@ -234,7 +235,7 @@ func (c *Config) processKeys() []key {
 				" Rows wait less long if they would hold up others or a stop. A fixed `outbox.topic` is waited for without limit.",
 		},
 		{
-			path: "position_topic", at: &c.PositionTopic, def: relay.PositionTopic,
+			path: "position_topic", at: &c.PositionTopic, def: position.DefaultTopic,
 			doc: "Where the broker stores the position record, under `name`: a compacted topic of Kafka, or what the [table of brokers](sinks.md) names. With it, the relay detects a slot that was advanced, re-created or restored from a backup, and Kafka can reject an older relay." +
 				" The relay creates it if it is missing. Empty: no position record; only the relay's own fence limits duplicates if two relays overlap.",
 		},

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 // Options configure an import.
@@ -169,7 +169,7 @@ func (m *mapping) result() (*Result, error) {
 // checkTopic tests which topics rows would be sent to. It rejects a configuration in which none of them is legal, or not
 // that of a route which the configuration names.
 func (m *mapping) checkTopic() {
-	route := encode.Config{Names: m.names(), Topic: m.out.Outbox.Topic, Reserved: []string{relay.PositionTopic, m.out.DeadLetterTopic}}
+	route := encode.Config{Names: m.names(), Topic: m.out.Outbox.Topic, Reserved: []string{position.DefaultTopic, m.out.DeadLetterTopic}}
 	for _, r := range m.out.Outbox.TopicRules {
 		route.TopicRules = append(route.TopicRules, encode.TopicRule{Match: r.Match, Replace: r.Replace})
 	}

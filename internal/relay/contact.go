@@ -54,7 +54,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	})
 	err := g.Wait()
 	if err == nil {
-		r.positions.store, err = r.cfg.Positions.Open(limited, *r.sink.Load(), r.cfg.Name, &r.stall, r.log)
+		err = r.store.Open(limited, *r.sink.Load())
 	}
 	if err == nil && create {
 		err = r.setUpSource(ctx, cause, retry)
@@ -140,11 +140,11 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	if r.refills(cause) {
-		found, err := r.positions.readStore(limited)
+		found, err := r.positions.Read(limited)
 		if err != nil {
 			return err
 		}
-		if found.position != nil {
+		if found.Position != nil {
 			r.catalog = nil // the first session reads it again
 			return nil
 		}
@@ -191,9 +191,9 @@ func (r *Relay) createSource(ctx context.Context) (steps []catalog.Step, err err
 // created them.
 func (r *Relay) claimSource(ctx context.Context, retry *retry) (exists bool, err error) {
 	for {
-		err := r.positions.requireNoRecord(ctx, r.cfg.Source.Slot)
+		err := r.positions.RequireNoRecord(ctx, r.cfg.Source.Slot)
 		if err == nil && r.cfg.InitialCopy {
-			err = r.positions.announceCopy(ctx, r.catalog.SystemID, r.cfg.Source.Slot)
+			err = r.positions.AnnounceCopy(ctx, r.catalog.SystemID, r.cfg.Source.Slot)
 		}
 		if err == nil {
 			return false, nil

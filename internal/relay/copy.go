@@ -38,11 +38,11 @@ type tableCopy struct {
 
 // planCopy returns the copy that the session must send before the stream, or nil.
 func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog.Slot) (*tableCopy, error) {
-	if refill := r.positions.next.Refill; refill != nil {
+	if refill := r.positions.Next().Refill; refill != nil {
 		return r.planRefill(refill, s)
 	}
-	if !r.positions.copyPending() {
-		if r.cfg.InitialCopy && r.positions.stored.EndLSN == 0 && r.cfg.SkipTo == 0 { // with SkipTo, it takes over a slot whose rows were sent
+	if !r.positions.Next().Copying {
+		if r.cfg.InitialCopy && r.positions.Stored().EndLSN == 0 && r.cfg.SkipTo == 0 { // with SkipTo, it takes over a slot whose rows were sent
 			r.log.WarnContext(ctx, "no initial copy because the slot already existed, rows from before it are not sent")
 		}
 		return nil, nil
@@ -51,7 +51,7 @@ func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog
 		return nil, errCopyUnfinished
 	}
 	all := func(ctx context.Context) (*catalog.Copy, error) { return r.openCopy(ctx, nil) }
-	return &tableCopy{point: slot.ConfirmedFlushLSN, since: withMargin(r.positions.next.CopyBegan), open: all, markDone: r.positions.markCopied, log: r.log}, nil
+	return &tableCopy{point: slot.ConfirmedFlushLSN, since: withMargin(r.positions.Next().CopyBegan), open: all, markDone: r.positions.MarkCopied, log: r.log}, nil
 }
 
 // withMargin returns a time from when on rows may have been stored that were committed or sent after t. Clocks of relays differ, and

@@ -4,7 +4,7 @@
 //
 //	replication.Stream ──batches──▶ pump: decoder, encode ──records──▶ sink.Writer
 //	        ▲                                                              │ outcomes
-//	        └── positionWriter ◀── Confirmed() ◀── checkpoint.Tracker ◀────┘
+//	        └── position.Writer ◀── Confirmed() ◀── checkpoint.Tracker ◀───┘
 //
 // A session is one replication connection that holds the slot. A tenure is the time during which this
 // process owns the position store. Its pump, Tracker and writer outlive sessions. When a

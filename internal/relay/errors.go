@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -39,9 +40,6 @@ var errDrainTimeout = errors.New("stopped before every record was acknowledged; 
 
 // errPositionUnsaved: every record was acknowledged, but the last position could not be saved.
 var errPositionUnsaved = errors.New("stopped, but could not save the last position; the next start may resend records")
-
-// errPositionRecord: a later version of this program has written to the position topic.
-var errPositionRecord = errors.New("the position record cannot be read")
 
 // patience says how long the relay retries after an error.
 type patience int
@@ -97,9 +95,9 @@ var faults = []fault{
 	{as[*catalog.WALLevelError], ExitSource, never, "", nextWALLevel},
 	{is(replication.ErrConfig), ExitSource, never, "", nextConfig},
 	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap, nextGap},
-	{is(errPositionRecord), ExitContinuity, never, adviseRecord, nextRecord},
-	{is(errKeysParked), ExitContinuity, never, adviseParked, nextParked},
-	{is(errParkedLost), ExitContinuity, never, adviseParkedLost, nextParkedLost},
+	{is(position.ErrRecord), ExitContinuity, never, adviseRecord, nextRecord},
+	{is(position.ErrKeysParked), ExitContinuity, never, adviseParked, nextParked},
+	{is(position.ErrParkedLost), ExitContinuity, never, adviseParkedLost, nextParkedLost},
 	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy, nextCopy},
 	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill, nextRefill},
 	{is(catalog.ErrRefill), ExitContinuity, never, "", nextNoRefill},
@@ -112,7 +110,7 @@ var faults = []fault{
 	{is(errSlotTaken), ExitSlotInUse, standby, "", ""},
 	{is(errOtherServer), ExitSource, outage, "", ""},
 	{is(errSuspended), ExitSource, outage, "", ""},
-	{is(errPromoted), ExitSource, outage, "", ""},
+	{is(position.ErrPromoted), ExitSource, outage, "", ""},
 	{is(errLostSender), ExitSource, outage, "", ""},
 	{as[*checkpoint.PrefixError], ExitContinuity, outage, "", ""},
 	{is(errNoStore), ExitSink, outage, "", ""},

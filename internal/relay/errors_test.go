@@ -21,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -80,9 +81,9 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, briefly, ""},
 		"right":                 {&catalog.RightError{}, 10, briefly, ""},
 		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
-		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},
+		"unreadable record":     {position.ErrRecord, 15, never, "position_topic"},
 		"other rows again":      {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
-		"promoted":              {errPromoted, 10, outage, ""},
+		"promoted":              {position.ErrPromoted, 10, outage, ""},
 		"tenure ended":          {tenureEnded(&checkpoint.GapError{}), 10, outage, ""},
 		"another owner":         {fmt.Errorf("topic p: %w", sink.ErrSuperseded), 12, standby, ""},
 		"newer writer":          {sink.ErrSuperseded, 12, standby, ""},
@@ -93,8 +94,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"other open rows":       {&checkpoint.PrefixError{}, 15, outage, ""},
 		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
 		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
-		"keys are parked":       {errKeysParked, 15, never, "on_bad_record: park"},
-		"parked keys are lost":  {errParkedLost, 15, never, "--accept-gap"},
+		"keys are parked":       {position.ErrKeysParked, 15, never, "on_bad_record: park"},
+		"parked keys are lost":  {position.ErrParkedLost, 15, never, "--accept-gap"},
 		"refill not finished":   {errRefillUnfinished, 15, never, "outbox-cdc recover"},
 		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, never, ""},
 		"nothing lost":          {ErrNothingLost, 0, never, ""},
@@ -300,7 +301,7 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 		t.Errorf("kept: %+v", f)
 	}
 	var gap failures
-	gap.add(errPositionRecord, now)
+	gap.add(position.ErrRecord, now)
 	if gap[0].ExitCode != ExitContinuity || gap[0].Advice == "" {
 		t.Errorf("no advice: %+v", gap[0])
 	}

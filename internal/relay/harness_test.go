@@ -17,9 +17,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
 // A script is the input of a source, message by message: pgoutput messages as a server sends them.
@@ -288,11 +290,18 @@ func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer,
 	return newSessionOf(r, src, prod, start), log
 }
 
+// storeIn has r, which has not run, store its positions in store.
+func storeIn(tb testing.TB, r *Relay, store *positiontest.Store) {
+	tb.Helper()
+	r.store = positiontest.Open(tb, store, slog.New(slog.DiscardHandler))
+	r.positions = position.NewWriter(position.Config{Store: r.store, Log: slog.New(slog.DiscardHandler)})
+}
+
 func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
-	if err := r.positions.beginTenure(context.Background(), server(start)); err != nil {
+	if err := r.positions.BeginTenure(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
-	if _, err := r.positions.chooseStart(context.Background(), server(start)); err != nil {
+	if _, err := r.positions.ChooseStart(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
 	t := newTenure(r, slotIdentity{}, start, nil, func(sink.WriterConfig) sink.Writer { return prod })

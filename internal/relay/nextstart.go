@@ -7,6 +7,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 // A NextStart is what a start of the relay would find now.
@@ -26,8 +27,8 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err != nil {
 		return nil, err
 	}
-	found, err := readPositions(ctx, r.cfg, r.positions)
-	if errors.Is(err, errPositionRecord) {
+	found, err := r.store.ReadFrom(ctx, r.cfg.Sink)
+	if errors.Is(err, position.ErrRecord) {
 		return &NextStart{Record: &checkpoint.Position{}, Broken: err}, nil
 	}
 	if err != nil {
@@ -37,7 +38,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err := source.inspect(ctx, log); err != nil {
 		return nil, err
 	}
-	next := &NextStart{Record: found.position, Catalog: source.state.Verify()}
+	next := &NextStart{Record: found.Position, Catalog: source.state.Verify()}
 	if r.createsSource(source.state, next.Catalog) && next.Record == nil || r.refills(next.Catalog) && next.Record != nil {
 		next.Catalog = nil
 	}
@@ -48,15 +49,12 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 }
 
 // breaks returns the error with which a session on s would end because of what is stored, unless the relay refills then.
-func (r *Relay) breaks(ctx context.Context, found *storeState, s checkpoint.Server, state *catalog.State) error {
-	if found.position == nil {
-		return r.checkParked(found)
-	}
-	err := r.checkStored(ctx, found, s, state.CheckPublished)
+func (r *Relay) breaks(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
+	err := r.positions.Check(ctx, found, s, state.CheckPublished)
 	switch {
 	case r.refills(err):
 		return nil
-	case err == nil && found.position.Copying && !r.cfg.InitialCopy:
+	case err == nil && found.Position != nil && found.Position.Copying && !r.cfg.InitialCopy:
 		return errCopyUnfinished
 	}
 	return err

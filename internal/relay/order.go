@@ -17,13 +17,13 @@ const orderDelay = time.Second
 // position writes, it does not check the fence: it writes no rows, and nobody reads what it writes. It always
 // returns nil, because a failed check says nothing about the broker.
 func (r *Relay) checkOrder(ctx context.Context) error {
-	if r.orderChecked || r.positions.store == nil || pause(ctx, orderDelay) != nil {
+	if r.orderChecked || r.cfg.Positions.IsZero() || pause(ctx, orderDelay) != nil {
 		return nil
 	}
 	r.orderChecked = true
 	limited, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	err := r.positions.store.CheckOrder(limited)
+	err := r.store.CheckOrder(limited)
 	if errors.Is(err, sink.ErrOlderAccepted) {
 		r.log.WarnContext(ctx, "the broker accepts records of an older relay",
 			slog.String("risk", "after a freeze or a network partition, they can come after those of a newer relay: only the relay's own fence limits that"),

@@ -14,22 +14,12 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
-
-// CheckOrder reports no problem.
-func (s *scriptedStore) CheckOrder(context.Context) error { return nil }
-
-// A doubtfulStore is a scriptedStore with a CheckOrder function of the test.
-type doubtfulStore struct {
-	scriptedStore
-
-	check func(ctx context.Context) error
-}
-
-func (s *doubtfulStore) CheckOrder(ctx context.Context) error { return s.check(ctx) }
 
 // TestOrderOfRelaysIsCheckedOnce: a relay checks the broker once, whatever the number of tenures. Neither records
 // nor the end of a tenure wait for the check.
@@ -50,15 +40,15 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, checks := new(bytes.Buffer), 0
-				cfg := Config{Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}
+				cfg := Config{Positions: position.Place{Topic: "positions"}, Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}
 				r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.positions.store = &doubtfulStore{check: func(ctx context.Context) error {
+				storeIn(t, r, &positiontest.Store{Order: func(ctx context.Context) error {
 					checks++
 					return tt.check(ctx)
-				}}
+				}})
 				for n := range pglogrepl.LSN(3) { // the first tenure ends before the check
 					src := &scriptedSource{script: joinScripts(transaction(n*100+100, n*100+110, "a", 1))}
 					prod := newScriptedProducer()

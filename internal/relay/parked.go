@@ -2,27 +2,33 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // ParkedKeys reads the parked keys of a relay from the position topic, and files requests there. It belongs to one
 // goroutine.
 type ParkedKeys struct {
-	reached   sink.Sink
-	positions *positionWriter
+	reached sink.Sink
+	store   *position.Store
 }
 
 // OpenParkedKeys opens the position topic of a relay. It uses Sink, Name and Positions of cfg. The ParkedKeys must
 // be closed.
 func OpenParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (*ParkedKeys, error) {
-	reached, positions, err := openPositions(ctx, cfg, log)
+	reached, err := cfg.Sink.Open(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	return &ParkedKeys{reached, positions}, nil
+	store := position.NewStore(cfg.Positions, cfg.Name, log)
+	if err := store.Open(ctx, reached); err != nil {
+		return nil, errors.Join(err, reached.Close())
+	}
+	return &ParkedKeys{reached, store}, nil
 }
 
 // Close closes the ParkedKeys.
@@ -30,14 +36,14 @@ func (k *ParkedKeys) Close() error { return k.reached.Close() }
 
 // Read returns the valid set of parked keys, which is empty if there is none, and the requests without a result.
 func (k *ParkedKeys) Read(ctx context.Context) (parking.Record, []parking.Request, error) {
-	found, err := k.positions.readStore(ctx)
+	found, err := k.store.Read(ctx)
 	if err != nil {
 		return parking.Record{}, nil, err
 	}
-	if found.parked.record == nil {
-		return parking.Record{}, found.parked.requests, nil
+	if found.Parked == nil {
+		return parking.Record{}, found.Requests, nil
 	}
-	return *found.parked.record, found.parked.requests, nil
+	return *found.Parked, found.Requests, nil
 }
 
 // File stores a request, for the relay to handle.
@@ -46,10 +52,10 @@ func (k *ParkedKeys) File(ctx context.Context, r parking.Request) error {
 	if err != nil {
 		return err
 	}
-	return k.positions.store.Post(ctx, r.ID, value)
+	return k.store.Post(ctx, r.ID, value)
 }
 
 // Withdraw removes a request. It has no effect if the relay is already handling it.
 func (k *ParkedKeys) Withdraw(ctx context.Context, id string) error {
-	return k.positions.store.Post(ctx, id, nil)
+	return k.store.Post(ctx, id, nil)
 }

@@ -7,28 +7,14 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// errParkedLost: the position topic has lost the parked keys. The relay would send later records of these keys ahead of
-// the parked ones.
-var errParkedLost = errors.New("the position topic has lost the parked keys of this relay")
-
-// checkParkedLost returns errParkedLost if a relay finds no parked keys in the position topic although its position
-// record says that there are some. It does so too if a relay that parks keys finds nothing of an earlier relay there, and
-// the dead-letter topic has parked records of its slot. Only the lost set says whether they were released, so the operator
-// decides. A later tenure of the process needs no check: its positionWriter keeps what the topic loses.
-func (r *Relay) checkParkedLost(ctx context.Context, found *storeState) error {
-	p := r.positions
-	switch {
-	case p.parked.record != nil || p.acceptGap || found.parked.record != nil:
-		return nil
-	case found.position != nil && found.position.KeysParked:
-		return fmt.Errorf("%w: according to the position record from %s there are some. Topics %s and %s", errParkedLost,
-			found.position.WrittenAt.UTC().Format(time.RFC3339), r.cfg.Positions, r.cfg.DeadLetterTopic)
-	case found.position != nil || p.parked.set == nil:
-		return nil
-	}
+// checkDeadLetters returns an error that wraps [position.ErrParkedLost] if the dead-letter topic has parked records of the relay's
+// slot. It is called if the relay parks keys, and finds nothing of an earlier relay in the position store. Only the lost set says
+// whether they were released, so the operator decides.
+func (r *Relay) checkDeadLetters(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	letters, err := sink.OpenDeadLetters(opening, r.cfg.Sink, r.cfg.DeadLetterTopic, r.log)
@@ -44,7 +30,7 @@ func (r *Relay) checkParkedLost(ctx context.Context, found *storeState) error {
 		return err
 	}
 	return fmt.Errorf("%w: topic %s has no position record either, and topic %s has records of %d parked keys, the last one from %s",
-		errParkedLost, r.cfg.Positions, r.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
+		position.ErrParkedLost, r.cfg.Positions, r.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
 }
 
 // parkedLetters returns how often a key of the relay's slot was parked according to the dead letters, and the time of

@@ -245,9 +245,15 @@ func (r *Relay) Recover(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	r.recovering = true
-	r.positions.refilled = stop
+	go func() { // ends with running
+		select {
+		case <-r.positions.Refilled():
+			stop()
+		case <-running.Done():
+		}
+	}()
 	err := r.Run(running)
-	if r.positions.stored.Refill == nil && running.Err() != nil && ctx.Err() == nil {
+	if r.positions.Stored().Refill == nil && running.Err() != nil && ctx.Err() == nil {
 		return nil // a stop that was not clean only resends rows of the stream
 	}
 	if err == nil {
@@ -283,7 +289,7 @@ func (r *Relay) refillSource(ctx context.Context, cause error) error {
 		return err
 	}
 	defer lock.Close(ctx)
-	record, err := r.positions.readRecord(ctx)
+	record, err := r.readRecord(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -330,7 +336,7 @@ func (r *Relay) startRefill(ctx context.Context, lock *catalog.SlotLock, record 
 	if l.Resumes {
 		return nil
 	}
-	if err := tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.ownRecord(ctx, record) }); err != nil {
+	if err := tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.OwnRecord(ctx, record) }); err != nil {
 		return err
 	}
 	r.warnLostTail(ctx, &l.Record, l.server)
@@ -344,7 +350,9 @@ func (r *Relay) startRefill(ctx context.Context, lock *catalog.SlotLock, record 
 	r.copy = c
 	r.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", r.cfg.Source.Slot)), slog.String("action", "created again"),
 		slog.String("from", c.Point.String()))
-	return tryStore(ctx, storeTimeout, func(ctx context.Context) error { return r.positions.beginRefill(ctx, l.begins, l.server, c) })
+	return tryStore(ctx, storeTimeout, func(ctx context.Context) error {
+		return r.positions.BeginRefill(ctx, l.begins, l.server, c.Point, c.Snapshot)
+	})
 }
 
 // whileWaiting returns a context for the creation of a slot. It ends after StartupTimeout unless waiting is called before, which
@@ -363,32 +371,15 @@ func (r *Relay) whileWaiting(ctx context.Context, report func(context.Context, e
 }
 
 // readRecord returns the position record, or nil if there is none.
-func (w *positionWriter) readRecord(ctx context.Context) (record *checkpoint.Position, err error) {
+func (r *Relay) readRecord(ctx context.Context) (record *checkpoint.Position, err error) {
 	err = tryStore(ctx, storeTimeout, func(ctx context.Context) error {
-		found, err := w.readStore(ctx)
+		found, err := r.positions.Read(ctx)
 		if err == nil {
-			record = found.position
+			record = found.Position
 		}
 		return err
 	})
 	return record, err
-}
-
-// ownRecord makes this process the owner. The error wraps [sink.ErrSuperseded] if an earlier owner has replaced the record.
-func (w *positionWriter) ownRecord(ctx context.Context, record *checkpoint.Position) error {
-	found, err := w.ownStore(ctx)
-	if err != nil {
-		return err
-	}
-	if p := found.position; p == nil || !p.WrittenAt.Equal(record.WrittenAt) {
-		return fmt.Errorf("%w: another relay has written the position record", sink.ErrSuperseded)
-	}
-	return nil
-}
-
-// beginRefill writes the record of a refill to which c has the rows.
-func (w *positionWriter) beginRefill(ctx context.Context, record checkpoint.Position, s checkpoint.Server, c *catalog.Copy) error {
-	return w.storeRecord(ctx, record.BeginRefill(s, c.Point, c.Snapshot))
 }
 
 // planRefill returns the copy that resends what is left of a refill.
@@ -408,7 +399,7 @@ func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tab
 	total := r.missing
 	r.missing = 0 // other rows may be missing the next time
 	return &tableCopy{
-		point: refill.Start, since: withMargin(snapshot.CommitTime), router: router, total: total, markDone: r.positions.markCopied, log: r.log,
+		point: refill.Start, since: withMargin(snapshot.CommitTime), router: router, total: total, markDone: r.positions.MarkCopied, log: r.log,
 		open: func(ctx context.Context) (*catalog.Copy, error) {
 			if r.copy != nil && r.copy.Point != refill.Start { // another process has created the slot since
 				r.closeCopy(ctx)

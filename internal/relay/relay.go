@@ -162,14 +162,14 @@ type Relay struct {
 	deadLetters *deadLetters
 
 	waits     waitLog
-	positions *positionWriter
-	stall     position.Stall  // of a position store that is not at the broker
-	tenure    *tenure         // nil: nothing was sent, and nothing is in flight
-	sender    sender          // of the newest session
-	history   catalog.History // of the source; used by the watcher while a session runs
-	catalog   *catalog.State  // read by contactBothSides for the first session
-	skip      *skip           // nil: no SkipTo
-	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
+	store     *position.Store
+	positions *position.Writer // to store
+	tenure    *tenure          // nil: nothing was sent, and nothing is in flight
+	sender    sender           // of the newest session
+	history   catalog.History  // of the source; used by the watcher while a session runs
+	catalog   *catalog.State   // read by contactBothSides for the first session
+	skip      *skip            // nil: no SkipTo
+	copy      *catalog.Copy    // of the slot that this start has created; nil: none, or in use
 
 	recovering bool   // Recover runs
 	missing    uint64 // number of rows of the refill that was prepared last; 0: not counted, or already used
@@ -201,14 +201,16 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		named:       catalog.NewTables(cfg.Tables),
 		neighbours:  newNeighbours(log),
 		deadLetters: newDeadLetters(cfg, log),
-		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
+		store:       position.NewStore(cfg.Positions, cfg.Name, log),
 		skip:        newSkip(cfg.SkipTo, log),
 		history:     catalog.History{LongTransaction: cfg.LongTransaction},
 	}
 	if cfg.ParkedKeys > 0 {
 		r.deadLetters.parked = parking.NewSet(cfg.ParkedKeys)
-		r.positions.parked.set = r.deadLetters.parked
 	}
+	r.positions = position.NewWriter(position.Config{
+		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: r.deadLetters.parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
+	})
 	return r, nil
 }
 
@@ -228,7 +230,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return unlessStopped(ctx, err)
 	}
 	defer r.closeSink()
-	defer r.positions.timeline.stop(ctx)
+	defer r.positions.Close(ctx)
 	for {
 		err := r.runSession(ctx, retry)
 		if ctx.Err() != nil && r.tenure != nil {
@@ -323,7 +325,9 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.newDescribe, r.newLookUp(stream.Config())
 	t.pump.readPast = r.newReadPast(stream.Config())
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
-	r.positions.startOver = as[*checkpoint.PrefixError](err) && t.pump.copy != nil
+	if as[*checkpoint.PrefixError](err) && t.pump.copy != nil {
+		r.positions.StartOver()
+	}
 	if t.over {
 		r.tenure = nil
 	}

@@ -118,7 +118,7 @@ func (r *releaseRun) finish(ctx context.Context) error {
 			"To unpark the key without them, discard them", n, r.cfg.DeadLetterTopic)
 	}
 	r.set.Finish(parking.Result{Request: r.request.ID, Outcome: parking.Released, Released: r.released, At: time.Now().UTC()})
-	if err := r.positions.unparkKey(ctx, r.parking.ID); err != nil {
+	if err := r.keys.Unpark(ctx, r.parking.ID); err != nil {
 		return &unparkError{err}
 	}
 	return nil
@@ -277,7 +277,7 @@ func (r *releaseRun) flush(ctx context.Context) error {
 		r.set.Progress(r.parking.ID, passed, n)
 		if time.Since(r.stored) > progressEvery {
 			r.stored = time.Now()
-			if err := r.positions.storeParked(ctx, true); err != nil {
+			if err := r.keys.Store(ctx, true); err != nil {
 				return &unparkError{err}
 			}
 		}
@@ -385,7 +385,7 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 		return errors.New("too many records of the key were discarded")
 	}
 	r.parking.Discarded = append(r.parking.Discarded, d)
-	if err := r.positions.storeParked(ctx, true); err != nil {
+	if err := r.keys.Store(ctx, true); err != nil {
 		return &unparkError{err}
 	}
 	return nil
@@ -397,7 +397,7 @@ var errTransactionOpen = errors.New("the transaction of the row is not delivered
 
 // recorded reports whether no later relay reads the row at the place again. Copied rows are recorded when the copy is finished.
 func (r *releaseRun) recorded(at encode.Place) bool {
-	end, ok := r.positions.covered(0, checkpoint.Prefix{})
+	end, ok := r.positions.Covered(0, checkpoint.Prefix{})
 	return at.Tenure != 0 || ok && at.Compare(end) <= 0
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
@@ -41,7 +42,7 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 				}
 				return nil
 			}
-			r := &releaseRun{releaser: &releaser{fence: fence, set: parking.NewSet(1), positions: &positionWriter{}}, target: target, stored: time.Now()}
+			r := &releaseRun{releaser: &releaser{fence: fence, set: parking.NewSet(1), positions: new(position.Writer)}, target: target, stored: time.Now()}
 			for i, value := range []string{"good", strings.Repeat("x", 2000), "good"} {
 				r.batch = append(r.batch, letter{
 					letterPlace: letterPlace{Place: encode.Place{Term: 1, LSN: 100, Index: i}},

@@ -11,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 const (
@@ -40,7 +41,9 @@ type releaser struct {
 	cfg       Config
 	log       *slog.Logger
 	set       *parking.Set
-	positions *positionWriter
+	store     *position.Store
+	keys      *position.ParkedKeys
+	positions *position.Writer
 	tracker   *checkpoint.Tracker
 	fence     func() error
 	flush     func() // of the tenure's writer
@@ -55,7 +58,7 @@ type releaser struct {
 
 func newReleaser(r *Relay, t *tenure) *releaser {
 	return &releaser{
-		cfg: r.cfg, log: r.log, set: r.deadLetters.parked, positions: r.positions, tracker: t.tracker, fence: t.fence.checkOpen,
+		cfg: r.cfg, log: r.log, set: r.deadLetters.parked, store: r.store, keys: r.positions.ParkedKeys(), positions: r.positions, tracker: t.tracker, fence: t.fence.checkOpen,
 		flush: func() { t.writer.Flush() }, turn: make(chan struct{}, 1), acked: make(chan struct{}, 1), copying: t.pump.copying.Load,
 		sent: make(map[string]int),
 	}
@@ -94,12 +97,12 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 		return nil
 	}
 	if time.Since(r.countsStored) >= countInterval && r.set.Pending(true) {
-		if err := r.positions.storeParked(ctx, true); err != nil {
+		if err := r.keys.Store(ctx, true); err != nil {
 			return err
 		}
 		r.countsStored = time.Now()
 	}
-	found, err := r.positions.readStore(ctx)
+	found, err := r.store.Read(ctx)
 	if err != nil {
 		if faultOf(err).patience == never {
 			return err
@@ -109,18 +112,18 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 	if r.fenced() { // the process may have been suspended meanwhile
 		return nil
 	}
-	if found.parked.record == nil {
-		if err := r.positions.restoreParked(ctx); err != nil {
+	if found.Parked == nil {
+		if err := r.keys.Restore(ctx); err != nil {
 			return err
 		}
 	}
 	for _, p := range r.set.List() { // a request that waited may have been withdrawn
-		if !slices.ContainsFunc(found.parked.requests, func(req parking.Request) bool { return req.Parking == p.ID }) {
+		if !slices.ContainsFunc(found.Requests, func(req parking.Request) bool { return req.Parking == p.ID }) {
 			r.set.Wait(p.ID, "")
 		}
 	}
-	for i := range found.parked.requests {
-		if err := r.handle(ctx, &found.parked.requests[i]); err != nil {
+	for i := range found.Requests {
+		if err := r.handle(ctx, &found.Requests[i]); err != nil {
 			return err
 		}
 	}
@@ -143,14 +146,14 @@ func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
 		delete(r.sent, req.ID)
 		if result.Outcome != parking.Released { // otherwise it is stored with the set without the key
 			r.set.Finish(result)
-			if err := r.positions.storeParked(ctx, true); err != nil {
+			if err := r.keys.Store(ctx, true); err != nil {
 				return err
 			}
 		}
 		r.log.InfoContext(ctx, "request for a parked key handled", slog.String("action", string(req.Action)),
 			slog.String("request", req.ID), slog.String("outcome", string(result.Outcome)), slog.Int("released", result.Released), slog.String("reason", result.Reason))
 	}
-	return r.positions.store.Post(ctx, req.ID, nil)
+	return r.store.Post(ctx, req.ID, nil)
 }
 
 // wait stores and logs why a request waits, if that is new.
@@ -159,7 +162,7 @@ func (r *releaser) wait(ctx context.Context, req *parking.Request, waits *releas
 		return nil
 	}
 	r.log.WarnContext(ctx, "the release of a parked key waits", slog.String("request", req.ID), slog.String("reason", waits.Error()))
-	return r.positions.storeParked(ctx, true)
+	return r.keys.Store(ctx, true)
 }
 
 // handled reports whether a request has a result.
@@ -268,13 +271,13 @@ func (r *releaser) settled(ctx context.Context, limit time.Duration) (end encode
 	ticker := time.NewTicker(recordInterval)
 	defer ticker.Stop()
 	for {
-		if end, ok := r.positions.covered(confirmed, open); ok {
+		if end, ok := r.positions.Covered(confirmed, open); ok {
 			if read := (encode.Place{Term: end.Term, LSN: commitLSN, Index: index}); read.Compare(end) > 0 {
 				return read, nil
 			}
 			return end, nil
 		}
-		signal(r.positions.wake)
+		r.positions.Wake()
 		select {
 		case <-ticker.C:
 		case <-timer.C:

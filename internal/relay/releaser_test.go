@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -13,22 +14,24 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
 // Rows are released or discarded only when no later relay reads them again: that relay would send them once more. That
 // they are acknowledged is not enough, their position must be stored.
 func TestReleaseWaitsForThePosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &scriptedStore{}
-		w, tracker := startedWriter(t, store, server(100))
-		store.allow = make(chan error)
-		stop := runWriter(t, w)
+		store := &positiontest.Store{}
+		w, tracker := positiontest.Started(t, store, positiontest.Server(100))
+		store.Allow = make(chan error)
+		stop := positiontest.Run(t, w)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		synctest.Wait()
-		deliver(tracker, 200)
+		positiontest.Deliver(tracker, 200)
 		r := &releaser{positions: w, tracker: tracker}
 		var end encode.Place
 		var waited error
@@ -39,7 +42,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 		}
 		running.Go(settle)
 		for _, want := range []bool{false, true} { // the first write is of the position at which the tenure starts
-			store.allow <- nil
+			store.Allow <- nil
 			bubble.Sleep(time.Second)
 			synctest.Wait()
 			if over != want || waited != nil {
@@ -50,7 +53,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 			t.Errorf("settled up to %s", end)
 		}
 		running.Wait()
-		deliver(tracker, 300)
+		positiontest.Deliver(tracker, 300)
 		if _, err := r.settled(ctx, settleTimeout); err == nil {
 			t.Error("a row whose position is not stored counts as settled")
 		}
@@ -95,11 +98,11 @@ func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
 // delivered the ones before, and delivers the ones behind if the key is unparked by then.
 func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &scriptedStore{}
-		w, tracker := startedWriter(t, store, server(100))
-		stop := runWriter(t, w)
+		store := &positiontest.Store{}
+		w, tracker := positiontest.Started(t, store, positiontest.Server(100))
+		stop := positiontest.Run(t, w)
 		defer stop()
-		deliver(tracker, 200)
+		positiontest.Deliver(tracker, 200)
 		var letters storedLetters
 		for _, lsn := range []pglogrepl.LSN{110, 150, 190, 250} {
 			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: lsn}}, lsn)
@@ -129,10 +132,10 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 // then, it would come after rows that a release has sent.
 func TestDiscardWaitsForTheTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, tracker := startedWriter(t, &scriptedStore{}, server(100))
-		stop := runWriter(t, w)
+		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
+		stop := positiontest.Run(t, w)
 		defer stop()
-		deliver(tracker, 200)
+		positiontest.Deliver(tracker, 200)
 		if err := tracker.Begin(300, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
@@ -165,10 +168,10 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 // A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.
 func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, tracker := startedWriter(t, &scriptedStore{}, server(100))
-		stop := runWriter(t, w)
+		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
+		stop := positiontest.Run(t, w)
 		defer stop()
-		deliver(tracker, 200)
+		positiontest.Deliver(tracker, 200)
 		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 190}}, 190)
 		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
 			r := &releaseRun{
@@ -185,22 +188,20 @@ func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 // A relay restores parked keys that the position topic has lost, but not after its fence has closed: two later relays may
 // have released the keys and removed the set meanwhile.
 func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
-	store := &scriptedStore{}
-	w := newTestWriter(store, false)
-	w.parked.set = parking.NewSet(1)
-	begun(t, w, server(100))
-	tracker := startTracker(t, w, server(100))
-	w.parked.set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
+	store := &positiontest.Store{}
+	set := parking.NewSet(1)
+	w, tracker := positiontest.Started(t, store, positiontest.Server(100), func(c *position.Config) { c.Parked = set })
+	set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	var lost error
-	r := &releaser{positions: w, tracker: tracker, set: w.parked.set, fence: func() error { return lost }}
+	r := &releaser{store: positiontest.Open(t, store, slog.New(slog.DiscardHandler)), keys: w.ParkedKeys(), positions: w, tracker: tracker, set: set, fence: func() error { return lost }}
 	for _, lost = range []error{errLost, nil} {
-		store.values = nil
+		store.Values = nil
 		if err := r.handleRequests(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		found, err := w.readStore(t.Context())
-		if err != nil || (found.parked.record != nil) != (lost == nil) {
-			t.Errorf("fence: %v; restored is %+v, %v", lost, found.parked.record, err)
+		found, err := w.Read(t.Context())
+		if err != nil || (found.Parked != nil) != (lost == nil) {
+			t.Errorf("fence: %v; restored is %+v, %v", lost, found.Parked, err)
 		}
 	}
 }

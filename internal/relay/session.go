@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -48,11 +49,11 @@ type session struct {
 	ended   chan struct{}           // closed when the reading has ended
 	err     error                   // why the reading has ended; valid after ended is closed
 
-	flow      *flow                          // to be updated with the position confirmed to Postgres
-	reporting pglogrepl.LSN                  // position of the status update that Run is sending; used by its goroutine only
-	positions atomic.Pointer[positionWriter] // its position is confirmed; nil: none
-	closed    bool                           // the stream is closed; used by the reading goroutine until ended
-	unsaved   error                          // why the last position is not confirmed; as closed
+	flow      *flow                           // to be updated with the position confirmed to Postgres
+	reporting pglogrepl.LSN                   // position of the status update that Run is sending; used by its goroutine only
+	positions atomic.Pointer[position.Writer] // its position is confirmed; nil: none
+	closed    bool                            // the stream is closed; used by the reading goroutine until ended
+	unsaved   error                           // why the last position is not confirmed; as closed
 }
 
 // startSession reads from a started stream until the stream ends or close is called. It updates flow and
@@ -102,7 +103,7 @@ func (s *session) confirmedPosition() pglogrepl.LSN {
 	if w == nil {
 		return 0
 	}
-	return w.confirmedPosition()
+	return w.Confirmed()
 }
 
 // closeStream confirms the position of the record and closes the connection. It waits for the server for at

@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
 // When the relay stops in the middle of a transaction, it reads up to the commit, publishes nothing of the next
@@ -462,6 +463,8 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		positiontest.Begin(t, r.positions, positiontest.Server(100))
+		tracker := positiontest.Start(t, r.positions, positiontest.Server(100))
 		committed := time.Now()
 		bubble.Sleep(time.Second)
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
@@ -475,8 +478,10 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		snapshot := checkpoint.Snapshot{EndLSN: 200, Text: "7:9:8"}
 		r.observeConfirmed(checkpoint.Transaction{Snapshot: snapshot})
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
-		if got := r.positions.snapshot.Load(); got == nil || *got != snapshot {
-			t.Errorf("the position writer has %v", got)
+		positiontest.Deliver(tracker, snapshot.EndLSN)
+		positiontest.Write(t, r.positions)
+		if diff := cmp.Diff([]checkpoint.Snapshot{snapshot}, r.positions.Stored().Snapshots); diff != "" {
+			t.Errorf("snapshots of the record (-want +got):\n%s", diff)
 		}
 	})
 }

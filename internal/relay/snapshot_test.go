@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
 // The limit of the stream for the relay's own messages suffices for the largest snapshot: prefix, nonce, a bar, a
@@ -48,7 +49,7 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := &scriptedSource{err: errLost}
-				s, _ := newTestSessionWith(t, Config{Name: "orders", Positions: position.Place{Topic: PositionTopic}}, src, newScriptedProducer(), 0)
+				s, _ := newTestSessionWith(t, Config{Name: "orders", Positions: position.Place{Topic: position.DefaultTopic}}, src, newScriptedProducer(), 0)
 				src.script = joinScripts(script{beginMessage(100), insertMessage("a", 1), ownMessage(tc.content(s.pump.nonce)), commitMessage(100, 110)})
 				if err := s.run(t.Context()); !errors.Is(err, errLost) {
 					t.Fatalf("session ended with %v", err)
@@ -58,15 +59,14 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 					want = []checkpoint.Snapshot{{EndLSN: 110, Text: snapshot, CommitTime: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}}
 				}
 				// The position of the transaction may be stored before its snapshot is; the next record then has it.
-				next := s.positions.next
-				if pending := s.positions.snapshot.Load(); pending != nil {
-					next = next.WithSnapshot(*pending)
-				}
-				if diff := cmp.Diff(want, next.Snapshots); diff != "" {
+				confirmed := s.tracker.Confirmed()
+				positiontest.Deliver(s.tracker, 200)
+				positiontest.Write(t, s.positions)
+				if diff := cmp.Diff(want, s.positions.Stored().Snapshots); diff != "" {
 					t.Errorf("snapshots of the record (-want +got):\n%s", diff)
 				}
-				if got := s.tracker.Confirmed(); got != 110 {
-					t.Errorf("confirmed %s", got)
+				if confirmed != 110 {
+					t.Errorf("confirmed %s", confirmed)
 				}
 			})
 		})

@@ -222,7 +222,7 @@ func (p *phase) endSession(err error) {
 
 // Stat returns a snapshot of the Relay. It may be called at any time, from any goroutine.
 func (r *Relay) Stat() Stat {
-	st := Stat{Confirmed: pglogrepl.LSN(r.flow.confirmed.Load()), Behind: r.positions.waitingSince()}
+	st := Stat{Confirmed: pglogrepl.LSN(r.flow.confirmed.Load()), Behind: r.positions.WaitingSince()}
 	if t := r.flow.tracker.Load(); t != nil {
 		if oldest := t.OldestCommitTime(); st.Behind.IsZero() || !oldest.IsZero() && oldest.Before(st.Behind) {
 			st.Behind = oldest
@@ -256,7 +256,7 @@ func (r *Relay) sinkStat() sink.Stat {
 	if reached := r.sink.Load(); reached != nil {
 		st = (*reached).Stat()
 	}
-	since, cause := r.stall.Since()
+	since, cause := r.store.Stall()
 	if !since.IsZero() && (st.StalledSince.IsZero() || since.Before(st.StalledSince)) {
 		st.StalledSince, st.StallReason, st.StallMissing, st.StallAdvice = since, cause.Error(), "", ""
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
@@ -51,24 +52,26 @@ func (s *reportingSource) Close(ctx context.Context, confirmed pglogrepl.LSN) er
 // so, although every record is acknowledged.
 func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &scriptedStore{}
-		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
-		r.positions, _ = startedWriter(t, store, server(50))
-		store.allow = make(chan error)
+		store := &positiontest.Store{}
+		r := &Relay{deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
+		storeIn(t, r, store)
+		positiontest.Begin(t, r.positions, positiontest.Server(50))
+		tracker := positiontest.Start(t, r.positions, positiontest.Server(50))
+		store.Allow = make(chan error)
 		src := &reportingSource{closing: make(chan struct{})}
 		s := startSession(t.Context(), src, slotIdentity{}, 1, &r.flow, &r.phase)
-		r.flow.startTenure(r.positions.tracker)
+		r.flow.startTenure(tracker)
 		s.positions.Store(r.positions)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		began := time.Now()
-		deliver(r.positions.tracker, 110) // before run, which otherwise may write the position at which the tenure starts
-		go func() { ran <- r.positions.run(ctx) }()
+		positiontest.Deliver(tracker, 110) // before run, which otherwise may write the position at which the tenure starts
+		go func() { ran <- r.positions.Run(ctx) }()
 		bubble.Sleep(40 * time.Second)
 		if st := r.Stat(); st.Confirmed != 0 || st.Behind.Sub(began) > time.Second || st.Behind.IsZero() {
 			t.Errorf("nothing is recorded for 40 s: confirmed %s, behind since %s", st.Confirmed, st.Behind.Sub(began))
 		}
-		store.allow <- nil
+		store.Allow <- nil
 		bubble.Sleep(3 * time.Second)
 		if st := r.Stat(); st.Confirmed != 110 || !st.Behind.IsZero() {
 			t.Errorf("it is recorded and reported: confirmed %s, behind since %s", st.Confirmed, st.Behind)
@@ -117,15 +120,16 @@ func TestRole(t *testing.T) {
 // confirmed that the session could no longer report.
 func TestLostSessionIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
-		w, tracker := startedWriter(t, &scriptedStore{}, server(50))
-		deliver(tracker, 110)
+		r := &Relay{deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
+		storeIn(t, r, nil)
+		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(50))
+		positiontest.Deliver(tracker, 110)
 		src := &reportingSource{scriptedSource: scriptedSource{lost: make(chan struct{})}, closing: make(chan struct{})}
 		s := startSession(t.Context(), src, slotIdentity{}, 1, &r.flow, &r.phase)
 		r.phase.setState(Streaming, nil)
 		s.positions.Store(w)
 		bubble.Sleep(5 * time.Second)
-		write(t, w)
+		positiontest.Write(t, w)
 		close(src.lost)
 		synctest.Wait()
 		if st := r.Stat(); st.State != Waiting || !strings.Contains(st.LastError, errLost.Error()) || st.Confirmed != 0 || len(st.Failures) > 0 {
@@ -169,17 +173,14 @@ func TestWALBytes(t *testing.T) {
 
 // A position file that cannot be written is a stall, like a position store at the broker.
 func TestPositionFileStalls(t *testing.T) {
-	var r Relay
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	r := &Relay{store: position.NewStore(position.Place{File: filepath.Join(plain, "position")}, "orders", slog.New(slog.DiscardHandler))}
 	opened := make(chan error)
-	go func() {
-		_, err := position.Place{File: filepath.Join(plain, "position")}.Open(ctx, nil, "orders", &r.stall, slog.New(slog.DiscardHandler))
-		opened <- err
-	}()
+	go func() { opened <- r.store.Open(ctx, nil) }()
 	wait.For(t, "the stall", func() bool { return strings.Contains(r.sinkStat().StallReason, plain) })
 	cancel()
 	if err := <-opened; !errors.Is(err, context.Canceled) {

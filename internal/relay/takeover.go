@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -33,9 +34,8 @@ const (
 )
 
 var (
-	// errCopyInterrupted and errPromoted are reasons for a new tenure.
+	// errCopyInterrupted is a reason for a new tenure, like [position.ErrPromoted].
 	errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
-	errPromoted        = errors.New("the server is on another timeline than before")
 
 	// errTenureEnded: the session started at the confirmed position of a tenure that cannot continue. The position record may
 	// be older, and the next tenure needs the rows from there on.
@@ -63,7 +63,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	if r.tenure != nil && ended == nil {
-		r.positions.timeline.startSession(ctx, stream)
+		r.positions.StartSession(ctx, stream)
 		return r.skip.startSession(s.id, r.tenure.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
 	if continued := r.tenure != nil && r.tenure.id == s.id; continued {
@@ -74,14 +74,14 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	r.endTenure(ctx, ended)
-	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.beginTenure(ctx, server) })
+	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.BeginTenure(ctx, server) })
 	if err != nil {
 		return err
 	}
 	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {
 		return err
 	}
-	r.positions.timeline.startSession(ctx, stream)
+	r.positions.StartSession(ctx, stream)
 	return r.startTenure(ctx, s, server, slot)
 }
 
@@ -98,7 +98,7 @@ func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication
 	if ended := r.mayContinue(t, s, server); ended != nil {
 		return ended, nil
 	}
-	err := r.useStore(ctx, s, stream, r.positions.proveOwner)
+	err := r.useStore(ctx, s, stream, r.positions.ProveOwner)
 	if errors.Is(err, sink.ErrSuperseded) {
 		return err, nil
 	}
@@ -109,9 +109,9 @@ func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication
 // out another owner. The record that it has read may be that of an owner who got the slot meanwhile, and be ahead of what the server
 // was like before: so the record is compared with the server as it is after that, while the session still holds the slot.
 func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stream) (server checkpoint.Server, err error) {
-	var found *storeState
+	var found *position.Found
 	err = r.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
-		found, err = r.positions.readStore(ctx)
+		found, err = r.positions.Read(ctx)
 		return err
 	})
 	if err != nil {
@@ -123,25 +123,17 @@ func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stre
 	if err := r.checkStored(ctx, found, server, r.history.CheckPublished); err != nil {
 		return server, err
 	}
-	r.warnLostTail(ctx, found.position, server)
+	r.warnLostTail(ctx, found.Position, server)
 	return server, nil
 }
 
 // checkStored returns the error with which a session on s ends because of what is stored. published is CheckPublished of the catalog
 // as last read.
-func (r *Relay) checkStored(ctx context.Context, found *storeState, s checkpoint.Server, published func(recorded string) error) error {
-	if err := r.checkParked(found); err != nil {
+func (r *Relay) checkStored(ctx context.Context, found *position.Found, s checkpoint.Server, published func(recorded string) error) error {
+	if err := r.positions.Check(ctx, found, s, published); err != nil || !r.positions.ParksAnew(found) {
 		return err
 	}
-	if err := r.checkParkedLost(ctx, found); err != nil {
-		return err
-	}
-	if !r.cfg.Positions.IsZero() { // otherwise another relay may have used the slot: see continueRecord
-		if err := r.positions.checkGap(found, s); err != nil {
-			return err
-		}
-	}
-	return r.checkPublished(ctx, found, s, published)
+	return r.checkDeadLetters(ctx)
 }
 
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,
@@ -216,14 +208,14 @@ func tryStore(ctx context.Context, limit time.Duration, use func(context.Context
 // checkStore returns errNoStore if the writer has been stalled for releaseAfter and the store does not
 // respond either, because then the relay can reach no broker.
 func (r *Relay) checkStore(ctx context.Context) error {
-	if r.positions.store == nil {
+	if r.cfg.Positions.IsZero() {
 		return nil
 	}
 	if since := r.sinkStat().StalledSince; since.IsZero() || time.Since(since) < releaseAfter {
 		return nil
 	}
 	err := tryStore(ctx, storeTimeout, func(ctx context.Context) error {
-		_, err := r.positions.readStore(ctx)
+		_, err := r.positions.Read(ctx)
 		return err
 	})
 	if errors.Is(err, errNoStore) {
@@ -255,7 +247,7 @@ func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.S
 
 // startTenure starts a tenure at the position record, after beginTenure.
 func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
-	start, err := r.positions.chooseStart(ctx, server)
+	start, err := r.positions.ChooseStart(ctx, server)
 	if err != nil {
 		return err
 	}
@@ -288,7 +280,7 @@ func (r *Relay) mayContinue(t *tenure, s *session, server checkpoint.Server) err
 	case t.pump.copy != nil:
 		return errCopyInterrupted
 	}
-	return r.positions.canContinue(server)
+	return r.positions.CanContinue(server)
 }
 
 // endTenure abandons the current tenure, if there is one. The next tenure resends the records without an

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
 // A stalledSink has delivered nothing since the given time.
@@ -25,23 +27,24 @@ func (s *stalledSink) Stat() sink.Stat { return sink.Stat{StalledSince: s.since}
 // stalled topic is not enough.
 func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stalled, store := &stalledSink{}, &scriptedStore{}
-		r := &Relay{positions: newTestWriter(store, false)}
+		stalled, store := &stalledSink{}, &positiontest.Store{}
+		r := &Relay{cfg: Config{Positions: position.Place{Topic: "positions"}}}
+		storeIn(t, r, store)
 		r.sink.Store(new(sink.Sink(stalled)))
 		check := func(want error) {
 			t.Helper()
 			if err := r.checkStore(t.Context()); !errors.Is(err, want) {
-				t.Errorf("stalled since %s, the store is silent %t: %v", stalled.since, store.silent, err)
+				t.Errorf("stalled since %s, the store is silent %t: %v", stalled.since, store.Silent, err)
 			}
 		}
 		check(nil)
-		store.silent = true
+		store.Silent = true
 		check(nil)
 		stalled.since = time.Now()
 		check(nil)
 		bubble.Sleep(releaseAfter)
 		check(errNoStore)
-		store.silent = false
+		store.Silent = false
 		check(nil)
 
 		began := time.Now()

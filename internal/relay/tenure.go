@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -26,7 +27,7 @@ type tenure struct {
 	tracker      *checkpoint.Tracker
 	writer       sink.Writer
 	pump         *pump
-	positions    *positionWriter
+	positions    *position.Writer
 	checkOrder   func(context.Context) error
 	fence        fence
 	releaser     *releaser // nil: no keys are parked
@@ -49,7 +50,7 @@ type tenure struct {
 func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCopy, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
 	tracker := checkpoint.New(start, r.observeConfirmed)
 	r.flow.startTenure(tracker)
-	r.positions.startTenure(tracker)
+	r.positions.StartTenure(tracker)
 	t := &tenure{
 		id: id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
 		pump: &pump{
@@ -61,8 +62,8 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCop
 		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
 	}
 	cfg := sink.WriterConfig{
-		Fence: t.fence.checkOpen, Owner: r.positions.owner, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
-		MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.stored.AdvancedAt,
+		Fence: t.fence.checkOpen, Owner: r.positions.Owner(), Substitute: t.replaceRejected, Answered: r.cfg.Answered,
+		MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.Stored().AdvancedAt,
 	}
 	if planned != nil {
 		t.pump.copying.Store(true)
@@ -87,7 +88,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCop
 // observeConfirmed keeps the snapshot and reports the latency of a confirmed transaction.
 func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 	if tx.Snapshot.Text != "" {
-		r.positions.keepSnapshot(tx.Snapshot)
+		r.positions.KeepSnapshot(tx.Snapshot)
 	}
 	if r.cfg.Delivered == nil || tx.CommitTime.IsZero() {
 		return
@@ -121,7 +122,7 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.run} {
+	for _, run := range []func(context.Context) error{t.positions.Run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.run} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -227,7 +228,7 @@ func (t *tenure) drain(ctx context.Context) error {
 		return fmt.Errorf("%w: %d unacknowledged", errDrainTimeout, n)
 	}
 	if commitLSN, acked, open := t.tracker.OpenTransaction(); open {
-		if again := acked - t.positions.resumable(commitLSN); again > 0 {
+		if again := acked - t.positions.Resumable(commitLSN); again > 0 {
 			return fmt.Errorf("%w: transaction %s was not read to its end, and %d of its rows will be resent", errDrainTimeout, commitLSN, again)
 		}
 	}
@@ -243,7 +244,7 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	missing := "not recorded"
-	_, err := t.positions.writePosition(last)
+	_, err := t.positions.Write(last)
 	if s != nil {
 		if unconfirmed := s.close(ctx, errStopReading); err == nil && unconfirmed != nil {
 			missing, err = "not confirmed to Postgres", unconfirmed

@@ -197,7 +197,7 @@ func (w *watcher) emitSnapshot(ctx context.Context) (changed bool) {
 func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
 	warnings, err := r.history.Look(state)
 	if err == nil {
-		r.positions.published.Store(new(state.Published()))
+		r.positions.SetPublication(state.Published())
 	}
 	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
 	if state.Slot != nil {

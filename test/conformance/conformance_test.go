@@ -13,7 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -177,7 +177,7 @@ func written(t *testing.T, cluster *kafkatest.Cluster) (records []Record) {
 	rig.Must(t, err)
 	var names []string
 	for _, name := range topics.Names() {
-		if name != relay.PositionTopic {
+		if name != position.DefaultTopic {
 			names = append(names, name)
 		}
 	}

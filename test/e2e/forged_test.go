@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -64,7 +64,7 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 
 	key, value := forgedPosition(t, r)
 	forged := []string{
-		insertAs(t, conn, relay.PositionTopic, key, value, `{}`),
+		insertAs(t, conn, position.DefaultTopic, key, value, `{}`),
 		insertAs(t, conn, dead, "k", `{}`, `{}`),
 		insertAs(t, conn, r.Topic, "k", `{}`, `{"dead_letter_reason": "mine", "dead_letter_topic": "outbox-cdc.positions"}`),
 	}
@@ -81,7 +81,7 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 	if got := len(fake.ReadAll(t, r.Topic)); got != 22 {
 		t.Errorf("%d honest records, want 22", got)
 	}
-	for _, rec := range fake.ReadAll(t, relay.PositionTopic) {
+	for _, rec := range fake.ReadAll(t, position.DefaultTopic) {
 		if len(rec.Headers) > 0 {
 			t.Errorf("the position topic has a routed record: %s", rec.Value)
 		}
@@ -122,7 +122,7 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 		`", "dead_letter_lsn": "0/1", "dead_letter_index": "0", "dead_letter_at": "2026-01-01T00:00:00Z"}`
 	emit(m.dead, letter)
 	emit(m.dead, `{}`)
-	emit(relay.PositionTopic, letter)
+	emit(position.DefaultTopic, letter)
 	emit(r.Topic, letter)
 	emit(r.Topic, `{}`)
 	r.Confirmed(t)
@@ -150,7 +150,7 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 	m := &deadLetterRig{Rig: r, dead: fake.Topic(t, 1, nil)}
 	m.route(t, "${route}")
 	cl := fake.Client(t)
-	for _, l := range []struct{ topic, slot string }{{relay.PositionTopic, r.Slot}, {m.dead, r.Slot}, {"__consumer_offsets", r.Slot}, {r.Topic, "theirs"}, {r.Topic, r.Slot}} {
+	for _, l := range []struct{ topic, slot string }{{position.DefaultTopic, r.Slot}, {m.dead, r.Slot}, {"__consumer_offsets", r.Slot}, {r.Topic, "theirs"}, {r.Topic, r.Slot}} {
 		rec := &sink.Record{Topic: l.topic, Partition: sink.AnyPartition, Key: []byte(r.Slot), Value: []byte(`{}`), Headers: []sink.Header{{Key: "id", Value: []byte("1")}}}
 		letter := &kgo.Record{Topic: m.dead, Key: rec.Key, Value: rec.Value}
 		for _, h := range encode.DeadRecord(m.dead, encode.Origin{Slot: l.slot}, rec, "forged").Headers {
@@ -190,9 +190,9 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	r.Confirmed(t)
 
 	key, value := forgedPosition(t, r)
-	insertAs(t, conn, relay.PositionTopic, key, value, `{}`)
+	insertAs(t, conn, position.DefaultTopic, key, value, `{}`)
 	wait.For(t, "the forged record", func() bool {
-		for _, rec := range fake.ReadAll(t, relay.PositionTopic) {
+		for _, rec := range fake.ReadAll(t, position.DefaultTopic) {
 			if string(rec.Key) == key && len(rec.Headers) > 0 {
 				return true
 			}

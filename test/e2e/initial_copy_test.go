@@ -57,7 +57,7 @@ func TestInitialCopy(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{}) // Postgres creates a slot only after every open transaction of the server has ended
 	w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.InitialCopy, w.cfg.Positions = true, position.Place{Topic: relay.PositionTopic}
+	w.cfg.InitialCopy, w.cfg.Positions = true, position.Place{Topic: position.DefaultTopic}
 	const before = 5000
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
 	var stop atomic.Bool
@@ -224,7 +224,7 @@ func TestInitialCopyAnnouncedByTwo(t *testing.T) {
 	fake.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		fake.Control.KeepControl()
 		produce := req.(*kmsg.ProduceRequest)
-		if produce.Topics[0].Topic != relay.PositionTopic || !bytes.Contains(produce.Topics[0].Partitions[0].Records, []byte(`"copying":true`)) || superseded.Swap(true) {
+		if produce.Topics[0].Topic != position.DefaultTopic || !bytes.Contains(produce.Topics[0].Partitions[0].Records, []byte(`"copying":true`)) || superseded.Swap(true) {
 			return nil, nil, false
 		}
 		rejected := kafkatest.Accept(produce)
@@ -232,7 +232,7 @@ func TestInitialCopyAnnouncedByTwo(t *testing.T) {
 		return rejected, nil, true
 	})
 	w := watch(t, pgtest.Start(t, pgserver.Config{}), fake.Cluster, `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.InitialCopy, w.cfg.Positions = true, position.Place{Topic: relay.PositionTopic}
+	w.cfg.InitialCopy, w.cfg.Positions = true, position.Place{Topic: position.DefaultTopic}
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, 10) n`, w.topic)
 	w.run(t)
 	w.logged(t, "initial copy finished")

@@ -31,7 +31,7 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE unrelated (id int)`)
-		w.cfg.Tables, w.cfg.Messages, w.cfg.Positions = nil, []string{"outbox", "billing"}, position.Place{Topic: relay.PositionTopic}
+		w.cfg.Tables, w.cfg.Messages, w.cfg.Positions = nil, []string{"outbox", "billing"}, position.Place{Topic: position.DefaultTopic}
 		w.run(t)
 		conn := w.db.Conn(t)
 		exec := func(statements ...string) {
@@ -105,7 +105,7 @@ func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 		table := watch(t, srv, broker, "CREATE TABLE outbox "+outboxColumns).run(t)
 		all := &watched{db: table.db, kafka: broker, topic: broker.Topic(t, 1, nil), cfg: watchedConfig(t, table.db, table.db.Name+"_all", broker)}
 		all.cfg.Route.Topic, all.cfg.Source.Publication = "${route}", "all_messages"
-		all.cfg.Tables, all.cfg.Messages, all.cfg.Positions = nil, []string{replication.AnyPrefix}, position.Place{Topic: relay.PositionTopic}
+		all.cfg.Tables, all.cfg.Messages, all.cfg.Positions = nil, []string{replication.AnyPrefix}, position.Place{Topic: position.DefaultTopic}
 		all.run(t)
 
 		table.exec(t, `INSERT INTO outbox VALUES (1, 'TOPIC', 'k', 'T', '{"id": 1}')`)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -29,7 +29,7 @@ func newParkedRig(t *testing.T) (*parkRig, *kafkatest.FakeCluster, *kadm.Client,
 
 func deletePositions(t *testing.T, admin *kadm.Client) {
 	t.Helper()
-	_, err := admin.DeleteTopic(t.Context(), relay.PositionTopic)
+	_, err := admin.DeleteTopic(t.Context(), position.DefaultTopic)
 	rig.Must(t, err)
 }
 
@@ -63,7 +63,7 @@ func TestParkedKeysAreRestored(t *testing.T) {
 	need.FullRun(t, "it restores a deleted topic")
 	r, fake, admin, process := newParkedRig(t)
 	deletePositions(t, admin)
-	fake.CreateTopic(t, relay.PositionTopic, 1, map[string]string{"cleanup.policy": "compact"})
+	fake.CreateTopic(t, position.DefaultTopic, 1, map[string]string{"cleanup.policy": "compact"})
 	r.insert(t, "b", 1, 10)
 	r.Confirmed(t)
 	wait.For(t, "the parked keys", func() bool {

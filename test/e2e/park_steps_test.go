@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -34,7 +34,7 @@ func parkSteps() map[string]parkStep {
 	}
 	events := func(r *parkRig) string { return r.Topic }
 	dead := func(r *parkRig) string { return r.dead }
-	positions := func(*parkRig) string { return relay.PositionTopic }
+	positions := func(*parkRig) string { return position.DefaultTopic }
 	released := to(positions, `"parked_keys":{`, `"keys":[]`, `"outcome":"released"`)
 	return map[string]parkStep{
 		"the bad record":                  {is: to(events, "xxxxxxxx")},
@@ -71,11 +71,11 @@ func removal() func(*parkRig, string, []byte) bool {
 	filed := regexp.MustCompile(`"parked_key_request":\{"id":"([0-9a-f-]+)"`)
 	var id []byte
 	return func(_ *parkRig, topic string, batch []byte) bool {
-		if m := filed.FindSubmatch(batch); m != nil && topic == relay.PositionTopic {
+		if m := filed.FindSubmatch(batch); m != nil && topic == position.DefaultTopic {
 			id = m[1]
 			return false
 		}
-		return id != nil && topic == relay.PositionTopic && bytes.Contains(batch, id) && !bytes.Contains(batch, []byte(`{"`))
+		return id != nil && topic == position.DefaultTopic && bytes.Contains(batch, id) && !bytes.Contains(batch, []byte(`{"`))
 	}
 }
 

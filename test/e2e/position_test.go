@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -48,7 +48,7 @@ func TestNoPositionTopic(t *testing.T) {
 	if n := process.Times("is a superuser"); n != 1 {
 		t.Errorf("%d warnings of the superuser, want one:\n%s", n, process.Stderr)
 	}
-	for _, rec := range r.Kafka.ReadAll(t, relay.PositionTopic) {
+	for _, rec := range r.Kafka.ReadAll(t, position.DefaultTopic) {
 		if strings.HasPrefix(string(rec.Key), r.Slot) {
 			t.Errorf("a record: %s", rec.Value)
 		}

@@ -152,7 +152,7 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 	const ddl = `CREATE TABLE outbox ` + outboxColumns
 	ends, stays := watch(t, srv, cluster, ddl), watch(t, srv, cluster, ddl)
 	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
-		w.cfg.Name, w.cfg.Positions = name, position.Place{Topic: relay.PositionTopic}
+		w.cfg.Name, w.cfg.Positions = name, position.Place{Topic: position.DefaultTopic}
 		w.run(t).delivers(t, "outbox")
 	}
 	ends.exec(t, `DROP PUBLICATION `+rig.Publication)

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -619,11 +620,11 @@ func TestRecoverUpgradedServer(t *testing.T) {
 
 		// The record, and not the server, gets another system identifier, which is the same to the relay.
 		system := pgtest.QueryRow[string](t, r.DB, `SELECT system_identifier::text FROM pg_control_system()`)
-		records := r.Kafka.ReadAll(t, relay.PositionTopic)
+		records := r.Kafka.ReadAll(t, position.DefaultTopic)
 		for _, rec := range slices.Backward(records) {
 			if key, _, _ := strings.Cut(string(rec.Key), "/"); key == r.Slot && rec.Value != nil {
 				value := bytes.Replace(rec.Value, []byte(system), []byte("7000000000000000001"), 1)
-				changed := &kgo.Record{Topic: relay.PositionTopic, Partition: rec.Partition, Key: rec.Key, Value: value}
+				changed := &kgo.Record{Topic: position.DefaultTopic, Partition: rec.Partition, Key: rec.Key, Value: value}
 				rig.Must(t, r.Kafka.Client(t).ProduceSync(t.Context(), changed).FirstErr())
 				break
 			}

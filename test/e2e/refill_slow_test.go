@@ -75,7 +75,7 @@ func TestFirstStartWaitsForTransactions(t *testing.T) {
 			t.Parallel()
 			r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 			w := watchRig(t, r)
-			w.cfg.Positions, w.cfg.InitialCopy, w.cfg.StartupTimeout = position.Place{Topic: relay.PositionTopic}, initialCopy, time.Second
+			w.cfg.Positions, w.cfg.InitialCopy, w.cfg.StartupTimeout = position.Place{Topic: position.DefaultTopic}, initialCopy, time.Second
 			tx := beginLate(t, r, 1)
 			w.start(t)
 			w.createsSlotFor(t, r, "2s")
@@ -115,7 +115,7 @@ func watchRefill(t *testing.T) (*rig.Rig, *watched) {
 	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 	r.Collector.Stop()
 	w := watchRig(t, r)
-	w.cfg.Positions, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = position.Place{Topic: relay.PositionTopic}, true, 2*time.Second
+	w.cfg.Positions, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = position.Place{Topic: position.DefaultTopic}, true, 2*time.Second
 	w.run(t)
 	r.Load.Run(t.Context(), t, 20)
 	r.AwaitSnapshot(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -102,7 +102,7 @@ func TestReplay(t *testing.T) {
 		return rig.Ask[string](t, conn, `SELECT confirmed_flush_lsn || ' ' || restart_lsn FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
 	}
 	positions := func() (n int) {
-		for _, rec := range r.Kafka.ReadAll(t, relay.PositionTopic) {
+		for _, rec := range r.Kafka.ReadAll(t, position.DefaultTopic) {
 			if strings.HasPrefix(string(rec.Key), r.Slot) {
 				n++
 			}

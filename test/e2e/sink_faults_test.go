@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -66,7 +65,7 @@ func TestBrokerDownUntilTheSlotIsAtRisk(t *testing.T) {
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
 	w := watch(t, srv, fake.Cluster, `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.Positions = position.Place{Topic: relay.PositionTopic}
+	w.cfg.Positions = position.Place{Topic: position.DefaultTopic}
 	w.run(t).delivers(t, "outbox")
 
 	proxy.Refuse()

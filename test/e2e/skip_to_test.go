@@ -59,7 +59,7 @@ func TestSkipTo(t *testing.T) {
 			{func(ends []pglogrepl.LSN) pglogrepl.LSN { return ends[5] }, 6},
 		} {
 			w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
-			w.cfg.Positions = position.Place{Topic: relay.PositionTopic}
+			w.cfg.Positions = position.Place{Topic: position.DefaultTopic}
 			w.run(t)
 			w.stop()
 			w.fails(t, relay.ExitOK)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -149,7 +150,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	process := r.Run(t)
 	r.Deliver(t, 100)
 	fault := fake.Control.Fault(kfake.Fault{
-		Keys: []kmsg.Key{kmsg.Produce}, Topic: relay.PositionTopic, Err: kerr.TopicAuthorizationFailed, Count: -1,
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: position.DefaultTopic, Err: kerr.TopicAuthorizationFailed, Count: -1,
 	})
 	before := askStatus(t, process)
 	r.Load.Run(t.Context(), t, 1000)
@@ -158,7 +159,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	conn := r.Connect(t)
 	slot := rig.Ask[string](t, conn, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
 	s := askStatus(t, process)
-	if s.Verdict.Title != "Kafka does not acknowledge records" || !strings.Contains(s.Sink.StallReason, "position topic "+relay.PositionTopic+": TOPIC_AUTHORIZATION_FAILED") ||
+	if s.Verdict.Title != "Kafka does not acknowledge records" || !strings.Contains(s.Sink.StallReason, "position topic "+position.DefaultTopic+": TOPIC_AUTHORIZATION_FAILED") ||
 		s.Source.Confirmed != slot || s.Lag.Bytes < 100_000 || s.Lag.Seconds < 9 {
 		t.Errorf("status, with the slot at %s: %+v\nbefore: %+v", slot, s, before)
 	}

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -233,7 +233,7 @@ func (s *siege) as(t *testing.T, role string) *pgx.Conn {
 func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next func(*Generator) Attack) error {
 	g := NewGenerator(seed)
 	g.Messages, g.Own, g.Slot = s.messages, s.own, s.Slot
-	g.Relay = []string{relay.PositionTopic, s.dead, "__consumer_offsets", "__transaction_state"}
+	g.Relay = []string{position.DefaultTopic, s.dead, "__consumer_offsets", "__transaction_state"}
 	for ctx.Err() == nil {
 		a := next(g)
 		s.announce(&a)
@@ -318,7 +318,7 @@ func (s *siege) checkRecords(t *testing.T) {
 func (s *siege) checkPosition(t *testing.T) {
 	t.Helper()
 	keys, snapshots := map[string]bool{}, map[string]bool{}
-	for _, rec := range s.Kafka.ReadAll(t, relay.PositionTopic) {
+	for _, rec := range s.Kafka.ReadAll(t, position.DefaultTopic) {
 		if slot, _, _ := strings.Cut(string(rec.Key), "/"); slot != s.Slot || rec.Value == nil {
 			continue
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -579,7 +579,7 @@ func unreadableRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 	r.Terminate(t)
 	client := o.kafka.Client(t)
 	rig.Must(t, client.ProduceSync(t.Context(), &kgo.Record{
-		Topic: relay.PositionTopic, Key: []byte(o.slot + "/" + sink.PositionKey), Value: []byte(`{"version": 99}`),
+		Topic: position.DefaultTopic, Key: []byte(o.slot + "/" + sink.PositionKey), Value: []byte(`{"version": 99}`),
 	}).FirstErr())
 	o.fails(t, 15, "the position record cannot be read", "position_topic")
 	o.streams(t)

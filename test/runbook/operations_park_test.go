@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -86,7 +86,7 @@ func discardRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 
 func parkedKeysLost(t *testing.T, o *operation, srv *pgserver.Server) {
 	bad, behind := o.park(t, srv)
-	_, err := o.kafka.Admin(t).DeleteTopic(t.Context(), relay.PositionTopic)
+	_, err := o.kafka.Admin(t).DeleteTopic(t.Context(), position.DefaultTopic)
 	rig.Must(t, err)
 	o.fails(t, 15, "parked")
 	o.sh(t)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -62,7 +62,7 @@ func stampBatches(fake *kafkatest.FakeCluster) {
 // positionsOf returns the part of a request that is for the position topic. The batches are those of req.
 func positionsOf(req *kmsg.ProduceRequest) *kmsg.ProduceRequest {
 	part := *req
-	part.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.ProduceRequestTopic) bool { return t.Topic != relay.PositionTopic })
+	part.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.ProduceRequestTopic) bool { return t.Topic != position.DefaultTopic })
 	return &part
 }
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/brokertest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -194,7 +194,7 @@ func (s *soak) connectKafka(t *testing.T) (topic string, sink func(addr string) 
 	}
 	if s.cfg.park {
 		collected = append(collected, deadLetterTopic)
-		s.parked.requests = s.kafka.Collect(t, s.parked.takePosition, relay.PositionTopic)
+		s.parked.requests = s.kafka.Collect(t, s.parked.takePosition, position.DefaultTopic)
 	}
 	s.catchUp = s.kafka.Collect(t, s.recordKafka, collected...).CatchUp
 	return topic, func(addr string) string {

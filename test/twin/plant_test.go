@@ -32,15 +32,15 @@ const (
 	fenceFile    = "internal/relay/fence.go"
 	rowsFile     = "internal/relay/rows.go"
 	trackerFile  = "checkpoint/reread.go"
-	storeFile    = "internal/relay/store.go"
+	startFile    = "internal/relay/position/start.go"
 	timelineFile = "checkpoint/timeline.go"
 	contactFile  = "replication/contact.go"
 	ownerFile    = "sink/kafka/owner.go"
 	resumeFile   = "sink/kafka/resume.go"
 	tailFile     = "sink/kafka/tail.go"
-	recordFile   = "internal/relay/position_writer.go"
+	recordFile   = "internal/relay/position/writer.go"
 	releaseFile  = "internal/relay/release.go"
-	parkedFile   = "internal/relay/parked_store.go"
+	parkedFile   = "internal/relay/position/parked.go"
 	parkingFile  = "internal/parking/set.go"
 	missingFile  = "internal/catalog/refill.go"
 	copyFile     = "internal/relay/copy.go"
@@ -48,13 +48,13 @@ const (
 
 var plants = []mistake{
 	{"a tenure begins without a record", []plant.Edit{
-		plant.In(storeFile, "	if err := w.persist(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
+		plant.In(startFile, "	if err := w.persist(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "without a claim|has not looked"},
 	{"a relay looks before it owns only", []plant.Edit{
-		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	r.positions.timeline", "	r.positions.timeline"),
+		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	r.positions.StartSession", "	r.positions.StartSession"),
 	}, "has not looked"},
 	{"a relay that reconnects does not prove that it owns", []plant.Edit{
-		plant.In(takeoverFile, "	err := r.useStore(ctx, s, stream, r.positions.proveOwner)\n", "	err := error(nil)\n"),
+		plant.In(takeoverFile, "	err := r.useStore(ctx, s, stream, r.positions.ProveOwner)\n", "	err := error(nil)\n"),
 	}, "streams in tenure"},
 	{"each owner takes another transactional id", []plant.Edit{
 		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
@@ -98,7 +98,7 @@ var plants = []mistake{
 		plant.In(tenureFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
-		plant.In(storeFile, "	if stored := w.stored; stored.EndLSN != 0", "	if stored := w.stored; w.store != nil && stored.EndLSN != 0"),
+		plant.In(recordFile, "	if stored := w.stored; found != nil", "	if stored := w.stored; w.store.values != nil && found != nil"),
 	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"),
@@ -108,7 +108,7 @@ var plants = []mistake{
 	}, "sessions within"},
 	{"a key is unparked before its letters are sent", []plant.Edit{
 		plant.In(releaseFile, "	for range maxRounds {\n", "	for range 0 {\n"),
-		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.positions.unparkKey(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
+		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.keys.Unpark(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
 	}, "have not arrived|has not come"},
 	{"rows are read while a key is unparked", []plant.Edit{
 		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n", "	resume, err := func() {}, error(nil)\n"),
@@ -118,10 +118,10 @@ var plants = []mistake{
 		plant.In(parkingFile, "				p.unreleased--\n", ""),
 	}, "still parked"},
 	{"a position is stored before the keys that it covers are", []plant.Edit{
-		plant.In(recordFile, "	if err := w.storeParked(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
+		plant.In(recordFile, "	if err := w.parked.Store(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "has not come|have not arrived"},
 	{"a later relay forgets the parked keys", []plant.Edit{
-		plant.In(parkedFile, "		s.set.StartTenure(start, next, s.record)\n", "		s.set.StartTenure(start, next, nil)\n"),
+		plant.In(parkedFile, "		k.set.StartTenure(start, next, k.record)\n", "		k.set.StartTenure(start, next, nil)\n"),
 	}, "has not come|have not arrived|still parked"},
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
 		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed", "p.Confirmed = true; p.Confirmed"),

@@ -23,7 +23,7 @@ import (
 type file struct {
 	path  string
 	name  string // of the relay
-	stall *Stall
+	stall *stall
 	log   *slog.Logger
 
 	writing sync.Mutex

@@ -39,11 +39,11 @@ type files struct{ sink.Sink }
 func (files) Close() error { return nil }
 
 func (f files) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
-	return Place{File: store}.Open(ctx, f, name, new(Stall), slog.New(slog.DiscardHandler))
+	return Place{File: store}.open(ctx, f, name, new(stall), slog.New(slog.DiscardHandler))
 }
 
 func newFile(path, name string) *file {
-	return &file{path: path, name: name, stall: new(Stall), log: slog.New(slog.DiscardHandler)}
+	return &file{path: path, name: name, stall: new(stall), log: slog.New(slog.DiscardHandler)}
 }
 
 func openIn(t *testing.T, dir string) *file {
@@ -151,7 +151,7 @@ func TestWriteIsRetried(t *testing.T) {
 	posted := make(chan error)
 	go func() { posted <- s.Post(ctx, "a", []byte("1")) }()
 	wait.For(t, "the stall", func() bool {
-		since, cause := s.stall.Since()
+		since, cause := s.stall.since()
 		return !since.IsZero() && errors.Is(cause, fs.ErrNotExist)
 	})
 	cancel(over)
@@ -159,14 +159,14 @@ func TestWriteIsRetried(t *testing.T) {
 		t.Errorf("Post that was given up: %v", err)
 	}
 	go func() { posted <- s.Post(t.Context(), "a", []byte("2")) }()
-	wait.For(t, "the stall", func() bool { since, _ := s.stall.Since(); return !since.IsZero() })
+	wait.For(t, "the stall", func() bool { since, _ := s.stall.since(); return !since.IsZero() })
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-posted; err != nil {
 		t.Error(err)
 	}
-	if since, cause := s.stall.Since(); !since.IsZero() || cause != nil {
+	if since, cause := s.stall.since(); !since.IsZero() || cause != nil {
 		t.Errorf("a stall since %v after the retry has succeeded: %v", since, cause)
 	}
 }
@@ -196,7 +196,7 @@ func TestReadCreatesNothing(t *testing.T) {
 	dir := t.TempDir()
 	place := Place{File: filepath.Join(dir, "new", "position")}
 	log := slog.New(slog.DiscardHandler)
-	if values, err := place.Read(t.Context(), broker{}, "relay", log); err != nil || len(values) > 0 {
+	if values, err := place.read(t.Context(), broker{}, "relay", log); err != nil || len(values) > 0 {
 		t.Errorf("Read of a missing file: %v, %v", values, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
@@ -211,7 +211,7 @@ func TestReadCreatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if values, err := (Place{File: s.path}).Read(t.Context(), broker{}, "relay", log); err != nil || len(values) != 1 {
+	if values, err := (Place{File: s.path}).read(t.Context(), broker{}, "relay", log); err != nil || len(values) != 1 {
 		t.Errorf("Read of a locked file: %v, %v", values, err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -28,7 +28,7 @@ func (r *Rig) Recorded(t *testing.T) checkpoint.Position {
 	t.Helper()
 	p := Recorded(t, r.Kafka, r.Slot)
 	if p == nil {
-		t.Fatalf("no position of %s in %s", r.Slot, relay.PositionTopic)
+		t.Fatalf("no position of %s in %s", r.Slot, position.DefaultTopic)
 	}
 	return *p
 }
@@ -61,7 +61,7 @@ func awaitSnapshot(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, name
 		if isPosition(rec, name) && json.Unmarshal(rec.Value, &p) == nil {
 			newest.Store(&p)
 		}
-	}, relay.PositionTopic)
+	}, position.DefaultTopic)
 	defer collector.Stop()
 	var looked *checkpoint.Position
 	wait.For(t, "a snapshot in the position record", func() bool {
@@ -83,7 +83,7 @@ func isPosition(rec *kgo.Record, name string) bool {
 func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
 	t.Helper()
 	var newest *checkpoint.Position
-	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
+	for _, rec := range cluster.ReadAll(t, position.DefaultTopic) {
 		if isPosition(rec, name) {
 			newest = new(checkpoint.Position)
 			Must(t, json.Unmarshal(rec.Value, newest))

@@ -1,16 +1,25 @@
-package relay
+package position
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// errTimelineUnknown: a position of a standby server cannot be recorded before its timeline is known.
-var errTimelineUnknown = errors.New("the timeline of the standby server cannot be read")
+var (
+	// ErrPromoted says that a tenure cannot continue, because the server has left its timeline.
+	ErrPromoted = errors.New("the server is on another timeline than before")
+
+	// errTimelineUnknown: a position of a standby server cannot be recorded before its timeline is known.
+	errTimelineUnknown = errors.New("the timeline of the standby server cannot be read")
+)
+
+// timelineTimeout limits one read of the timeline.
+const timelineTimeout = 10 * time.Second
 
 // A timelineCheck makes sure that positions are recorded with the timeline to which they belong. A relay that streams from a
 // standby server goes on when that server, or its primary, is promoted. A position behind the fork under the old timeline
@@ -37,20 +46,20 @@ func (c *timelineCheck) startSession(ctx context.Context, stream *replication.St
 }
 
 // check returns nil if all positions that were received before the call are of the timeline of the session. Otherwise it
-// returns an error that wraps errPromoted, or errTimelineUnknown.
+// returns an error that wraps ErrPromoted, or errTimelineUnknown.
 func (c *timelineCheck) check(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.read == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
 	switch now, err := c.read(ctx); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errTimelineUnknown, err)
 	case now != c.timeline:
-		return fmt.Errorf("%w: %d, the session began on %d", errPromoted, now, c.timeline)
+		return fmt.Errorf("%w: %d, the session began on %d", ErrPromoted, now, c.timeline)
 	}
 	return nil
 }

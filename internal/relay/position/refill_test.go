@@ -1,0 +1,37 @@
+package position_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
+)
+
+// A relay begins a refill as the owner, unless another relay has written the record since it was read. Tenures are counted on.
+func TestRefillIsBegunByTheOwner(t *testing.T) {
+	for _, another := range []bool{false, true} {
+		store := &positiontest.Store{}
+		w, tracker := positiontest.Started(t, store, positiontest.Server(50))
+		positiontest.Deliver(tracker, 110)
+		positiontest.Write(t, w)
+		before := store.Position(t)
+		if another {
+			positiontest.Started(t, store, positiontest.Server(50))
+		}
+		if err := w.OwnRecord(t.Context(), &before); errors.Is(err, sink.ErrSuperseded) != another || !another && err != nil {
+			t.Fatalf("OwnRecord returns %v", err)
+		}
+		if another {
+			continue
+		}
+		if err := w.BeginRefill(t.Context(), before, positiontest.Server(0), 200, "5:5:"); err != nil {
+			t.Fatal(err)
+		}
+		next := newTestWriter(t, store, false)
+		positiontest.Begin(t, next, positiontest.Server(200))
+		if now := next.Stored(); now.Tenure != before.Tenure+1 || now.Refill == nil {
+			t.Errorf("tenure %d after %d, refill %v", now.Tenure, before.Tenure, now.Refill)
+		}
+	}
+}
