@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -106,7 +107,7 @@ func TestProbes(t *testing.T) {
 		}, 0, "", ""},
 		"own sender kept": {func(st *relay.Stat) {
 			set(st, relay.Waiting, relay.NoRole)
-			st.LastError, st.Failures = "slot in use", []relay.Failure{{ExitCode: relay.ExitSlotInUse}}
+			st.LastError, st.Failures = "slot in use", []relay.Failure{{ExitCode: exit.SlotInUse}}
 		}, 0, "waiting: slot in use", ""},
 		"standby, Kafka gone": {func(st *relay.Stat) {
 			set(st, relay.Waiting, relay.Standby)
@@ -121,7 +122,7 @@ func TestProbes(t *testing.T) {
 		"both sides gone": {
 			func(st *relay.Stat) {
 				set(st, relay.Waiting, relay.NoRole)
-				st.LastError, st.Failures = "no source", []relay.Failure{{ExitCode: relay.ExitSource}}
+				st.LastError, st.Failures = "no source", []relay.Failure{{ExitCode: exit.Source}}
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "waiting: no source; Kafka has not acknowledged for 20s: refused", "",
 		},

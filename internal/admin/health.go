@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -65,5 +66,5 @@ func (last *sample) unready(broker string) string {
 // waitsForSink reports whether the relay waits for the broker.
 func waitsForSink(st *relay.Stat) bool {
 	n := len(st.Failures)
-	return n > 0 && st.Failures[n-1].ExitCode == relay.ExitSink
+	return n > 0 && st.Failures[n-1].ExitCode == exit.Sink
 }

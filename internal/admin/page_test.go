@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -110,7 +111,7 @@ var situations = []situation{
 	}},
 	{"standby", "Standby", "takes over", "", func(st *relay.Stat) {
 		st.State, st.Role, st.LastError = relay.Waiting, relay.Standby, "slot orders is in use by process 4711"
-		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
+		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: exit.SlotInUse}}
 	}},
 	{"refill", "Refilling after the loss of the slot", "has sent 132,701 of about 400,000 rows from the table in ", "docs/recover.md", func(st *relay.Stat) {
 		st.Refill = &relay.RefillStat{Since: time.Now().Add(-8 * time.Second), Rows: 132_701, Total: 400_000}
@@ -119,7 +120,7 @@ var situations = []situation{
 		st.State, st.Role, st.Since = relay.Waiting, relay.NoRole, time.Now().Add(-42*time.Second)
 		st.LastError = "connect to db.example.com:5432: connection refused"
 		st.Failures = []relay.Failure{{
-			First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: relay.ExitSource, Advice: "Check source.dsn of <slot>.",
+			First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: exit.Source, Advice: "Check source.dsn of <slot>.",
 		}}
 	}},
 	{"slot", "The slot is about to be lost", "Postgres may remove WAL", "max_slot_wal_keep_size", func(st *relay.Stat) {

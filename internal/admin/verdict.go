@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
@@ -160,7 +161,7 @@ func (st *Status) notReady() Verdict {
 		return Verdict{Warn, "Starting", "The relay connects to Postgres and " + st.Sink.Broker + ".", ""}
 	case st.State == string(relay.Starting):
 		return Verdict{Warn, "Starting", newest, advice}
-	case st.waits(relay.ExitSink):
+	case st.waits(exit.Sink):
 		return Verdict{Bad, "Waiting for " + st.Sink.Broker, newest, advice}
 	case waiting && float64(st.Sink.Stalled) > stallAfter.Seconds():
 		return Verdict{Bad, "Waiting for Postgres", newest + ". " + st.Sink.Broker + " does not acknowledge records either: " + st.Sink.StallReason, advice}

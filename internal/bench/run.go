@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
@@ -22,7 +22,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	var rules gate
 	if s.gate != "" {
 		if rules, err = readGate(s.gate); err != nil {
-			return &command.ExitError{Err: err, Exit: relay.ExitUsage}
+			return &command.ExitError{Err: err, Exit: exit.Usage}
 		}
 	}
 	own, err := startServers(ctx, s)
@@ -52,7 +52,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if len(r.Checks)+len(r.Drains) == 0 && measuring != nil { // nothing to report
 		f := on.failure(ctx, measuring)
 		if errors.Is(measuring, errNoRelay) {
-			f.Exit, f.Next = relay.ExitUsage, "--relay says where it is"
+			f.Exit, f.Next = exit.Usage, "--relay says where it is"
 		}
 		return f
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 )
 
 // A site has the servers of a benchmark, and how its programs connect to them.
@@ -83,13 +83,13 @@ func (on *site) failure(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Where = []string{"source: " + on.source, "sink: " + on.brokers}
 	if ctx.Err() != nil {
-		f.Exit, f.Next = relay.ExitUnexpected, "start again"
+		f.Exit, f.Next = exit.Unexpected, "start again"
 		return f
 	}
 	if e, ok := errors.AsType[*measure.ServerError](err); ok {
-		f.Exit, f.Advice, f.Object = relay.ExitSource, e.Advice, on.source
+		f.Exit, f.Advice, f.Object = exit.Source, e.Advice, on.source
 		if e.Broker {
-			f.Exit, f.Object = relay.ExitSink, on.brokers
+			f.Exit, f.Object = exit.Sink, on.brokers
 		}
 	}
 	return f

@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -43,7 +44,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	case cfg.ListensByDefault():
 		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
 	default:
-		return nil, &command.ExitError{Err: err, Exit: relay.ExitUsage, Next: "set admin.listen to a free address, or leave it empty"}
+		return nil, &command.ExitError{Err: err, Exit: exit.Usage, Next: "set admin.listen to a free address, or leave it empty"}
 	}
 	return page, nil
 }

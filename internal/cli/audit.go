@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -111,7 +111,7 @@ func (r *auditing) run(ctx context.Context) error {
 	}
 	if report.Rows == 0 {
 		return &command.ExitError{
-			Err: errors.New("no row is selected, so nothing was compared"), Exit: relay.ExitUsage, Where: bothSides(&r.cfg.Relay),
+			Err: errors.New("no row is selected, so nothing was compared"), Exit: exit.Usage, Where: bothSides(&r.cfg.Relay),
 			Next: "query the table with the same conditions",
 		}
 	}
@@ -162,7 +162,7 @@ func (r *auditing) verdict(report *audit.Report) error {
 		return nil
 	}
 	return &command.ExitError{
-		Err: errors.New("the topics differ from the tables: " + strings.Join(found, ", ")), Exit: relay.ExitUnexpected,
+		Err: errors.New("the topics differ from the tables: " + strings.Join(found, ", ")), Exit: exit.Unexpected,
 		Where: bothSides(&r.cfg.Relay), What: "audit failed", Next: "look up each kind in docs/audit.md#what-to-do",
 	}
 }
@@ -216,11 +216,11 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("interrupted before all rows and records were read"), relay.ExitUnexpected, "interrupted", "", "run the audit again"
+		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("interrupted before all rows and records were read"), exit.Unexpected, "interrupted", "", "run the audit again"
 	case errors.Is(err, errors.ErrUnsupported):
-		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "audit needs a broker that can be read back (docs/sinks.md)"
+		f.Exit, f.Advice, f.Next = exit.Usage, "", "audit needs a broker that can be read back (docs/sinks.md)"
 	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
-		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix the selection or the configuration, and run the audit again"
+		f.Exit, f.Advice, f.Next = exit.Usage, "", "fix the selection or the configuration, and run the audit again"
 	}
 	f.Where = bothSides(&r.cfg.Relay)
 	return f

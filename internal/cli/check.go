@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -129,7 +130,7 @@ func (a *app) printConditions(conditions []check.Condition, unmet error, all, as
 		return err
 	}
 	if unmet != nil {
-		return &command.ExitError{Err: unmet, Exit: relay.ExitUnexpected, What: "not ready", Next: "fix each of them as shown above, then run check again"}
+		return &command.ExitError{Err: unmet, Exit: exit.Unexpected, What: "not ready", Next: "fix each of them as shown above, then run check again"}
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -198,9 +199,9 @@ func (l *deadLetters) failed(err error) *command.ExitError {
 	f.Object = "topic " + l.sending.DeadLetterTopic
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "read the dead letters with the tools of the broker, and resend their rows by outbox-cdc replay (docs/sinks.md)"
+		f.Exit, f.Advice, f.Next = exit.Usage, "", "read the dead letters with the tools of the broker, and resend their rows by outbox-cdc replay (docs/sinks.md)"
 	case errors.Is(err, deadletter.ErrNotFound):
-		f.Exit, f.Next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
+		f.Exit, f.Next = exit.Usage, "outbox-cdc dead-letter list --resent --limit 0"
 	case errors.Is(err, sink.ErrMissing):
 		f.Advice = "" // of the sink, which would have the topic created
 		f.Next = "check dead_letter_topic; before the first dead letter the topic need not exist"

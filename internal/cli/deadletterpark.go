@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -133,7 +134,7 @@ func (r *releasing) run(ctx context.Context) error {
 	i := slices.IndexFunc(filed, func(q parking.Request) bool { return q.Parking == parked.ID })
 	switch {
 	case r.withdraw && i < 0:
-		return r.outcome("nothing to withdraw", errors.New("no request is filed for the key"), relay.ExitUsage, "")
+		return r.outcome("nothing to withdraw", errors.New("no request is filed for the key"), exit.Usage, "")
 	case r.withdraw:
 		if err := r.keys.Withdraw(ctx, filed[i].ID); err != nil {
 			return r.failed(err)
@@ -142,9 +143,9 @@ func (r *releasing) run(ctx context.Context) error {
 		return nil
 	case i >= 0:
 		return r.outcome("a request is filed already", fmt.Errorf("a request to %s the key was filed at %s, and no relay has handled it", filed[i].Action, at(filed[i].FiledAt)),
-			relay.ExitUnexpected, "start the relay, or remove the request with --withdraw")
+			exit.Unexpected, "start the relay, or remove the request with --withdraw")
 	case !r.confirm(parked):
-		return &command.ExitError{Err: errors.New("nothing was changed"), Exit: relay.ExitUsage, Next: "confirm with --yes"}
+		return &command.ExitError{Err: errors.New("nothing was changed"), Exit: exit.Usage, Next: "confirm with --yes"}
 	}
 	req := parking.Request{ID: uuid.NewString(), Action: r.action, Parking: parked.ID, FiledAt: time.Now().UTC()}
 	if err := r.keys.File(ctx, req); err != nil {
@@ -169,13 +170,13 @@ func (r *releasing) find(all []parking.Parking) (parking.Parking, error) {
 	case 1:
 		return named[0], nil
 	case 0:
-		return parking.Parking{}, r.outcome("not parked", fmt.Errorf("%s is not parked", what), relay.ExitUsage, fmt.Sprintf("%d keys are parked: outbox-cdc dead-letter list", len(all)))
+		return parking.Parking{}, r.outcome("not parked", fmt.Errorf("%s is not parked", what), exit.Usage, fmt.Sprintf("%d keys are parked: outbox-cdc dead-letter list", len(all)))
 	}
 	var topics []string
 	for _, p := range named {
 		topics = append(topics, p.Topic)
 	}
-	return parking.Parking{}, r.outcome("several keys", fmt.Errorf("%s is parked in several topics: %s", what, strings.Join(topics, ", ")), relay.ExitUsage, "name one of them with --topic or --id")
+	return parking.Parking{}, r.outcome("several keys", fmt.Errorf("%s is parked in several topics: %s", what, strings.Join(topics, ", ")), exit.Usage, "name one of them with --topic or --id")
 }
 
 // hexKey returns the key that text has in hexadecimal, or text.
@@ -226,10 +227,10 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 		case <-ticker.C:
 		case <-waiting.Done():
 			if waits != "" {
-				return r.outcome("the release waits", errors.New(waits), relay.ExitUnexpected,
+				return r.outcome("the release waits", errors.New(waits), exit.Unexpected,
 					"the request stays filed: the relay releases the key when nothing is in the way any more. To remove it: --withdraw")
 			}
-			return r.outcome("no result", fmt.Errorf("no relay has handled the request within %s", r.wait), relay.ExitUnexpected,
+			return r.outcome("no result", fmt.Errorf("no relay has handled the request within %s", r.wait), exit.Unexpected,
 				"the request stays filed: a running relay handles it within a second, and any other at its next start. To remove it: --withdraw")
 		}
 	}
@@ -252,13 +253,13 @@ func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
 		return nil
 	case parking.Stopped:
 		fmt.Fprintf(r.stdout, "%d records sent to %s and acknowledged\n", res.Released, p.Topic)
-		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), relay.ExitBadRecord,
+		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), exit.BadRecord,
 			fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --key %s", keyFlag(p.Key.Key)))
 	case parking.NoKey:
-		return r.outcome("not parked", errors.New("the key is not parked any more, or was parked again meanwhile"), relay.ExitUnexpected, "outbox-cdc dead-letter list")
+		return r.outcome("not parked", errors.New("the key is not parked any more, or was parked again meanwhile"), exit.Unexpected, "outbox-cdc dead-letter list")
 	case parking.Failed:
 	}
-	return r.outcome("not released", errors.New(oneLine(res.Reason)), relay.ExitUnexpected, "the key stays parked; fix the cause and run the same command again")
+	return r.outcome("not released", errors.New(oneLine(res.Reason)), exit.Unexpected, "the key stays parked; fix the cause and run the same command again")
 }
 
 // keyFlag returns a key as an argument of --key, for a shell.

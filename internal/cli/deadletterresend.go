@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -174,7 +175,7 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 	switch {
 	case ctx.Err() != nil:
 		return &command.ExitError{
-			Err: errors.New("stopped before all dead letters were resent"), Exit: relay.ExitUnexpected, What: "interrupted",
+			Err: errors.New("stopped before all dead letters were resent"), Exit: exit.Unexpected, What: "interrupted",
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "run the same command again; it skips those that were resent",
 		}
 	case err != nil:
@@ -183,7 +184,7 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 		return f
 	case r.refused > 0 && !r.dryRun:
 		return &command.ExitError{
-			Err: fmt.Errorf("%d dead letters were rejected again", r.refused), Exit: relay.ExitBadRecord,
+			Err: fmt.Errorf("%d dead letters were rejected again", r.refused), Exit: exit.BadRecord,
 			Advice: strings.Join(r.advice, "\n"),
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "fix what each line says, then run the same command again",
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 )
 
 func (a *app) healthcheck() *cobra.Command {
@@ -38,7 +38,7 @@ OUTBOX_CDC_ADMIN_LISTEN.`,
 		}
 		fmt.Fprintln(a.stdout, text)
 		if err != nil { // always 1: Docker reserves 2
-			return &command.ExitError{Err: err, Exit: relay.ExitUnexpected, Silent: true}
+			return &command.ExitError{Err: err, Exit: exit.Unexpected, Silent: true}
 		}
 		return nil
 	}

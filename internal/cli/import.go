@@ -15,8 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/preset"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // maxInput is the maximum size of a file that import reads.
@@ -134,7 +134,7 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 		return mistake(fmt.Errorf("%s: %w", cmp.Or(i.worker, name), err))
 	}
 	if reason := result.Foreign(); reason != "" {
-		return &command.ExitError{Err: fmt.Errorf("%s: %s", name, reason), Exit: relay.ExitUsage, Next: "keep Debezium for this connector"}
+		return &command.ExitError{Err: fmt.Errorf("%s: %s", name, reason), Exit: exit.Usage, Next: "keep Debezium for this connector"}
 	}
 	if i.plan {
 		_, err := result.RollbackPlan().WriteTo(i.stdout)
@@ -148,7 +148,7 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 			return err
 		}
 		return &command.ExitError{
-			Err: fmt.Errorf("%s cannot be converted: rejected keys: %d", name, len(refused)), Exit: relay.ExitUsage,
+			Err: fmt.Errorf("%s cannot be converted: rejected keys: %d", name, len(refused)), Exit: exit.Usage,
 			Next: "see above, or keep Debezium for this connector",
 		}
 	}
@@ -271,5 +271,5 @@ func readOffset(file, prefix, connector string) (*debezium.Offset, error) {
 
 // mistake returns the ExitError for wrong input.
 func mistake(err error) *command.ExitError {
-	return &command.ExitError{Err: err, Exit: relay.ExitUsage}
+	return &command.ExitError{Err: err, Exit: exit.Usage}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -233,11 +233,11 @@ func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *
 	f := command.Failed(err)
 	f.Where = []string{"source: " + command.Address(&pg.Config)}
 	if errors.Is(err, inbox.ErrNoTable) || errors.Is(err, inbox.ErrOldTable) {
-		f.Exit = relay.ExitUsage
+		f.Exit = exit.Usage
 		f.Next = "outbox-cdc migrate up --only inbox"
 	}
 	if errors.Is(err, inbox.ErrNotFound) {
-		f.Exit, f.Next = relay.ExitUsage, "check the id and the consumer with outbox-cdc inbox list"
+		f.Exit, f.Next = exit.Usage, "check the id and the consumer with outbox-cdc inbox list"
 	}
 	return f
 }

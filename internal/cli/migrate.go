@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
@@ -154,7 +154,7 @@ func (a *app) migrator(s *command.Settings, parts partNames, partitioned bool) (
 	only := migrations.Part(*parts.only)
 	if only != "" && only != migrations.Outbox && only != migrations.Inbox {
 		f := command.Failed(fmt.Errorf("--only must be outbox or inbox, not %q", only))
-		f.Exit = relay.ExitUsage
+		f.Exit = exit.Usage
 		return nil, f
 	}
 	if only != migrations.Inbox {
@@ -168,7 +168,7 @@ func (a *app) migrator(s *command.Settings, parts partNames, partitioned bool) (
 	for _, table := range m.tables {
 		if err := table.Validate(); err != nil {
 			f := command.Failed(err)
-			f.Exit = relay.ExitUsage
+			f.Exit = exit.Usage
 			return nil, f
 		}
 	}

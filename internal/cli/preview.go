@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -42,7 +43,7 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 		if err != nil {
 			f := command.Failed(err)
 			if relay.IsRefusal(err) {
-				f.Exit = relay.ExitUsage
+				f.Exit = exit.Usage
 			}
 			f.Where = []string{"source: " + command.Address(&conn.Config)}
 			f.Object = "table " + table

@@ -12,8 +12,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
@@ -97,11 +97,11 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	f.Where = []string{"source: " + command.Address(&opts.Source.Config)}
 	f.Object = "slot " + opts.Slots[0]
 	if refusal, ok := errors.AsType[*prune.NotConfirmedError](err); ok {
-		f.Exit, f.What, f.Object = relay.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
+		f.Exit, f.What, f.Object = exit.Unexpected, "not confirmed", "slot "+refusal.Slot
 		f.Next = "check that the relay is running and has caught up, then run prune again (docs/prune.md#prune-removes-nothing)"
 	}
 	if errors.Is(err, prune.ErrConfig) {
-		f.Exit, f.Next = relay.ExitUsage, "see outbox-cdc prune --help"
+		f.Exit, f.Next = exit.Usage, "see outbox-cdc prune --help"
 	}
 	if refusal, ok := errors.AsType[*prune.NotPublishedError](err); ok {
 		f.Object, f.Next = "publication "+refusal.Publication, "resend the rows that were not published, then prune (docs/prune.md#prune-refuses-a-table)"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -177,7 +178,7 @@ func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 	f.Object = "slot " + r.cfg.Source.Slot
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were acknowledged"), relay.ExitUnexpected, "interrupted", ""
+		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were acknowledged"), exit.Unexpected, "interrupted", ""
 		f.Next = "to continue: the same command"
 	case errors.Is(err, catalog.ErrRefill):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; see docs/recover.md#recover-refuses"

@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -117,13 +118,13 @@ func (r *replaying) run(ctx context.Context) error {
 	switch {
 	case rows.Rows.Count == 0:
 		return &command.ExitError{
-			Err: errors.New("no rows match"), Exit: relay.ExitUsage, Object: "table " + selection.Table,
+			Err: errors.New("no rows match"), Exit: exit.Usage, Object: "table " + selection.Table,
 			Next: "check the condition against the table; deleted rows cannot be resent",
 		}
 	case r.dryRun:
 		return r.preview(ctx, rows)
 	case !r.agreed(rows.Rows.Count, selection.Table):
-		return &command.ExitError{Err: errors.New("nothing was sent"), Exit: relay.ExitUsage, Next: "see what would be sent with --dry-run, or confirm with --yes"}
+		return &command.ExitError{Err: errors.New("nothing was sent"), Exit: exit.Usage, Next: "see what would be sent with --dry-run, or confirm with --yes"}
 	}
 	return r.send(ctx, rows)
 }
@@ -232,14 +233,14 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were sent"), relay.ExitUnexpected, "interrupted", ""
+		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were sent"), exit.Unexpected, "interrupted", ""
 		f.Next = "records that were sent stay in the broker"
 	case row:
 		f.Advice, f.Next = "", "fix the row, or exclude it with --where"
 	case table:
-		f.Exit = relay.ExitUsage
+		f.Exit = exit.Usage
 	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
-		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "fix it and run the command again; nothing was sent"
+		f.Exit, f.Advice, f.Next = exit.Usage, "", "fix it and run the command again; nothing was sent"
 	}
 	return f
 }

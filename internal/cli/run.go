@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -137,9 +138,9 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		f.LSN = gap.Recorded.EndLSN
 	}
 	switch f.Exit {
-	case relay.ExitSlotInUse: // a relay that may wait never ends with this code
+	case exit.SlotInUse: // a relay that may wait never ends with this code
 		f.Next = "stop what holds the slot, which outbox-cdc check names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
-	case relay.ExitSink:
+	case exit.Sink:
 		f.Object = relayCfg.Sink.String()
 	}
 	return f
@@ -148,13 +149,13 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 // logStop logs that the relay has stopped, at level ERROR and with the reason if it failed: the block that
 // command.Run writes to stderr is not a line that a log pipeline can read.
 func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, uptime time.Duration) {
-	exit := command.ExitCode(err)
+	code := command.ExitCode(err)
 	attrs := []slog.Attr{
-		slog.Int("exit_code", exit), slog.String("confirmed", st.Confirmed.String()),
+		slog.Int("exit_code", code), slog.String("confirmed", st.Confirmed.String()),
 		slog.Uint64("rows", st.Rows), slog.String("uptime", uptime.Round(time.Millisecond).String()),
 	}
 	level := slog.LevelInfo
-	if exit != relay.ExitOK {
+	if code != exit.OK {
 		level = slog.LevelError
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
@@ -109,7 +109,7 @@ func (w *statusWatch) once(ctx context.Context) error {
 		return err
 	}
 	if !r.Healthy {
-		return &command.ExitError{Err: fmt.Errorf("%s: %s", r.Title, r.Why), Exit: relay.ExitUnexpected, Silent: true}
+		return &command.ExitError{Err: fmt.Errorf("%s: %s", r.Title, r.Why), Exit: exit.Unexpected, Silent: true}
 	}
 	return nil
 }

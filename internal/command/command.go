@@ -2,7 +2,7 @@
 // block on standard error, loading of the configuration, the logger, and progress bars.
 //
 // A failed command writes one block to standard error: what happened, where, and how to fix it. The last line names
-// the exit code, the object, the position if it is known, and the next step. Exit codes are those of package relay. An
+// the exit code, the object, the position if it is known, and the next step. Exit codes are those of package exit. An
 // error in the command line or the configuration is exit code 2.
 package command
 
@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 )
 
 // Run runs the command line args, which do not include the program's name, and returns the exit code.
@@ -33,7 +33,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return relay.ExitOK
+		return exit.OK
 	}
 	f, ok := errors.AsType[*ExitError](err)
 	if !ok { // an error of cobra: it cannot parse the command line

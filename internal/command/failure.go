@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -66,22 +67,22 @@ func Usage(cmd *cobra.Command, err error) *ExitError {
 	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 		err = errors.New(what + "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?")
 	}
-	return &ExitError{Err: err, Exit: relay.ExitUsage, Next: "see " + cmd.CommandPath() + " --help"}
+	return &ExitError{Err: err, Exit: exit.Usage, Next: "see " + cmd.CommandPath() + " --help"}
 }
 
 // ExitCode returns the exit code that err leads to.
 func ExitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
-		return relay.ExitUsage
+		return exit.Usage
 	}
 	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrPublished} {
 		if errors.Is(err, refusal) {
-			return relay.ExitUsage
+			return exit.Usage
 		}
 	}
 	code := relay.ExitCode(err)
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == relay.ExitUnexpected {
-		return relay.ExitSource
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == exit.Unexpected {
+		return exit.Source
 	}
 	return code
 }
@@ -128,38 +129,38 @@ func paragraph(text string) string {
 }
 
 // Meaning returns what an exit code means, in a few words.
-func Meaning(exit int) string {
-	meaning, _ := explain(exit)
+func Meaning(code int) string {
+	meaning, _ := explain(code)
 	return meaning
 }
 
 // explain returns what an exit code means, and the next step if the error does not name one.
-func explain(exit int) (meaning, next string) {
-	switch exit {
-	case relay.ExitOK:
+func explain(code int) (meaning, next string) {
+	switch code {
+	case exit.OK:
 		return "stopped", "start the relay again to continue"
-	case relay.ExitUsage:
+	case exit.Usage:
 		return "configuration or usage", "fix it and run the command again"
-	case relay.ExitSource:
+	case exit.Source:
 		meaning, next = "source access", "let the relay connect to Postgres with the rights it needs, then run the command again"
-	case relay.ExitSlotLost:
+	case exit.SlotLost:
 		meaning, next = "slot missing or lost", "find out why the slot is gone, then "+catalog.InstructRecover
-	case relay.ExitSlotInUse:
+	case exit.SlotInUse:
 		meaning, next = "slot in use", "stop what holds the slot, which outbox-cdc check names, then run the command again"
-	case relay.ExitNoDelivery:
+	case exit.NoDelivery:
 		meaning, next = "publication or table does not deliver", "fix the publication or the table, then start the relay again"
-	case relay.ExitBadRecord:
+	case exit.BadRecord:
 		meaning, next = "record that cannot be delivered", "fix, dead-letter or skip the record, then start the relay again"
-	case relay.ExitContinuity:
+	case exit.Continuity:
 		meaning, next = "continuity broken", "find out which server this is before you start the relay again"
-	case relay.ExitSink:
+	case exit.Sink:
 		meaning, next = "sink access", "let the relay connect and write to the broker, then run the command again"
-	case relay.ExitFenced:
+	case exit.Fenced:
 		meaning, next = "fenced", "stop the other relay, then start this one again"
 	default:
 		return "unexpected", "start it again; if it fails again, report it with the lines above"
 	}
-	return meaning, fmt.Sprintf("%s (docs/runbook.md#exit-%d)", next, exit)
+	return meaning, fmt.Sprintf("%s (docs/runbook.md#exit-%d)", next, code)
 }
 
 // Address returns the hosts and the database of pg.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -52,26 +52,26 @@ func TestEveryExitCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
-	for _, exit := range []int{
-		relay.ExitOK, relay.ExitUnexpected, relay.ExitUsage, relay.ExitSource, relay.ExitSlotLost, relay.ExitSlotInUse,
-		relay.ExitNoDelivery, relay.ExitBadRecord, relay.ExitContinuity, relay.ExitSink, relay.ExitFenced,
+	for _, code := range []int{
+		exit.OK, exit.Unexpected, exit.Usage, exit.Source, exit.SlotLost, exit.SlotInUse,
+		exit.NoDelivery, exit.BadRecord, exit.Continuity, exit.Sink, exit.Fenced,
 	} {
 		var b strings.Builder
-		(&ExitError{Err: errors.New("it"), Exit: exit, Object: "slot s"}).write(&b, "outbox-cdc")
+		(&ExitError{Err: errors.New("it"), Exit: code, Object: "slot s"}).write(&b, "outbox-cdc")
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		last := lines[len(lines)-1]
-		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", exit, Meaning(exit))) {
-			t.Errorf("the last line of exit code %d is %q", exit, last)
+		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", code, Meaning(code))) {
+			t.Errorf("the last line of exit code %d is %q", code, last)
 		}
-		if other, ok := seen[Meaning(exit)]; ok {
-			t.Errorf("exit codes %d and %d mean the same", exit, other)
+		if other, ok := seen[Meaning(code)]; ok {
+			t.Errorf("exit codes %d and %d mean the same", code, other)
 		}
-		seen[Meaning(exit)] = exit
-		if exit >= relay.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", exit)) {
-			t.Errorf("the last line of exit code %d does not name its section: %q", exit, last)
+		seen[Meaning(code)] = code
+		if code >= exit.Source && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", code)) {
+			t.Errorf("the last line of exit code %d does not name its section: %q", code, last)
 		}
-		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", exit)) {
-			t.Errorf("exit code %d has no section", exit)
+		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", code)) {
+			t.Errorf("exit code %d has no section", code)
 		}
 	}
 }
@@ -96,14 +96,14 @@ func TestNextOfAFailure(t *testing.T) {
 		exit int
 		next string
 	}{
-		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), relay.ExitSource, "docs/security.md#row-level-security"},
-		{fmt.Errorf("delete rows of public.outbox: %w", hides), relay.ExitSource, "docs/security.md#row-level-security"},
-		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), relay.ExitSource, "grant the role what the error names"},
-		{&catalog.WALLevelError{Level: "replica"}, relay.ExitSource, "set wal_level and restart Postgres, then run the command again"},
-		{&replication.RowError{CommitLSN: 7, Err: replication.ErrRow}, relay.ExitBadRecord, "skip its transaction"},
-		{replication.ErrUnreachable, relay.ExitSource, "start Postgres, or fix host and port"},
-		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), relay.ExitSlotLost, `outbox-cdc recover --dsn "$OPERATOR_DSN"; if the relay has never run, outbox-cdc setup --dsn "$OWNER_DSN"`},
-		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), relay.ExitUnexpected, "docs/clouds.md#poolers"},
+		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), exit.Source, "docs/security.md#row-level-security"},
+		{fmt.Errorf("delete rows of public.outbox: %w", hides), exit.Source, "docs/security.md#row-level-security"},
+		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), exit.Source, "grant the role what the error names"},
+		{&catalog.WALLevelError{Level: "replica"}, exit.Source, "set wal_level and restart Postgres, then run the command again"},
+		{&replication.RowError{CommitLSN: 7, Err: replication.ErrRow}, exit.BadRecord, "skip its transaction"},
+		{replication.ErrUnreachable, exit.Source, "start Postgres, or fix host and port"},
+		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), exit.SlotLost, `outbox-cdc recover --dsn "$OPERATOR_DSN"; if the relay has never run, outbox-cdc setup --dsn "$OWNER_DSN"`},
+		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), exit.Unexpected, "docs/clouds.md#poolers"},
 	} {
 		f := Failed(tt.err)
 		if !strings.Contains(f.Next, tt.next) || f.Exit != tt.exit {
@@ -115,10 +115,10 @@ func TestNextOfAFailure(t *testing.T) {
 // A failure has the exit code of its cause.
 func TestExitCodeOfAFailure(t *testing.T) {
 	for want, err := range map[int]error{
-		relay.ExitSlotLost:   replication.ErrSlotLost,
-		relay.ExitNoDelivery: fmt.Errorf("set up: %w", replication.ErrPublication),
-		relay.ExitSource:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
-		relay.ExitUnexpected: errors.New("never heard of"),
+		exit.SlotLost:   replication.ErrSlotLost,
+		exit.NoDelivery: fmt.Errorf("set up: %w", replication.ErrPublication),
+		exit.Source:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
+		exit.Unexpected: errors.New("never heard of"),
 	} {
 		if got := Failed(err).Exit; got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)

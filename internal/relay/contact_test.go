@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -107,7 +108,7 @@ func TestFirstContactSaysWhyItWaitsForTheBroker(t *testing.T) {
 	go func() { ended <- c.Run(ctx) }()
 	wait.For(t, "the reason", func() bool {
 		return slices.ContainsFunc(c.Stat().Failures, func(f Failure) bool {
-			return f.ExitCode == ExitSink && strings.Contains(f.Text, "127.0.0.1:2") && strings.Contains(f.Text, "connection refused")
+			return f.ExitCode == exit.Sink && strings.Contains(f.Text, "127.0.0.1:2") && strings.Contains(f.Text, "connection refused")
 		})
 	})
 	stop()

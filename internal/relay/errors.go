@@ -13,25 +13,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-)
-
-// Exit codes of the process. ExitUsage, ExitSlotLost, ExitNoDelivery, ExitBadRecord, ExitContinuity and
-// ExitFenced need a person; a supervisor must not restart the process after them.
-const (
-	ExitOK         = 0
-	ExitUnexpected = 1
-	ExitUsage      = 2
-	ExitSource     = 10 // the source rejects us: credentials, pg_hba.conf, wal_level, privileges
-	ExitSlotLost   = 11 // the slot is missing or invalidated
-	ExitSlotInUse  = 12 // another process streams from the slot, and FailIfSlotInUse is set
-	ExitNoDelivery = 13 // the publication or a table does not deliver rows
-	ExitBadRecord  = 14 // a row or record cannot be delivered
-	ExitContinuity = 15 // the slot does not continue where the position record ends
-	ExitSink       = 20 // the broker rejects us, or could not be reached at the start
-	ExitFenced     = 21 // a newer writer has fenced this one
 )
 
 // errDrainTimeout: records were unacknowledged at the end of drain_timeout. The broker may still store
@@ -69,7 +54,7 @@ func faultOf(err error) fault {
 			return f
 		}
 	}
-	return fault{exit: ExitUnexpected, patience: briefly}
+	return fault{exit: exit.Unexpected, patience: briefly}
 }
 
 // faults is the table of errors. Errors that only a person can fix come before those that the relay
@@ -77,60 +62,60 @@ func faultOf(err error) fault {
 //
 //nolint:gochecknoglobals // a table
 var faults = []fault{
-	{is(errDrainTimeout), ExitOK, never, "", ""},
-	{is(errPositionUnsaved), ExitOK, never, "", ""},
+	{is(errDrainTimeout), exit.OK, never, "", ""},
+	{is(errPositionUnsaved), exit.OK, never, "", ""},
 
-	{as[*encode.RowError], ExitBadRecord, never, adviseRow, ""},
-	{as[*sink.RecordError], ExitBadRecord, never, adviseRow, ""},
-	{is(replication.ErrRow), ExitBadRecord, never, adviseUnread, nextUnread},
-	{as[*decoder.Error], ExitUnexpected, never, adviseDecoder, ""},
+	{as[*encode.RowError], exit.BadRecord, never, adviseRow, ""},
+	{as[*sink.RecordError], exit.BadRecord, never, adviseRow, ""},
+	{is(replication.ErrRow), exit.BadRecord, never, adviseUnread, nextUnread},
+	{as[*decoder.Error], exit.Unexpected, never, adviseDecoder, ""},
 
-	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns, nextColumns},
-	{isUpdate, ExitNoDelivery, never, adviseUpdate, nextUpdate},
-	{as[*changeError], ExitNoDelivery, never, adviseChange, nextChange},
-	{is(replication.ErrUnpublished), ExitNoDelivery, never, adviseUnpublished, nextPublication},
-	{is(replication.ErrPublication), ExitNoDelivery, never, "", nextPublication},
-	{is(replication.ErrSlotMissing), ExitSlotLost, never, "", nextNoSlot},
-	{is(replication.ErrSlotLost), ExitSlotLost, never, "", ""},
-	{as[*catalog.WALLevelError], ExitSource, never, "", nextWALLevel},
-	{is(replication.ErrConfig), ExitSource, never, "", nextConfig},
-	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap, nextGap},
-	{is(position.ErrRecord), ExitContinuity, never, adviseRecord, nextRecord},
-	{is(position.ErrKeysParked), ExitContinuity, never, adviseParked, nextParked},
-	{is(position.ErrParkedLost), ExitContinuity, never, adviseParkedLost, nextParkedLost},
-	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy, nextCopy},
-	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill, nextRefill},
-	{is(catalog.ErrRefill), ExitContinuity, never, "", nextNoRefill},
-	{is(ErrNothingLost), ExitOK, never, "", ""},
-	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap, nextGap},
-	{is(errSkip), ExitUsage, never, "", ""},
+	{as[*encode.ColumnError], exit.NoDelivery, never, adviseColumns, nextColumns},
+	{isUpdate, exit.NoDelivery, never, adviseUpdate, nextUpdate},
+	{as[*changeError], exit.NoDelivery, never, adviseChange, nextChange},
+	{is(replication.ErrUnpublished), exit.NoDelivery, never, adviseUnpublished, nextPublication},
+	{is(replication.ErrPublication), exit.NoDelivery, never, "", nextPublication},
+	{is(replication.ErrSlotMissing), exit.SlotLost, never, "", nextNoSlot},
+	{is(replication.ErrSlotLost), exit.SlotLost, never, "", ""},
+	{as[*catalog.WALLevelError], exit.Source, never, "", nextWALLevel},
+	{is(replication.ErrConfig), exit.Source, never, "", nextConfig},
+	{as[*checkpoint.GapError], exit.Continuity, never, adviseGap, nextGap},
+	{is(position.ErrRecord), exit.Continuity, never, adviseRecord, nextRecord},
+	{is(position.ErrKeysParked), exit.Continuity, never, adviseParked, nextParked},
+	{is(position.ErrParkedLost), exit.Continuity, never, adviseParkedLost, nextParkedLost},
+	{is(errCopyUnfinished), exit.Continuity, never, adviseCopy, nextCopy},
+	{is(errRefillUnfinished), exit.Continuity, never, adviseRefill, nextRefill},
+	{is(catalog.ErrRefill), exit.Continuity, never, "", nextNoRefill},
+	{is(ErrNothingLost), exit.OK, never, "", ""},
+	{as[*checkpoint.RereadError], exit.Continuity, never, adviseGap, nextGap},
+	{is(errSkip), exit.Usage, never, "", ""},
 
-	{is(errTenureEnded), ExitSource, outage, "", ""},
-	{is(sink.ErrSuperseded), ExitSlotInUse, standby, "", ""},
-	{is(errSlotTaken), ExitSlotInUse, standby, "", ""},
-	{is(errOtherServer), ExitSource, outage, "", ""},
-	{is(errSuspended), ExitSource, outage, "", ""},
-	{is(position.ErrPromoted), ExitSource, outage, "", ""},
-	{is(errLostSender), ExitSource, outage, "", ""},
-	{as[*checkpoint.PrefixError], ExitContinuity, outage, "", ""},
-	{is(errNoStore), ExitSink, outage, "", ""},
+	{is(errTenureEnded), exit.Source, outage, "", ""},
+	{is(sink.ErrSuperseded), exit.SlotInUse, standby, "", ""},
+	{is(errSlotTaken), exit.SlotInUse, standby, "", ""},
+	{is(errOtherServer), exit.Source, outage, "", ""},
+	{is(errSuspended), exit.Source, outage, "", ""},
+	{is(position.ErrPromoted), exit.Source, outage, "", ""},
+	{is(errLostSender), exit.Source, outage, "", ""},
+	{as[*checkpoint.PrefixError], exit.Continuity, outage, "", ""},
+	{is(errNoStore), exit.Sink, outage, "", ""},
 
-	{is(sink.ErrFenced), ExitFenced, never, "", ""},
-	{is(sink.ErrAccess), ExitSink, briefly, "", nextBrokerLogin},
-	{is(sink.ErrMissing), ExitSink, never, "", nextDestination},
-	{is(sink.ErrUnreachable), ExitSink, never, "", nextBroker},
-	{is(sink.ErrFatal), ExitSink, never, "", ""},
+	{is(sink.ErrFenced), exit.Fenced, never, "", ""},
+	{is(sink.ErrAccess), exit.Sink, briefly, "", nextBrokerLogin},
+	{is(sink.ErrMissing), exit.Sink, never, "", nextDestination},
+	{is(sink.ErrUnreachable), exit.Sink, never, "", nextBroker},
+	{is(sink.ErrFatal), exit.Sink, never, "", ""},
 
-	{is(replication.ErrWALRemoved), ExitSlotLost, briefly, "", ""},
-	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, "", ""},
-	{isPrivilege, ExitSource, briefly, "", nextPrivilege},
-	{is(replication.ErrAccess), ExitSource, briefly, "", nextLogin},
-	{as[*replication.CredentialsError], ExitSource, later, "", nextCredentials},
-	{as[*advisory.HeldError], ExitUnexpected, standby, adviseHeld, ""},
-	{as[*catalog.LockError], ExitSource, outage, adviseLock, nextLock},
-	{is(replication.ErrBusy), ExitSource, outage, "", nextBusy},
-	{is(replication.ErrServerStopping), ExitSource, outage, "", nextServer},
-	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer, nextServer},
+	{is(replication.ErrWALRemoved), exit.SlotLost, briefly, "", ""},
+	{is(replication.ErrSlotInUse), exit.SlotInUse, standby, "", ""},
+	{isPrivilege, exit.Source, briefly, "", nextPrivilege},
+	{is(replication.ErrAccess), exit.Source, briefly, "", nextLogin},
+	{as[*replication.CredentialsError], exit.Source, later, "", nextCredentials},
+	{as[*advisory.HeldError], exit.Unexpected, standby, adviseHeld, ""},
+	{as[*catalog.LockError], exit.Source, outage, adviseLock, nextLock},
+	{is(replication.ErrBusy), exit.Source, outage, "", nextBusy},
+	{is(replication.ErrServerStopping), exit.Source, outage, "", nextServer},
+	{is(replication.ErrUnreachable), exit.Source, outage, adviseServer, nextServer},
 }
 
 // Advice for errors whose text does not say how to fix them. The caller that prints it replaces <slot>
@@ -251,7 +236,7 @@ func (e *undeliveredError) Unwrap() error { return e.error }
 // ExitCode returns the exit code for an error of [Relay.Run].
 func ExitCode(err error) int {
 	if err == nil {
-		return ExitOK
+		return exit.OK
 	}
 	return faultOf(err).exit
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -291,7 +292,7 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	f.add(errors.New("read from port 5432"), now)
 	f.add(errors.New("read from port 5433"), now.Add(time.Minute))
-	if len(f) != 1 || f[0].Times != 2 || f[0].Text != "read from port 5433" || f[0].Last.Sub(f[0].First) != time.Minute || f[0].ExitCode != ExitUnexpected {
+	if len(f) != 1 || f[0].Times != 2 || f[0].Text != "read from port 5433" || f[0].Last.Sub(f[0].First) != time.Minute || f[0].ExitCode != exit.Unexpected {
 		t.Errorf("a repeated failure: %+v", f)
 	}
 	for _, text := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
@@ -302,7 +303,7 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 	}
 	var gap failures
 	gap.add(position.ErrRecord, now)
-	if gap[0].ExitCode != ExitContinuity || gap[0].Advice == "" {
+	if gap[0].ExitCode != exit.Continuity || gap[0].Advice == "" {
 		t.Errorf("no advice: %+v", gap[0])
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -91,7 +92,7 @@ func TestPumpStopsAtUnsuitableColumnsOfADroppedTable(t *testing.T) {
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
 		s.pump.neighbours.update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
 		err := s.run(t.Context())
-		if !as[*encode.ColumnError](err) || ExitCode(err) != ExitNoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
+		if !as[*encode.ColumnError](err) || ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})

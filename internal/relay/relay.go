@@ -216,7 +216,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 
 // Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a
 // clean stop, when every record is acknowledged and confirmed. If the next start may resend records, it
-// returns an error with exit code [ExitOK]. Use [ExitCode] and [Advice] on the error.
+// returns an error with exit code [exit.OK]. Use [ExitCode] and [Advice] on the error.
 //
 // The first contact is strict: Run returns immediately if, for example, the slot or a column is missing or
 // the password is wrong. After a session has streamed, or the relay has been a standby, Run retries every error that

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -50,7 +51,7 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 			attrs = append(attrs, slog.String("pid", pid))
 		}
 		w.log.LogAttrs(ctx, slog.LevelInfo, "standby: another process uses the slot", attrs...)
-	case faultOf(err).exit == ExitSink:
+	case faultOf(err).exit == exit.Sink:
 		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
 	default:
 		w.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))

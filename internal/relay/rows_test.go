@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -74,7 +75,7 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 				err := s.run(t.Context())
 				var change *changeError
 				switch stops := tc.sent == "a/1"; {
-				case stops && (!errors.As(err, &change) || change.kind != "UPDATE" || ExitCode(err) != ExitNoDelivery || change.commitLSN != 100):
+				case stops && (!errors.As(err, &change) || change.kind != "UPDATE" || ExitCode(err) != exit.NoDelivery || change.commitLSN != 100):
 					t.Errorf("session ended with %v", err)
 				case !stops && !errors.Is(err, errLost):
 					t.Errorf("session ended with %v", err)
@@ -206,7 +207,7 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 				if topic == "" {
 					// To skip the message, advance the slot past 0/95: everything before the next byte is then
 					// confirmed.
-					if ExitCode(err) != ExitBadRecord || !strings.Contains(Advice(err), "'0/95'::pg_lsn + 1") || s.tracker.Confirmed() != 110 {
+					if ExitCode(err) != exit.BadRecord || !strings.Contains(Advice(err), "'0/95'::pg_lsn + 1") || s.tracker.Confirmed() != 110 {
 						t.Errorf("session ended with %v at %s\n%s", err, s.tracker.Confirmed(), Advice(err))
 					}
 					return
@@ -274,7 +275,7 @@ func TestSkipChecksThePositionAtTheStart(t *testing.T) {
 			var log bytes.Buffer
 			s := newSkip(200, slog.New(slog.NewTextHandler(&log, nil)))
 			err := s.startSession(e, tc.start, tc.slot, tc.walEnd)
-			if (err != nil) != tc.err || err != nil && ExitCode(err) != ExitUsage || s.done != tc.over || (log.Len() > 0) != tc.over {
+			if (err != nil) != tc.err || err != nil && ExitCode(err) != exit.Usage || s.done != tc.over || (log.Len() > 0) != tc.over {
 				t.Errorf("begin: %v, over %t, said %q", err, s.done, log.String())
 			}
 			if err != nil || tc.over {
@@ -300,7 +301,7 @@ func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 			}
 		}
 		err := s.run(t.Context())
-		if f := faultOf(err); f.patience != outage || f.exit != ExitSource || prod.records() != "" {
+		if f := faultOf(err); f.patience != outage || f.exit != exit.Source || prod.records() != "" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})

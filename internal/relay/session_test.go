@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -81,7 +82,7 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 				if errors.Is(err, errDrainTimeout) == answered || (answered && err != nil) {
 					t.Errorf("session ended with %v", err)
 				}
-				if code := ExitCode(err); code != ExitOK {
+				if code := ExitCode(err); code != exit.OK {
 					t.Errorf("exit code %d", code)
 				}
 				if src.reported != want {
@@ -113,8 +114,8 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 		if !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), "transaction 0/C8, row 1: ") {
 			t.Errorf("session ended with %v", err)
 		}
-		if code := ExitCode(err); code != ExitBadRecord {
-			t.Errorf("exit code %d, want %d", code, ExitBadRecord)
+		if code := ExitCode(err); code != exit.BadRecord {
+			t.Errorf("exit code %d, want %d", code, exit.BadRecord)
 		}
 		if src.reported != 110 {
 			t.Errorf("reported %s, want 0/6E", src.reported)
@@ -164,7 +165,7 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 			bubble.Sleep(time.Second)
 			prod.ack(acked)
 			err := <-ended
-			if !errors.Is(err, replication.ErrRow) || ExitCode(err) != ExitBadRecord {
+			if !errors.Is(err, replication.ErrRow) || ExitCode(err) != exit.BadRecord {
 				t.Errorf("%d acknowledged: session ended with %v", acked, err)
 			}
 			if advice := Advice(err); strings.Contains(advice, "advance('<slot>', '0/C8'") != (acked > 0) || strings.Contains(advice, "Do not skip") != (acked == 0) {
@@ -231,7 +232,7 @@ func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 		}()
 		synctest.Wait()
 		prod.ack(2) // the session drains first
-		if err := <-ended; !as[*checkpoint.RereadError](err) || ExitCode(err) != ExitContinuity {
+		if err := <-ended; !as[*checkpoint.RereadError](err) || ExitCode(err) != exit.Continuity {
 			t.Errorf("session ended with %v", err)
 		}
 	})
@@ -405,7 +406,7 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSession(t, &scriptedSource{script: script}, newScriptedProducer(), 0)
 		err := s.run(t.Context())
-		if ExitCode(err) != ExitNoDelivery || !strings.Contains(err.Error(), "TRUNCATE of public.outbox") {
+		if ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), "TRUNCATE of public.outbox") {
 			t.Errorf("session ended with %v", err)
 		}
 	})

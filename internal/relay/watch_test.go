@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -139,7 +140,7 @@ func TestWatcherWaitsForRowsWithOlderColumns(t *testing.T) {
 		w.relay.flow.startTenure(tracker)
 		time.AfterFunc(25*time.Second, func() { tracker.Keepalive(0x2000) })
 		err := w.run(t.Context())
-		if code := ExitCode(err); code != ExitNoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {
+		if code := ExitCode(err); code != exit.NoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {
 			t.Errorf("exit code %d for %v", code, err)
 		}
 		if took := bubble.Since(w.observer.began); took != 25*time.Second+heldInterval && took != 25*time.Second {
@@ -176,14 +177,14 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 		found *catalog.State
 		exit  int
 	}{
-		"publication dropped":    {change(func(c *catalog.State) { c.Publication = nil }), ExitNoDelivery},
-		"table removed":          {change(func(c *catalog.State) { c.Publication.Tables = nil }), ExitNoDelivery},
-		"column dropped":         {catalogOf("id", "aggregatetype", "type", "payload"), ExitNoDelivery},
-		"slot dropped":           {change(func(c *catalog.State) { c.Slot = nil }), ExitSlotLost},
-		"slot lost":              {change(func(c *catalog.State) { c.Slot.WALStatus = "lost" }), ExitSlotLost},
-		"nothing":                {outboxCatalog(), ExitOK},
-		"of another server":      {change(func(c *catalog.State) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), ExitOK},
-		"table without the type": {catalogOf("id", "aggregatetype", "aggregateid", "payload"), ExitNoDelivery},
+		"publication dropped":    {change(func(c *catalog.State) { c.Publication = nil }), exit.NoDelivery},
+		"table removed":          {change(func(c *catalog.State) { c.Publication.Tables = nil }), exit.NoDelivery},
+		"column dropped":         {catalogOf("id", "aggregatetype", "type", "payload"), exit.NoDelivery},
+		"slot dropped":           {change(func(c *catalog.State) { c.Slot = nil }), exit.SlotLost},
+		"slot lost":              {change(func(c *catalog.State) { c.Slot.WALStatus = "lost" }), exit.SlotLost},
+		"nothing":                {outboxCatalog(), exit.OK},
+		"of another server":      {change(func(c *catalog.State) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), exit.OK},
+		"table without the type": {catalogOf("id", "aggregatetype", "aggregateid", "payload"), exit.NoDelivery},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -194,7 +195,7 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 				if code := ExitCode(err); code != tc.exit {
 					t.Errorf("exit code %d for %v, want %d", code, err, tc.exit)
 				}
-				if want := 20 * time.Second; tc.exit != ExitOK && bubble.Since(w.observer.began) != want {
+				if want := 20 * time.Second; tc.exit != exit.OK && bubble.Since(w.observer.began) != want {
 					t.Errorf("took %s, want %s", bubble.Since(w.observer.began), want)
 				}
 				if last := w.observer.asked[len(w.observer.asked)-1]; !strings.HasSuffix(last, "close") {

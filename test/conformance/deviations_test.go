@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -56,10 +56,10 @@ func (o *outcome) verify(t *testing.T, c *recordedCase, d deviation) {
 			want = among(want, o.records)
 		}
 	case better:
-		o.ends(t, deviation{code: relay.ExitOK})
+		o.ends(t, deviation{code: exit.OK})
 		want = o.golden(t, c)
 	default:
-		o.ends(t, deviation{code: relay.ExitOK})
+		o.ends(t, deviation{code: exit.OK})
 		if c.failure != "" {
 			t.Errorf("Debezium fails here, and what happens instead is not listed")
 		}
@@ -111,7 +111,7 @@ func always(d deviation) map[string]deviation {
 // stops at a bad row. Without --exact, its record is better.
 func unlessExact(says, why string) map[string]deviation {
 	return map[string]deviation{
-		"exact": {stops, relay.ExitBadRecord, says, why},
+		"exact": {stops, exit.BadRecord, says, why},
 		"plain": {does: better, why: why},
 	}
 }
@@ -121,33 +121,33 @@ var deviations = map[string]map[string]deviation{
 	"009-bytea-string": unlessExact("bytes with StringConverter",
 		"Debezium writes Java's description of a buffer, and the bytes are lost"),
 	"012-bytes-converter-on-jsonb-fails": always(deviation{
-		stops, relay.ExitNoDelivery, "is not bytea",
+		stops, exit.NoDelivery, "is not bytea",
 		"the converter does not fit the column's type; the relay reports it before the first row",
 	}),
 	"023-route-null-fails": always(deviation{
-		stops, relay.ExitBadRecord, "is NULL, and the topic's name needs it",
+		stops, exit.BadRecord, "is NULL, and the topic's name needs it",
 		"the row has no topic",
 	}),
 	"024-route-invalid-topic-fails": always(deviation{
-		stops, relay.ExitBadRecord, "the topic name contains ' '",
+		stops, exit.BadRecord, "the topic name contains ' '",
 		"Kafka allows no such topic name",
 	}),
 	"025-route-regex-invalid-fails": always(deviation{
-		refuses, relay.ExitUsage, "transforms.outbox.route.topic.regex",
+		refuses, exit.Usage, "transforms.outbox.route.topic.regex",
 		"the expression is invalid; import reports it, not the first row",
 	}),
 	"029-envelope-adjusted-names": unlessExact("member names that change",
 		"renamed members of the document lose their values"),
 	"030-envelope-string": always(deviation{
-		refuses, relay.ExitUsage, "Struct{",
+		refuses, exit.Usage, "Struct{",
 		"Debezium writes Java's text for an object",
 	}),
 	"032-partition-out-of-range": always(deviation{
-		stops, relay.ExitBadRecord, "the topic has 4 partitions",
+		stops, exit.BadRecord, "the topic has 4 partitions",
 		"Debezium neither fails nor continues",
 	}),
 	"034-missing-column-fails": always(deviation{
-		stops, relay.ExitNoDelivery, `no column "nope"`,
+		stops, exit.NoDelivery, `no column "nope"`,
 		"the relay reports it before the first row",
 	}),
 	"037-headers-simple-specials": unlessExact("NaN and infinity have no form as a decimal",
@@ -159,7 +159,7 @@ var deviations = map[string]map[string]deviation{
 		why:  "a timestamptz defines a time better than a timestamp",
 	}),
 	"047-event-timestamp-date-fails": always(deviation{
-		stops, relay.ExitNoDelivery, "is no timestamp",
+		stops, exit.NoDelivery, "is no timestamp",
 		"a date is not a time; the relay reports it before the first row",
 	}),
 	"048-event-timestamp-connect-mode-fails": always(deviation{
@@ -183,7 +183,7 @@ var deviations = map[string]map[string]deviation{
 		why:  "a TRUNCATE is not an event",
 	}),
 	"064-too-large-fails": always(deviation{
-		stops, relay.ExitBadRecord, "MESSAGE_TOO_LARGE",
+		stops, exit.BadRecord, "MESSAGE_TOO_LARGE",
 		"the topic rejects a record of that size",
 	}),
 	"065-errors-tolerance-all": always(deviation{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -253,7 +253,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				}
 				p.failOver(t)
 				if !tc.frozen {
-					process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
+					process.Fails(t, exit.SlotLost, p.Slot, "does not exist", "outbox-cdc setup")
 				}
 				record := p.Recorded(t) // nothing writes to it now
 				if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
@@ -265,11 +265,11 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				}
 				if tc.frozen {
 					process.Signal(t, syscall.SIGCONT)
-					process.Fails(t, relay.ExitContinuity, tc.says)
+					process.Fails(t, exit.Continuity, tc.says)
 					record = p.Recorded(t) // once more, after the relay has continued
 				}
 				for range 2 { // the first run leaves a claim
-					p.Refused(t, relay.ExitContinuity, tc.says, record.EndLSN.String(), "--accept-gap")
+					p.Refused(t, exit.Continuity, tc.says, record.EndLSN.String(), "--accept-gap")
 				}
 				process = p.Run(t, "--accept-gap")
 				p.Load.Run(t.Context(), t, 500+5*tc.late)
@@ -279,7 +279,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				p.Settle(t, late)
 
 				rig.Must(t, p.primary.Restart(t.Context())) // it is the first host in source.dsn
-				p.Refused(t, relay.ExitContinuity, "the server is on timeline 1, the record is of timeline 2", "the primary from before a promotion")
+				p.Refused(t, exit.Continuity, "the server is on timeline 1, the record is of timeline 2", "the primary from before a promotion")
 			})
 		}
 	})
@@ -337,8 +337,8 @@ func TestFailoverWithoutSlot(t *testing.T) {
 		p.Load.Run(t.Context(), t, 500)
 		p.Arrived(t)
 		p.failOver(t)
-		process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
-		p.Refused(t, relay.ExitSlotLost, p.Slot) // and the next start does not create the slot
+		process.Fails(t, exit.SlotLost, p.Slot, "does not exist", "outbox-cdc setup")
+		p.Refused(t, exit.SlotLost, p.Slot) // and the next start does not create the slot
 		p.Settle(t, 0)
 	})
 }
@@ -362,8 +362,8 @@ func TestRestoredBackup(t *testing.T) {
 		r.Arrived(t)
 
 		front.Redirect(restored.Addr())
-		process.Fails(t, relay.ExitSlotLost, r.Slot, "does not exist")
-		r.Refused(t, relay.ExitSlotLost, r.Slot)
+		process.Fails(t, exit.SlotLost, r.Slot, "does not exist")
+		r.Refused(t, exit.SlotLost, r.Slot)
 		r.Settle(t, 0)
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -33,7 +33,7 @@ func TestRecoverAfterFailover(t *testing.T) {
 		late := p.Load.Total() - before
 		p.AwaitSnapshotOfAll(t) // it sees the tail
 		p.failOver(t)
-		process.Fails(t, relay.ExitSlotLost, p.Slot, "outbox-cdc recover")
+		process.Fails(t, exit.SlotLost, p.Slot, "outbox-cdc recover")
 		if record := p.Recorded(t); record.Timeline != 1 || record.Snapshots[0].EndLSN == shared[0].EndLSN {
 			t.Fatalf("recorded is %+v", record)
 		}
@@ -70,7 +70,7 @@ func TestRecoverRefusesAnotherHistory(t *testing.T) {
 		p.failOver(t)
 		p.onStandby(t).Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox`)
 		out, code := rig.Command(t, "recover", "-c", p.Config)
-		if code != relay.ExitContinuity || !strings.Contains(out, "no snapshot from before that") || !strings.Contains(out, "nothing was changed") {
+		if code != exit.Continuity || !strings.Contains(out, "no snapshot from before that") || !strings.Contains(out, "nothing was changed") {
 			t.Errorf("recover: exit code %d\n%s", code, rig.Tail(out, 30))
 		}
 		if n := pgtest.QueryRow[int](t, p.onStandby(t), `SELECT count(*)::int FROM pg_replication_slots WHERE slot_type = 'logical'`); n > 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -61,7 +61,7 @@ func TestSwitchover(t *testing.T) {
 
 		alone := []string{"-c", p.Config, "--dsn", p.primary.DSN(p.DB.Name)}
 		out, code = rig.Command(t, append([]string{"run"}, alone...)...)
-		if code != relay.ExitSource {
+		if code != exit.Source {
 			t.Errorf("run on the standby: exit code %d", code)
 		}
 		says("run on the standby", out, "is left from when it was the primary", drop)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -78,9 +78,9 @@ func TestAdminPortTaken(t *testing.T) {
 	first := r.Run(t)
 	first.Logged(t, "streaming")
 	address := strings.Trim(strings.TrimPrefix(rig.AdminURL.FindStringSubmatch(first.Stderr.String())[1], "http://"), "/")
-	rig.Start(t, "run", "-c", r.Config, "--set", "admin.listen="+address).Fails(t, relay.ExitUsage, "address already in use", "admin.listen")
+	rig.Start(t, "run", "-c", r.Config, "--set", "admin.listen="+address).Fails(t, exit.Usage, "address already in use", "admin.listen")
 	none := rig.Start(t, "run", "-c", r.Config, "--set", "admin.listen=", "--set", "source.wait_for_slot=false")
-	none.Fails(t, relay.ExitSlotInUse)
+	none.Fails(t, exit.SlotInUse)
 	if strings.Contains(none.Stderr.String(), "admin server") {
 		t.Errorf("an admin server that nobody wants:\n%s", none.Stderr)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/audit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -76,7 +76,7 @@ func TestAuditBesideRelay(t *testing.T) {
 	counts(t, r, runAudit(t, r, 0), audit.Topic{Rows: n, Records: n})
 	process.Terminate(t)
 	counts(t, r, runAudit(t, r, 0, "--where", "id IN (SELECT id FROM outbox ORDER BY position LIMIT 10)"), audit.Topic{Rows: 10, Records: n, NoRow: n - 10})
-	if out, code := rig.Command(t, "audit", "-c", r.Config, "--until", "1h"); code != relay.ExitUsage || !strings.Contains(out, "no row is selected") {
+	if out, code := rig.Command(t, "audit", "-c", r.Config, "--until", "1h"); code != exit.Usage || !strings.Contains(out, "no row is selected") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }

@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -13,7 +13,7 @@ func TestCreateSlot(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	r.DB.Exec(t, "CREATE PUBLICATION "+rig.Publication+" FOR TABLE outbox WITH (publish = 'insert')")
-	rig.Start(t, "run", "-c", r.Config).Fails(t, relay.ExitSlotLost, "does not exist")
+	rig.Start(t, "run", "-c", r.Config).Fails(t, exit.SlotLost, "does not exist")
 
 	with := []string{"run", "-c", r.Config, "--set", "source.create=slot"}
 	process := rig.Start(t, with...)
@@ -23,13 +23,13 @@ func TestCreateSlot(t *testing.T) {
 	process.Terminate(t)
 
 	r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
-	rig.Start(t, with...).Fails(t, relay.ExitSlotLost, "cannot be read from the WAL any more")
+	rig.Start(t, with...).Fails(t, exit.SlotLost, "cannot be read from the WAL any more")
 	r.Settle(t, 0)
 	r.DB.Exec(t, "DROP PUBLICATION "+rig.Publication)
-	r.Refused(t, relay.ExitSlotLost, "were dropped")
+	r.Refused(t, exit.SlotLost, "were dropped")
 
 	out, code := rig.Command(t, append(with, "--set", "position_topic=")...)
-	if code != relay.ExitUsage {
+	if code != exit.Usage {
 		t.Errorf("without position_topic: exit code %d\n%s", code, out)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -27,8 +27,8 @@ func TestGeneratedPayload(t *testing.T) {
 		slot := func() { r.DB.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.Slot) }
 		slot()
 		insert(0)
-		r.Refused(t, relay.ExitNoDelivery, `no column "payload"`, reason)
-		runReplay(t, r, relay.ExitUsage, reason, "--where", "true")
+		r.Refused(t, exit.NoDelivery, `no column "payload"`, reason)
+		runReplay(t, r, exit.Usage, reason, "--where", "true")
 		if out, code := rig.Command(t, "check", "-c", r.Config); code == 0 {
 			t.Errorf("check: exit code %d:\n%s", code, out)
 		} else {

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -85,10 +85,10 @@ func TestInitialCopy(t *testing.T) {
 	w.kafka.ReadN(t, total, w.topic)
 	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot)
 	w.stop()
-	w.fails(t, relay.ExitOK)
+	w.fails(t, exit.OK)
 	w.run(t)
 	w.stop()
-	w.fails(t, relay.ExitOK)
+	w.fails(t, exit.OK)
 
 	records := w.kafka.ReadAll(t, w.topic)
 	times := make(map[string]int)
@@ -137,7 +137,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			const gone = "ffffffff-0000-4000-8000-000000000000"
 			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, gone)
 			r.DB.Exec(t, `DELETE FROM outbox WHERE id = $1`, gone)
-			r.Refused(t, relay.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
+			r.Refused(t, exit.Continuity, "initial copy", "source.initial_copy", "--accept-gap")
 			second := rig.Start(t, args...)
 			second.Logged(t, "initial copy finished")
 			r.Confirmed(t)
@@ -167,7 +167,7 @@ func TestInitialCopyRefused(t *testing.T) {
 	r.Collector.Stop()
 	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
 	out, code := rig.Command(t, append(args, "--set", "position_topic=")...)
-	if code != relay.ExitUsage || !strings.Contains(out, "position_topic") {
+	if code != exit.Usage || !strings.Contains(out, "position_topic") {
 		t.Errorf("without position_topic: exit code %d\n%s", code, out)
 	}
 	if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
@@ -237,7 +237,7 @@ func TestInitialCopyAnnouncedByTwo(t *testing.T) {
 	w.run(t)
 	w.logged(t, "initial copy finished")
 	w.stop()
-	w.fails(t, relay.ExitOK)
+	w.fails(t, exit.OK)
 	if n := len(w.kafka.ReadAll(t, w.topic)); n != 10 || !superseded.Load() {
 		t.Errorf("%d records of 10 rows, another owner: %t", n, superseded.Load())
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -50,7 +50,7 @@ func TestMessages(t *testing.T) {
 		w.kafka.ReadN(t, 5, w.topic)
 		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot)
 		w.stop()
-		w.fails(t, relay.ExitOK)
+		w.fails(t, exit.OK)
 
 		exec(w.emit(t, "false", "outbox", "6"))
 		w.run(t)
@@ -58,7 +58,7 @@ func TestMessages(t *testing.T) {
 		w.kafka.ReadN(t, 7, w.topic)
 		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot)
 		w.stop()
-		w.fails(t, relay.ExitOK)
+		w.fails(t, exit.OK)
 		if got, want := ids(w.kafka.ReadAll(t, w.topic)), strings.Fields("1 2 3 4 5 6 7"); !slices.Equal(got, want) {
 			t.Errorf("ids %q, want %q", got, want)
 		}
@@ -80,7 +80,7 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot)
 	undeliverable := pgtest.QueryRow[string](t, w.db, "SELECT pg_logical_emit_message::text FROM ("+strings.Replace(w.emit(t, "false", "outbox", "2"), w.topic, "no topic", 1)+") message")
 	w.db.Exec(t, w.emit(t, "true", "outbox", "3"))
-	w.fails(t, relay.ExitBadRecord, "the topic name contains")
+	w.fails(t, exit.BadRecord, "the topic name contains")
 	if !pgtest.QueryRow[bool](t, w.db, "SELECT confirmed_flush_lsn < $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2", undeliverable, w.cfg.Source.Slot) {
 		t.Error("what was not delivered is confirmed")
 	}
@@ -121,7 +121,7 @@ func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 		rig.AwaitConfirmed(t, table.db.Conn(t), all.cfg.Source.Slot)
 		for _, w := range []*watched{all, table} {
 			w.stop()
-			w.fails(t, relay.ExitOK)
+			w.fails(t, exit.OK)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/audit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -102,13 +102,13 @@ func verbsOver(t *testing.T, b *readable) {
 	}
 	audited(0, audit.Topic{Rows: 3, Records: 2, DeadLetters: 1})
 
-	m.demandOutput(t, relay.ExitBadRecord, "0 resent, 2 rejected", "resend", "--all")
+	m.demandOutput(t, exit.BadRecord, "0 resent, 2 rejected", "resend", "--all")
 	if b.correct != nil {
 		b.correct()
 	}
 	configure("orders", b.corrected)
 	if b.truncates {
-		m.demandOutput(t, relay.ExitBadRecord, "1 resent, 1 rejected", "resend", "--all")
+		m.demandOutput(t, exit.BadRecord, "1 resent, 1 rejected", "resend", "--all")
 		runReplay(t, r, 0, "1 of 1 rows", "--ids", large)
 		b.has(t, first, last, lost, large)
 	} else {
@@ -251,7 +251,7 @@ func TestVerbsOverBrokersThatCannotBeRead(t *testing.T) {
 				"audit":            "audit needs a broker that can be read back (docs/sinks.md)",
 			} {
 				out, code := rig.Command(t, append(strings.Fields(verb), "-c", cfg)...)
-				if code != relay.ExitUsage || !strings.Contains(out, c.why) || !strings.Contains(out, next) {
+				if code != exit.Usage || !strings.Contains(out, c.why) || !strings.Contains(out, next) {
 					t.Errorf("%s: exit code %d\n%s", verb, code, out)
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -110,7 +110,7 @@ func TestTooFewFileDescriptors(t *testing.T) {
 	const few = `exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- prlimit --nofile=8 "$@"` // without files that the test has inherited
 	process := rig.StartProgram(t, "sh", "-c", few, "sh", rig.Binary(t), "run", "-c", r.Config, "--set", "startup_timeout=1s")
 	code := process.Exit(t)
-	if out := process.Stderr.String(); code != relay.ExitSource && code != relay.ExitSink || !strings.Contains(out, "too many open files") {
+	if out := process.Stderr.String(); code != exit.Source && code != exit.Sink || !strings.Contains(out, "too many open files") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
@@ -156,12 +156,12 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 		w.run(t).delivers(t, "outbox")
 	}
 	ends.exec(t, `DROP PUBLICATION `+rig.Publication)
-	ends.fails(t, relay.ExitNoDelivery, rig.Publication)
+	ends.fails(t, exit.NoDelivery, rig.Publication)
 	for range 3 {
 		stays.delivers(t, "outbox")
 	}
 	stays.stop()
-	stays.fails(t, relay.ExitOK)
+	stays.fails(t, exit.OK)
 	if n := len(cluster.ReadAll(t, stays.topic)); n != stays.rows {
 		t.Errorf("%d records, want %d", n, stays.rows)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -95,19 +95,19 @@ func TestRecoverDroppedSlot(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
-		runRecover(t, r, relay.ExitSlotInUse, nil, "stop that relay first")
+		runRecover(t, r, exit.SlotInUse, nil, "stop that relay first")
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)
 			r.AwaitSnapshot(t)
 			dropSlot(t, r)
-			process.Fails(t, relay.ExitSlotLost, r.Slot, "does not exist", "outbox-cdc recover")
+			process.Fails(t, exit.SlotLost, r.Slot, "does not exist", "outbox-cdc recover")
 			before := r.Recorded(t)
-			runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "Position record: "+before.EndLSN.String(), "does not exist", "would be sent to "+r.Topic)
+			runRecover(t, r, exit.OK, []string{"--dry-run"}, "Position record: "+before.EndLSN.String(), "does not exist", "would be sent to "+r.Topic)
 			if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 || len(refilled(t, r)) > 0 {
 				t.Errorf("a dry run leaves %d slots and %d records", n, len(refilled(t, r)))
 			}
-			runRecover(t, r, relay.ExitOK, nil, "rows of public.outbox", "Refilled: ")
-			runRecover(t, r, relay.ExitOK, nil, "Nothing to recover")
+			runRecover(t, r, exit.OK, nil, "rows of public.outbox", "Refilled: ")
+			runRecover(t, r, exit.OK, nil, "Nothing to recover")
 			process = r.Run(t)
 			r.Progress(t)
 		})
@@ -130,8 +130,8 @@ func TestRecoverRecreatedSlot(t *testing.T) {
 			t.Fatalf("setup: exit code %d\n%s", code, out)
 		}
 		r.Load.Run(t.Context(), t, 100)
-		r.Refused(t, relay.ExitContinuity, "re-created", "outbox-cdc recover")
-		runRecover(t, r, relay.ExitOK, nil, "re-created", "Refilled: ")
+		r.Refused(t, exit.Continuity, "re-created", "outbox-cdc recover")
+		runRecover(t, r, exit.OK, nil, "re-created", "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
 	})
@@ -158,9 +158,9 @@ func TestRecoverInterrupted(t *testing.T) {
 					t.Fatal("the refill was finished before it could be interrupted")
 				}
 				r.Load.Run(t.Context(), t, 100)
-				r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
+				r.Refused(t, exit.Continuity, "refill", "outbox-cdc recover")
 				before := len(refilled(t, r))
-				runRecover(t, r, relay.ExitOK, nil, "was interrupted", "Refilled: ")
+				runRecover(t, r, exit.OK, nil, "was interrupted", "Refilled: ")
 				r.GoesOn(t)
 				t.Logf("%d rows were sent by the first, %d of them recorded", before, record.Open.Rows)
 				settleRefill(t, r)
@@ -181,10 +181,10 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 		wait.For(t, "a snapshot in the position record", func() bool { return len(r.Recorded(t).Snapshots) > 0 })
 		process.Terminate(t)
 		dropSlot(t, r)
-		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
+		runRecover(t, r, exit.OK, []string{"--dry-run"}, "0 rows of public.outbox")
 		r.Load.Transaction(t.Context(), t, []string{"first"}, func(_ pgx.Tx, put func(n int) error) error { return put(1) }) // not rolled back
 		r.Load.Run(t.Context(), t, 100)
-		runRecover(t, r, relay.ExitOK, nil, "Refilled: ")
+		runRecover(t, r, exit.OK, nil, "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
 	})
@@ -194,8 +194,8 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 func settleRecovered(t *testing.T, r *rig.Rig, says string) {
 	t.Helper()
 	r.Load.Run(t.Context(), t, 100)
-	r.Refused(t, relay.ExitSlotLost, "invalidated", "outbox-cdc recover")
-	runRecover(t, r, relay.ExitOK, nil, says, "Refilled: ")
+	r.Refused(t, exit.SlotLost, "invalidated", "outbox-cdc recover")
+	runRecover(t, r, exit.OK, nil, says, "Refilled: ")
 	r.GoesOn(t)
 	settleRefill(t, r)
 }
@@ -247,13 +247,13 @@ func TestRecoverRowsInFlight(t *testing.T) {
 		r.Load.Transaction(t.Context(), t, keys, func(_ pgx.Tx, put func(n int) error) error {
 			rig.Must(t, put(100))
 			dropSlot(t, r)
-			process.Fails(t, relay.ExitSlotLost, r.Slot)
+			process.Fails(t, exit.SlotLost, r.Slot)
 			fault.Remove()
 			recovering = rig.Start(t, "recover", "-c", r.Config)
 			awaitBlockedCreation(t, r)
 			return put(100)
 		})
-		recovering.Fails(t, relay.ExitOK, "Refilled: ")
+		recovering.Fails(t, exit.OK, "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
 	})
@@ -279,7 +279,7 @@ func TestRecoverSenderTerminated(t *testing.T) {
 	}
 	recovering.LoggedTimes(t, "refill started", 2)
 	fault.Remove()
-	recovering.Fails(t, relay.ExitOK, "Refilled: 100 records")
+	recovering.Fails(t, exit.OK, "Refilled: 100 records")
 	r.GoesOn(t)
 	settleRefill(t, r)
 }
@@ -310,9 +310,9 @@ func TestRecoverPartitionedTable(t *testing.T) {
 			t.Fatalf("the rows are in %d partitions", n)
 		}
 		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = false)`)
-		runRecover(t, r, relay.ExitContinuity, nil, "publish_via_partition_root = true", "nothing was changed")
+		runRecover(t, r, exit.Continuity, nil, "publish_via_partition_root = true", "nothing was changed")
 		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = true)`)
-		runRecover(t, r, relay.ExitOK, nil, "rows of public.outbox", "Refilled: ")
+		runRecover(t, r, exit.OK, nil, "rows of public.outbox", "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
 	})
@@ -344,8 +344,8 @@ func TestRecoverSeveralTables(t *testing.T) {
 		for _, table := range []string{"outbox", "second"} { // how rows lie there is no order
 			r.DB.Exec(t, `UPDATE `+table+` SET created_at = created_at WHERE position % 3 = 0`)
 		}
-		runRecover(t, r, relay.ExitOK, append(tables, "--dry-run"), "rows of public.outbox", "rows of public.second")
-		runRecover(t, r, relay.ExitOK, tables, "Refilled: ")
+		runRecover(t, r, exit.OK, append(tables, "--dry-run"), "rows of public.outbox", "rows of public.second")
+		runRecover(t, r, exit.OK, tables, "Refilled: ")
 		process = r.Run(t, tables...)
 		fill(1001, 1100)
 		r.Confirmed(t)
@@ -376,20 +376,20 @@ func TestRecoverPrunedRows(t *testing.T) {
 		r.AwaitSnapshotOfAll(t)
 		process.Terminate(t)
 		dropSlot(t, r)
-		runRecover(t, r, relay.ExitOK, []string{"--dry-run"}, "0 rows of public.outbox")
+		runRecover(t, r, exit.OK, []string{"--dry-run"}, "0 rows of public.outbox")
 		r.Load.Run(t.Context(), t, 100)
 		const rows = `SELECT count(*)::int FROM outbox`
 		before := pgtest.QueryRow[int](t, r.DB, rows)
-		if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != relay.ExitSlotLost || pgtest.QueryRow[int](t, r.DB, rows) != before {
+		if out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s"); code != exit.SlotLost || pgtest.QueryRow[int](t, r.DB, rows) != before {
 			t.Errorf("prune without a slot: exit code %d\n%s", code, out)
 		}
 		r.DB.Exec(t, `DELETE FROM outbox WHERE pg_visible_in_snapshot(xid, $1::pg_snapshot)`, r.Recorded(t).Snapshots[0].Text)
 		record := r.Recorded(t)
-		runRecover(t, r, relay.ExitContinuity, nil, `table "public"."outbox" has no delivered row`, "--assume-unpruned", "nothing was changed")
+		runRecover(t, r, exit.Continuity, nil, `table "public"."outbox" has no delivered row`, "--assume-unpruned", "nothing was changed")
 		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 || r.Recorded(t).Tenure != record.Tenure {
 			t.Errorf("%d slots, recorded is %+v", n, r.Recorded(t))
 		}
-		runRecover(t, r, relay.ExitOK, []string{"--assume-unpruned"}, "Refilled: ")
+		runRecover(t, r, exit.OK, []string{"--assume-unpruned"}, "Refilled: ")
 		process = r.Run(t)
 		r.Arrived(t)
 		r.Confirmed(t)
@@ -406,18 +406,18 @@ func TestRecoverPrunedRows(t *testing.T) {
 func TestRecoverRefuses(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
-		runRecover(t, r, relay.ExitContinuity, nil, "has no position record")
+		runRecover(t, r, exit.Continuity, nil, "has no position record")
 		deliverAndStop(t, r, 100)
 		dropSlot(t, r)
 		r.DB.Exec(t, `CREATE ROLE reader LOGIN REPLICATION`)
 		reader := strings.Replace(r.DB.DSN, "//postgres@", "//reader@", 1)
-		runRecover(t, r, relay.ExitSource, []string{"--dsn", reader}, `GRANT SELECT ON "public"."outbox"`)
+		runRecover(t, r, exit.Source, []string{"--dsn", reader}, `GRANT SELECT ON "public"."outbox"`)
 		r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN position`)
-		runRecover(t, r, relay.ExitContinuity, nil, `ALTER TABLE "public"."outbox" ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY`)
+		runRecover(t, r, exit.Continuity, nil, `ALTER TABLE "public"."outbox" ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY`)
 		r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP DEFAULT`)
-		runRecover(t, r, relay.ExitContinuity, nil, `ALTER COLUMN xid SET DEFAULT pg_current_xact_id()`)
+		runRecover(t, r, exit.Continuity, nil, `ALTER COLUMN xid SET DEFAULT pg_current_xact_id()`)
 		r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN xid, ADD COLUMN xid bigint`)
-		runRecover(t, r, relay.ExitContinuity, nil, `RENAME COLUMN xid`, `ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()`)
+		runRecover(t, r, exit.Continuity, nil, `RENAME COLUMN xid`, `ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()`)
 		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
 			t.Errorf("%d slots", n)
 		}
@@ -510,7 +510,7 @@ func TestRefillOnSlotLossInterrupted(t *testing.T) {
 					dropSlot(t, r)
 				}
 			}
-			r.Refused(t, relay.ExitContinuity, "refill", "outbox-cdc recover")
+			r.Refused(t, exit.Continuity, "refill", "outbox-cdc recover")
 			process = rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
 			second := rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...)
 			r.Progress(t)
@@ -558,8 +558,8 @@ func TestRefillOnSlotLossRefused(t *testing.T) {
 		r.AwaitSnapshot(t)
 		r.DB.Exec(t, `ALTER TABLE outbox ALTER COLUMN xid DROP NOT NULL`)
 		dropSlot(t, r)
-		process.Fails(t, relay.ExitSlotLost, "does not exist", "cannot be refilled", "ALTER COLUMN xid SET NOT NULL")
-		rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...).Fails(t, relay.ExitSlotLost, "cannot be refilled")
+		process.Fails(t, exit.SlotLost, "does not exist", "cannot be refilled", "ALTER COLUMN xid SET NOT NULL")
+		rig.Start(t, append([]string{"run", "-c", r.Config}, refillOnLoss...)...).Fails(t, exit.SlotLost, "cannot be refilled")
 		if out, _ := rig.Command(t, append([]string{"check", "-c", r.Config}, refillOnLoss...)...); !strings.Contains(out, "source.on_slot_loss is refill, which is not available") {
 			t.Errorf("check says:\n%s", out)
 		}
@@ -592,15 +592,15 @@ func TestRecoverRestoredDump(t *testing.T) {
 		copied.Exec(t, `SELECT setval(pg_get_serial_sequence('outbox', 'position'), max(position)) FROM outbox`)
 		copied.Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
 
-		runRecover(t, r, relay.ExitContinuity, nil, "the server is system", "--assume-restored", "--assume-upgraded", "nothing was changed")
-		runRecover(t, r, relay.ExitContinuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
+		runRecover(t, r, exit.Continuity, nil, "the server is system", "--assume-restored", "--assume-upgraded", "nothing was changed")
+		runRecover(t, r, exit.Continuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
 		copied.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}')`)
-		runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
+		runRecover(t, r, exit.Continuity, []string{"--assume-restored"}, "were written after the dump was restored")
 		copied.Exec(t, `DELETE FROM outbox WHERE aggregateid = 'k'`)
 		if n := pgtest.QueryRow[int](t, copied, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
 			t.Errorf("%d slots", n)
 		}
-		runRecover(t, r, relay.ExitOK, []string{"--assume-restored"}, "rows of public.outbox", "Refilled: ")
+		runRecover(t, r, exit.OK, []string{"--assume-restored"}, "rows of public.outbox", "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
 		if p := r.Recorded(t); p.SystemID != pgtest.QueryRow[string](t, copied, `SELECT system_identifier::text FROM pg_control_system()`) {
@@ -629,9 +629,9 @@ func TestRecoverUpgradedServer(t *testing.T) {
 				break
 			}
 		}
-		runRecover(t, r, relay.ExitContinuity, nil, "the record is of system 7000000000000000001", "--assume-upgraded")
-		runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
-		runRecover(t, r, relay.ExitOK, []string{"--assume-upgraded"}, "Refilled: ")
+		runRecover(t, r, exit.Continuity, nil, "the record is of system 7000000000000000001", "--assume-upgraded")
+		runRecover(t, r, exit.Continuity, []string{"--assume-restored"}, "were written after the dump was restored")
+		runRecover(t, r, exit.OK, []string{"--assume-upgraded"}, "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
 	})

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -81,12 +81,12 @@ func TestRecoverAfterPgUpgrade(t *testing.T) {
 	u.upgrade(t)()
 
 	for _, flags := range [][]string{nil, refillOnLoss} {
-		rig.Start(t, append([]string{"run", "-c", r.Config}, flags...)...).Fails(t, relay.ExitSlotLost, "does not exist")
+		rig.Start(t, append([]string{"run", "-c", r.Config}, flags...)...).Fails(t, exit.SlotLost, "does not exist")
 	}
-	runRecover(t, r, relay.ExitContinuity, nil, "the server is system", "--assume-upgraded", "nothing was changed")
-	runRecover(t, r, relay.ExitContinuity, []string{"--assume-restored"}, "were written after the dump was restored")
-	runRecover(t, r, relay.ExitOK, []string{"--assume-upgraded", "--dry-run"}, "rows of public.outbox")
-	runRecover(t, r, relay.ExitOK, []string{"--assume-upgraded"}, "Refilled: ")
+	runRecover(t, r, exit.Continuity, nil, "the server is system", "--assume-upgraded", "nothing was changed")
+	runRecover(t, r, exit.Continuity, []string{"--assume-restored"}, "were written after the dump was restored")
+	runRecover(t, r, exit.OK, []string{"--assume-upgraded", "--dry-run"}, "rows of public.outbox")
+	runRecover(t, r, exit.OK, []string{"--assume-upgraded"}, "Refilled: ")
 	r.GoesOn(t)
 	settleRefill(t, r)
 	demandSystem(t, r, r.DB)
@@ -108,9 +108,9 @@ func TestRecoverAfterPgDump(t *testing.T) {
 	program(t, tools, "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", dump, restored.DSN("postgres"))
 	front.Redirect(restored.Addr())
 
-	runRecover(t, r, relay.ExitContinuity, nil, "the server is system", "--assume-restored", "nothing was changed")
-	runRecover(t, r, relay.ExitContinuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
-	runRecover(t, r, relay.ExitOK, []string{"--assume-restored"}, "Refilled: ")
+	runRecover(t, r, exit.Continuity, nil, "the server is system", "--assume-restored", "nothing was changed")
+	runRecover(t, r, exit.Continuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
+	runRecover(t, r, exit.OK, []string{"--assume-restored"}, "Refilled: ")
 	r.GoesOn(t)
 	settleRefill(t, r)
 	demandSystem(t, r, r.DB)
@@ -159,7 +159,7 @@ func testUpgrade(t *testing.T, u *upgrading) {
 		}
 	}
 
-	rig.Start(t, "run", "-c", r.Config).Fails(t, relay.ExitContinuity, "accept-gap")
+	rig.Start(t, "run", "-c", r.Config).Fails(t, exit.Continuity, "accept-gap")
 	r.GoesOn(t, "--accept-gap")
 	r.GoesOn(t)
 	demandSystem(t, r, r.DB)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -45,7 +45,7 @@ func TestColumnRenamedWhileStopped(t *testing.T) {
 	r.DB.Exec(t, `ALTER TABLE outbox RENAME payload TO body`)
 	insertInto(t, r, "body", 3)
 
-	r.Refused(t, relay.ExitNoDelivery, `no column "payload"`, "[payload, body]")
+	r.Refused(t, exit.NoDelivery, `no column "payload"`, "[payload, body]")
 	arrives(t, r, 1, 2)
 	start := func(columns string) *rig.Process {
 		return rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.payload="+columns)
@@ -97,5 +97,5 @@ func TestColumnNames(t *testing.T) {
 func TestWrongColumnStopsTheFirstStart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.payload=nothing").Fails(t, relay.ExitNoDelivery, `no column "nothing"`)
+	rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.payload=nothing").Fails(t, exit.NoDelivery, `no column "nothing"`)
 }

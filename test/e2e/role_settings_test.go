@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -68,7 +68,7 @@ func TestSettingsOfARole(t *testing.T) {
 		process.Terminate(t)
 		dropSlot(t, r)
 		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'missing', 'T', '1')`)
-		runRecover(t, r, relay.ExitOK, nil, "Refilled: ")
+		runRecover(t, r, exit.OK, nil, "Refilled: ")
 		wait.For(t, "the missing row", func() bool { return r.Collector.Count() > rows+1 })
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -52,7 +52,7 @@ func TestEndInGiantTransaction(t *testing.T) {
 	process = run("100ms")
 	received(t, r, rows/5)
 	process.Signal(t, syscall.SIGTERM)
-	process.Fails(t, relay.ExitOK, "before every record was acknowledged")
+	process.Fails(t, exit.OK, "before every record was acknowledged")
 	repeated += behindRecord(t, r, rows) + window
 
 	r.Config = direct
@@ -167,7 +167,7 @@ func TestRowThatCannotBeStreamed(t *testing.T) {
 			u.insert(t, "after", `NULL`)
 
 			peak := watchPeak(t, process)
-			process.Fails(t, relay.ExitBadRecord, tc.says, "whatever on_bad_record is", "--accept-gap")
+			process.Fails(t, exit.BadRecord, tc.says, "whatever on_bad_record is", "--accept-gap")
 			if m := <-peak; m > rig.MaxResident {
 				t.Errorf("peak resident memory was %d MB, it may be %d MB", m, rig.MaxResident)
 			} else {
@@ -288,7 +288,7 @@ func TestRolledBack(t *testing.T) {
 		}
 		w.kafka.ReadN(t, 9, w.topic)
 		w.stop()
-		w.fails(t, relay.ExitOK)
+		w.fails(t, exit.OK)
 		var ids []string
 		for _, rec := range w.kafka.ReadAll(t, w.topic) {
 			ids = append(ids, rig.Header(rec, "id"))
@@ -322,7 +322,7 @@ func TestSeveralTables(t *testing.T) {
 		}
 		w.kafka.ReadN(t, n, w.topic)
 		w.stop()
-		w.fails(t, relay.ExitOK)
+		w.fails(t, exit.OK)
 		records := w.kafka.ReadAll(t, w.topic)
 		if len(records) != n {
 			t.Errorf("%d records of %d rows", len(records), n)

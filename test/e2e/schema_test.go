@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -74,7 +74,7 @@ func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 			// The writers write on, through a view.
 			r.DB.Exec(t, `ALTER TABLE outbox RENAME TO events; ALTER TABLE events RENAME COLUMN aggregateid TO aggregate;
 				CREATE VIEW outbox AS SELECT id, aggregatetype, aggregate AS aggregateid, type, payload FROM events`)
-			process.Fails(t, relay.ExitNoDelivery, "public.events", `"aggregateid"`, "outbox.columns.key")
+			process.Fails(t, exit.NoDelivery, "public.events", `"aggregateid"`, "outbox.columns.key")
 			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.tables=events", "--set", "outbox.columns.key=aggregate")
 			process.Logged(t, "streaming")
 			r.Progress(t)
@@ -103,7 +103,7 @@ func TestColumnDroppedInATransaction(t *testing.T) {
 		if starts > 0 {
 			process = rig.Start(t, "run", "-c", r.Config)
 		}
-		process.Fails(t, relay.ExitNoDelivery, "public.outbox", "aggregateid", "outbox.columns.key")
+		process.Fails(t, exit.NoDelivery, "public.outbox", "aggregateid", "outbox.columns.key")
 	}
 	r.Settle(t, 3)
 }
@@ -178,7 +178,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 				}
 				p.Arrived(t)
 				w.stop()
-				w.fails(t, relay.ExitOK)
+				w.fails(t, exit.OK)
 				p.Settle(t, 0)
 				if t.Logf("%d partitions removed", removed); removed < 3 {
 					t.Error("these are too few")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -62,7 +62,7 @@ func TestSkipTo(t *testing.T) {
 			w.cfg.Positions = position.Place{Topic: position.DefaultTopic}
 			w.run(t)
 			w.stop()
-			w.fails(t, relay.ExitOK)
+			w.fails(t, exit.OK)
 			// A relay that had the slot before us has delivered some of it.
 			for i := range transactions {
 				w.db.Exec(t, `INSERT INTO outbox SELECT $1::int * 10 + n, $2, 'k', 'T', '{}' FROM generate_series(1, 3) n`, i, w.topic)
@@ -83,12 +83,12 @@ func TestSkipTo(t *testing.T) {
 			w.logged(t, fmt.Sprintf("skip_to=%s transactions=%d", w.cfg.SkipTo, tc.skipped))
 			rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot)
 			w.stop()
-			w.fails(t, relay.ExitOK)
+			w.fails(t, exit.OK)
 
 			w.run(t) // with the same flag, as a supervisor does
 			w.logged(t, "nothing to skip")
 			w.stop()
-			w.fails(t, relay.ExitOK)
+			w.fails(t, exit.OK)
 		}
 	})
 }
@@ -99,9 +99,9 @@ func TestSkipToRefused(t *testing.T) {
 	r := rig.New(t)
 	r.Run(t).Terminate(t)
 	r.Load.Run(t.Context(), t, 100)
-	rig.Start(t, "run", "-c", r.Config, "--skip-to", "FFFF/0").Fails(t, relay.ExitUsage, "FFFF/0", "end of the source's WAL")
+	rig.Start(t, "run", "-c", r.Config, "--skip-to", "FFFF/0").Fails(t, exit.Usage, "FFFF/0", "end of the source's WAL")
 	for _, text := range []string{"0", "16", "0/0", "0/16B3760x", "97500059720"} {
-		if out, code := rig.Command(t, "run", "-c", r.Config, "--skip-to", text); code != relay.ExitUsage || !strings.Contains(out, "skip-to") {
+		if out, code := rig.Command(t, "run", "-c", r.Config, "--skip-to", text); code != exit.Usage || !strings.Contains(out, "skip-to") {
 			t.Errorf("--skip-to %s: exit code %d\n%s", text, code, out)
 		}
 	}

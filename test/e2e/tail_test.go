@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -200,13 +200,13 @@ outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: 
 	if r := rows[0]; r.Topic != "good" || r.Partition == nil || *r.Partition != 3 || r.Key != "k" || fmt.Sprint(r.Value) != "map[base64:AP8=]" || *r.Row != 0 {
 		t.Errorf("bytes: %+v", r)
 	}
-	if r := rows[1]; r.Topic != "" || !strings.Contains(r.Reason, "topic name") || r.ExitCode != relay.ExitBadRecord || *r.Row != 1 || strings.Contains(r.Reason, "p4yload") {
+	if r := rows[1]; r.Topic != "" || !strings.Contains(r.Reason, "topic name") || r.ExitCode != exit.BadRecord || *r.Row != 1 || strings.Contains(r.Reason, "p4yload") {
 		t.Errorf("no topic: %+v", r)
 	}
 	if r := rows[2]; r.Key != "a\tb" || r.Value != nil || r.Partition != nil || *r.Row != 2 {
 		t.Errorf("no value: %+v", r)
 	}
-	if r := rows[3]; r.Row != nil || r.ExitCode != relay.ExitNoDelivery || !strings.Contains(r.Reason, "UPDATE of public.outbox") {
+	if r := rows[3]; r.Row != nil || r.ExitCode != exit.NoDelivery || !strings.Contains(r.Reason, "UPDATE of public.outbox") {
 		t.Errorf("an update: %+v", r)
 	}
 	if r := rows[4]; r.Value != "" || *r.Row != 0 && *r.Row != 3 {
@@ -232,15 +232,15 @@ func TestTailWithoutASlot(t *testing.T) {
 	db := pgtest.DatabaseOn(t, srv)
 	rig.Migrate(t, db.DSN)
 	args := []string{"tail", "--dsn", db.DSN, "--publication", rig.Publication, "--slot", "taken"}
-	rig.Start(t, args...).Fails(t, relay.ExitNoDelivery, "publication", "outbox-cdc setup")
-	rig.Start(t, append(args, "--from", "yesterday")...).Fails(t, relay.ExitUsage, "--from must be now or slot")
+	rig.Start(t, args...).Fails(t, exit.NoDelivery, "publication", "outbox-cdc setup")
+	rig.Start(t, append(args, "--from", "yesterday")...).Fails(t, exit.Usage, "--from must be now or slot")
 	if out, code := rig.Command(t, "setup", "--dsn", db.DSN, "--publication", rig.Publication, "--slot", "taken"); code != 0 {
 		t.Fatal(out)
 	}
-	rig.Start(t, args...).Fails(t, relay.ExitSource, "max_replication_slots", "pg_replication_slots")
-	rig.Start(t, append(args, "--from", "slot")...).Fails(t, relay.ExitSource, "max_replication_slots")
+	rig.Start(t, args...).Fails(t, exit.Source, "max_replication_slots", "pg_replication_slots")
+	rig.Start(t, append(args, "--from", "slot")...).Fails(t, exit.Source, "max_replication_slots")
 	db.Exec(t, `SELECT pg_drop_replication_slot('taken')`)
-	rig.Start(t, append(args, "--from", "slot")...).Fails(t, relay.ExitSlotLost, `slot "taken" does not exist`)
+	rig.Start(t, append(args, "--from", "slot")...).Fails(t, exit.SlotLost, `slot "taken" does not exist`)
 
 	conn := db.Conn(t)
 	tx, err := conn.Begin(t.Context())

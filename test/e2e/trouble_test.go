@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -79,7 +80,7 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	unready(t, process, "waiting: the position store does not respond")
 	wait.For(t, "the stall to be counted", func() bool { return metric(t, process, "outbox_cdc_sink_stalled_seconds") > 12 })
 	s := askStatus(t, process)
-	if s.State != string(relay.Waiting) || s.Verdict.Title != "Waiting for Kafka" || len(s.Failures) == 0 || s.Failures[0].ExitCode != relay.ExitSink ||
+	if s.State != string(relay.Waiting) || s.Verdict.Title != "Waiting for Kafka" || len(s.Failures) == 0 || s.Failures[0].ExitCode != exit.Sink ||
 		!strings.Contains(s.Sink.LastError, "refused") || !strings.Contains(s.Sink.StallReason, "refused") {
 		t.Errorf("status: %+v", s)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -76,7 +76,7 @@ func TestValuesAreNotAltered(t *testing.T) {
 					t.Errorf("(-written +delivered):\n%s", diff)
 				}
 				w.stop()
-				w.fails(t, relay.ExitOK)
+				w.fails(t, exit.OK)
 			})
 		}
 	})
@@ -125,7 +125,7 @@ func TestEncodings(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		unknown := watchDatabase(t, pgtest.EncodedDatabase(t, srv, "SQL_ASCII"), kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 		unknown.start(t)
-		unknown.fails(t, relay.ExitSource, "SQL_ASCII", unknown.db.Name)
+		unknown.fails(t, exit.Source, "SQL_ASCII", unknown.db.Name)
 		if made := pgtest.QueryRow[int](t, unknown.db, `SELECT (SELECT count(*) FROM pg_publication)::int + (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1)::int`, unknown.db.Name); made > 0 {
 			t.Error("publication or slot were made")
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -189,7 +190,7 @@ func TestWatch(t *testing.T) {
 				}
 				w.run(t).delivers(t, "outbox")
 				w.exec(t, tc.change)
-				w.fails(t, relay.ExitNoDelivery, tc.says...)
+				w.fails(t, exit.NoDelivery, tc.says...)
 			})
 		})
 	}
@@ -228,7 +229,7 @@ func TestWatchGoesOn(t *testing.T) {
 			w.delivers(t, table)
 		}
 		w.stop()
-		w.fails(t, relay.ExitOK)
+		w.fails(t, exit.OK)
 		if n, want := strings.Count(w.log.String(), `msg="catalog change"`), 4; n != want {
 			t.Errorf("%d warnings, want %d:\n%s", n, want, w.log.String())
 		}
@@ -261,7 +262,7 @@ func TestSlotLostBySize(t *testing.T) {
 			w.exec(t, `CHECKPOINT`)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
 		})
-		w.fails(t, relay.ExitSlotLost, w.cfg.Source.Slot, "invalidated", "from 0/", "outbox-cdc setup")
+		w.fails(t, exit.SlotLost, w.cfg.Source.Slot, "invalidated", "from 0/", "outbox-cdc setup")
 	})
 }
 
@@ -274,13 +275,13 @@ func TestSlotLostByIdleness(t *testing.T) {
 		w.logged(t, "idle_replication_slot_timeout is 1s")
 		w.delivers(t, "outbox")
 		w.stop()
-		w.fails(t, relay.ExitOK)
+		w.fails(t, exit.OK)
 		wait.For(t, "the slot to be lost", func() bool {
 			w.exec(t, `CHECKPOINT`)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
 		})
 		w.start(t)
-		w.fails(t, relay.ExitSlotLost, w.cfg.Source.Slot, "idle_timeout", "from 0/")
+		w.fails(t, exit.SlotLost, w.cfg.Source.Slot, "idle_timeout", "from 0/")
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -55,7 +55,7 @@ func TestDocumentedRoles(t *testing.T) {
 			c.prepare(t, row.command)
 			want := 0
 			if slices.Contains(row.refused, role) {
-				want = relay.ExitSource
+				want = exit.Source
 			}
 			line := slices.Concat(strings.Fields(row.command), strings.Fields(args), []string{"-c", c.config, "--dsn", c.dsn(role)})
 			if out, code := rig.Command(t, line...); code != want {

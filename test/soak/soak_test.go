@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -190,7 +190,7 @@ func (s *soak) anyEnded() bool {
 				return true
 			}
 			kind, code := Exited, r.Cmd.ProcessState.ExitCode()
-			if code == relay.ExitContinuity {
+			if code == exit.Continuity {
 				kind = Caught
 			}
 			s.broke(kind, "%s ended with exit code %d:\n%s", i.name, code, rig.Tail(r.Stderr.String(), 20))

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -168,11 +169,11 @@ func (r *replica) operate() {
 func (r *replica) diagnose(p *process) {
 	code := relay.ExitCode(p.err)
 	switch {
-	case code == relay.ExitOK:
-	case (code == relay.ExitSource || code == relay.ExitSink) && !r.history.streamed(p.host.run):
-	case code == relay.ExitBadRecord && r.cfg.DeadLetterTopic == "":
+	case code == exit.OK:
+	case (code == exit.Source || code == exit.Sink) && !r.history.streamed(p.host.run):
+	case code == exit.BadRecord && r.cfg.DeadLetterTopic == "":
 		r.kafka.cure(math.MaxInt)
-	case code == relay.ExitContinuity:
+	case code == exit.Continuity:
 		r.history.noticeGap()
 		r.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)
 	default:
