@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -84,28 +85,28 @@ type auditor struct {
 // A table is one that is read.
 type table struct {
 	rows   *catalog.Rows
-	router *relay.TableRouter
+	router *rows.TableRouter
 }
 
 // openTables selects the rows of every table. The tables must be closed, also after an error.
 func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables []*table, err error) {
 	for _, name := range a.cfg.Relay.Tables {
 		sel.Table, sel.Purpose, sel.AnyOrder = name, "audit", true
-		rows, err := catalog.Select(ctx, a.cfg.Relay.Source, sel)
+		selected, err := catalog.Select(ctx, a.cfg.Relay.Source, sel)
 		if err != nil {
 			return tables, err
 		}
-		t := &table{rows: rows}
+		t := &table{rows: selected}
 		tables = append(tables, t)
 		cfg := a.cfg.Relay
-		if len(cfg.Route.Columns.Timestamp) == 0 && rows.Time != "" {
-			cfg.Route.Columns.Timestamp = encode.ColumnNames{rows.Time}
+		if len(cfg.Route.Columns.Timestamp) == 0 && selected.Time != "" {
+			cfg.Route.Columns.Timestamp = encode.ColumnNames{selected.Time}
 		}
-		router, err := relay.NewRouter(ctx, cfg)
+		router, err := cfg.Rows().NewRouter(ctx)
 		if err != nil {
 			return tables, err
 		}
-		if t.router, err = relay.NewTableRouter(router, rows.Table); err != nil {
+		if t.router, err = rows.NewTableRouter(router, selected.Table); err != nil {
 			return tables, err
 		}
 	}
@@ -123,7 +124,7 @@ func closeTables(ctx context.Context, tables []*table) {
 func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, rejected error)) error {
 	return t.rows.Each(ctx, func(values [][]byte) error {
 		rec, err := t.router.Route(encode.Tx{}, 0, values)
-		if err != nil && !relay.IsRefusal(err) {
+		if err != nil && !rows.IsRefusal(err) {
 			return err
 		}
 		var xid uint64
@@ -235,7 +236,7 @@ func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) err
 			wanted[hash] = string(id)
 		}
 		if altered[hash] {
-			a.expected[hash] = expectation{relay.Clone(*rec), rejected}
+			a.expected[hash] = expectation{rows.Clone(*rec), rejected}
 		}
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -105,7 +105,7 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 		return // the relay logs them itself
 	}
 	for _, t := range s.catalog.Neighbours() {
-		if relay.CheckTable(ctx, s.Relay, t) != nil {
+		if rows.CheckTable(ctx, s.Relay.Rows(), t) != nil {
 			continue
 		}
 		found, fix := "but is not in outbox.tables", "add it to outbox.tables"
@@ -214,7 +214,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Tabl
 	}
 	var refusal *encode.ColumnError
 	if !s.ask(ctx, &s.report, "columns", name, func(ctx context.Context) error {
-		err := relay.CheckTable(ctx, s.Relay, sent)
+		err := rows.CheckTable(ctx, s.Relay.Rows(), sent)
 		if errors.As(err, &refusal) {
 			return nil
 		}
@@ -232,7 +232,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Tabl
 	list := len(whole.Columns) > len(sent.Columns)
 	names := columnNames(sent)
 	switch {
-	case refusal != nil && list && relay.CheckTable(ctx, s.Relay, whole) == nil:
+	case refusal != nil && list && rows.CheckTable(ctx, s.Relay.Rows(), whole) == nil:
 		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
 	case refusal != nil:
 		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -57,7 +57,7 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	const name = "rows"
 	var records, refused int
 	var first error
-	err := relay.Sample(ctx, l.Relay, table, sampleRows, func(rec *sink.Record, err error) bool {
+	err := rows.Sample(ctx, l.Relay.Rows(), table, sampleRows, func(rec *sink.Record, err error) bool {
 		if err != nil {
 			first = cmp.Or(first, err)
 			refused++

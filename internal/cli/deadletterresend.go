@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -79,7 +79,7 @@ func (r *resending) run(ctx context.Context) error {
 	if r.limit > 0 {
 		selection.KeepOldest(r.limit)
 	}
-	builder, err := relay.NewRecordBuilder(ctx, r.sending)
+	builder, err := rows.NewRecordBuilder(ctx, r.sending.Rows())
 	if err != nil {
 		return command.Failed(err)
 	}
@@ -94,7 +94,7 @@ func (r *resending) run(ctx context.Context) error {
 }
 
 // preview prints what would be resent.
-func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *relay.RecordBuilder) error {
+func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder) error {
 	return r.eachRecord(ctx, selection, builder, func(at deadletter.PartitionOffset, rec *sink.Record) error {
 		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
 		return nil
@@ -102,14 +102,14 @@ func (r *resending) preview(ctx context.Context, selection *deadletter.Selection
 }
 
 // eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record.
-func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *relay.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
+func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
 		if dead.Waiting {
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("its key is parked, and later records wait behind it: use dead-letter release")})
 			return nil
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
-		if _, refused := errors.AsType[*relay.RejectedError](err); refused {
+		if _, refused := errors.AsType[*rows.RejectedError](err); refused {
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})
 			return nil
 		}
@@ -121,7 +121,7 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 }
 
 // send resends the selected dead letters.
-func (r *resending) send(ctx context.Context, selection *deadletter.Selection, builder *relay.RecordBuilder) error {
+func (r *resending) send(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
 	reached, err := r.sending.Sink.Open(opening, r.log)

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
 // previewRows is the number of rows of each table in the preview.
@@ -32,7 +32,7 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 	}
 	settings.Source.Conn = &conn.Config
 	for _, table := range settings.Tables {
-		records, err := relay.Preview(ctx, settings, table, previewRows)
+		records, err := rows.Preview(ctx, settings.Rows(), table, previewRows)
 		if len(records) == 0 && err == nil {
 			fmt.Fprintf(i.stderr, "\n%s is empty: no record to show\n", table)
 		}
@@ -42,7 +42,7 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 		}
 		if err != nil {
 			f := command.Failed(err)
-			if relay.IsRefusal(err) {
+			if rows.IsRefusal(err) {
 				f.Exit = exit.Usage
 			}
 			f.Where = []string{"source: " + command.Address(&conn.Config)}

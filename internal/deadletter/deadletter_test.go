@@ -17,6 +17,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -110,7 +111,7 @@ func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	builder, err := relay.NewRecordBuilder(t.Context(), p.cfg)
+	builder, err := rows.NewRecordBuilder(t.Context(), p.cfg.Rows())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 			t.Fatalf("%s: %d behind %d", rec.Key, at, last[string(rec.Key)])
 		}
 		last[string(rec.Key)] = rec.Timestamp.UnixMilli()
-		if h := rec.Headers[len(rec.Headers)-1]; h.Key != relay.ResentFromHeader || !strings.HasPrefix(string(h.Value), p.deadLetterTopic+"/") {
+		if h := rec.Headers[len(rec.Headers)-1]; h.Key != rows.ResentFromHeader || !strings.HasPrefix(string(h.Value), p.deadLetterTopic+"/") {
 			t.Fatalf("headers %v", rec.Headers)
 		}
 	}

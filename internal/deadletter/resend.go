@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -40,7 +40,7 @@ type Resender struct {
 type Outcome struct {
 	PartitionOffset
 	Topic string // which it was resent to; empty if it did not become a record
-	Err   error  // nil: it is acknowledged; a *[relay.RejectedError] or [*sink.RecordError]: it stays a dead letter
+	Err   error  // nil: it is acknowledged; a *[rows.RejectedError] or [*sink.RecordError]: it stays a dead letter
 }
 
 // A pendingRecord is a record to resend.
@@ -94,7 +94,7 @@ func (r *Resender) checkTopics(ctx context.Context, batch []pendingRecord) error
 			checked[o.rec.Topic] = err
 		}
 		if err != nil {
-			o.err = &relay.RejectedError{Reason: err}
+			o.err = &rows.RejectedError{Reason: err}
 		}
 	}
 	return nil

@@ -111,7 +111,7 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	if err := state.Verify(); err != nil {
 		return state, err
 	}
-	if err := r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state)); err != nil {
+	if err := r.tables.check(ctx, state, r.cfg.Rows().Describe(ctx), r.confirmed(state)); err != nil {
 		return state, err
 	}
 	r.neighbours.update(ctx, state, r.tables.hasColumns)

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
 // The initial copy sends the rows that were in the tables when the slot was created, before the
@@ -188,7 +189,7 @@ func (t *tableCopy) logEnd(ctx context.Context, rows int, took time.Duration) {
 
 // copyTable sends the rows of a table as if they were just inserted.
 func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
-	row := decoder.Insert{Relation: Relation(*t)}
+	row := decoder.Insert{Relation: rows.Relation(*t)}
 	var raw []byte
 	return c.Rows(ctx, t, func(values [][]byte) error {
 		if stopped, err := p.waitForAcks(ctx, stop, p.maxSpan-1); err != nil {
@@ -196,7 +197,7 @@ func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.C
 		} else if stopped || isClosed(stop) || ctx.Err() != nil {
 			return errCopyStopped
 		}
-		setRow(&row, values)
+		rows.SetRow(&row, values)
 		raw = raw[:0]
 		for _, v := range values {
 			raw = append(append(raw, v...), 0)

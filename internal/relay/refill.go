@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -188,7 +189,7 @@ func (l *Loss) count(ctx context.Context) error {
 	}
 	defer c.Close(ctx)
 	for _, t := range c.Tables {
-		if err := CheckTable(ctx, l.cfg, t); err != nil {
+		if err := rows.CheckTable(ctx, l.cfg.Rows(), t); err != nil {
 			return err
 		}
 		n, err := c.Count(ctx, t)
@@ -205,7 +206,7 @@ func (l *Loss) count(ctx context.Context) error {
 func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected error)) error {
 	cfg := l.cfg
 	cfg.Route = refillRoute(cfg.Route)
-	router, err := NewRouter(ctx, cfg)
+	router, err := cfg.Rows().NewRouter(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected e
 	defer c.Close(ctx)
 	now := time.Now()
 	for i := range c.Tables {
-		ofTable, err := NewTableRouter(router, c.Tables[i])
+		ofTable, err := rows.NewTableRouter(router, c.Tables[i])
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -141,6 +142,11 @@ func (cfg Config) withDefaults() Config {
 	cfg.Source.Messages, cfg.Source.ReservedPrefixes = cfg.Messages, catalog.ReservedPrefixes()
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
 	return cfg
+}
+
+// Rows returns the settings for making records without a stream. It uses Source, Route and StartupTimeout.
+func (cfg Config) Rows() rows.Config {
+	return rows.Config{Source: cfg.Source, Route: cfg.Route, Timeout: cfg.withDefaults().StartupTimeout}
 }
 
 // A Relay sends the rows of one slot to a broker. Run must be called once. Stat may be called at any time,
@@ -322,7 +328,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 
 	t := r.tenure
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
-	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.newDescribe, r.newLookUp(stream.Config())
+	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.cfg.Rows().Describe, r.newLookUp(stream.Config())
 	t.pump.readPast = r.newReadPast(stream.Config())
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
 	if as[*checkpoint.PrefixError](err) && t.pump.copy != nil {

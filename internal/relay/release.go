@@ -11,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -41,7 +42,7 @@ type releaseRun struct {
 
 	reader  sink.DeadLetters
 	target  sink.Sink
-	builder *RecordBuilder
+	builder *rows.RecordBuilder
 
 	next     map[int32]int64 // next unread offset of each partition of the dead-letter topic
 	waiting  letterRuns      // found and not sent yet
@@ -85,7 +86,7 @@ func (r *releaseRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.target.Close()) }()
-	if r.builder, err = NewRecordBuilder(ctx, r.cfg); err != nil {
+	if r.builder, err = rows.NewRecordBuilder(ctx, r.cfg.Rows()); err != nil {
 		return err
 	}
 	if err := r.prepare(ctx); err != nil {
@@ -221,7 +222,7 @@ func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encod
 	l := letter{letterPlace: at, dead: dead}
 	if !r.discarded(dead) {
 		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetterTopic, at.partition, at.offset))
-		if as[*RejectedError](err) {
+		if as[*rows.RejectedError](err) {
 			if err := r.flush(ctx); err != nil {
 				return err
 			}

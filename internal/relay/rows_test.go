@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -97,11 +98,11 @@ func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		u := newUpdatePolicy(encode.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
-		rel := Relation(catalog.Table{Schema: "public", Name: "outbox"})
+		rel := rows.Relation(catalog.Table{Schema: "public", Name: "outbox"})
 		for range 3 {
 			u.dropUpdate(t.Context(), rel)
 		}
-		u.dropUpdate(t.Context(), Relation(catalog.Table{Schema: "public", Name: "other"}))
+		u.dropUpdate(t.Context(), rows.Relation(catalog.Table{Schema: "public", Name: "other"}))
 		bubble.Sleep(droppedLogInterval)
 		u.dropUpdate(t.Context(), rel)
 		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {

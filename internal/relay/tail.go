@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -79,7 +80,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	t.walEnd = state.WALEnd
 	r := &Relay{cfg: cfg, router: router, named: catalog.NewTables(cfg.Tables), neighbours: t.pump.neighbours}
 	t.pump.lookUp, t.pump.readPast = r.newLookUp(stream.Config()), r.newReadPast(stream.Config())
-	t.pump.neighbours.update(ctx, state, func(t catalog.Table) bool { return router.Check(Relation(t)) == nil })
+	t.pump.neighbours.update(ctx, state, func(t catalog.Table) bool { return router.Check(rows.Relation(t)) == nil })
 	return t, nil
 }
 
@@ -104,7 +105,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 // returns nil if ctx is done, and otherwise the error of show or of the stream.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
-	t.pump.router.SetDescribe((&Relay{cfg: t.cfg}).newDescribe(ctx))
+	t.pump.router.SetDescribe(t.cfg.Rows().Describe(ctx))
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	batches := make(chan *replication.Batch, batchQueue)

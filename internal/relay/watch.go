@@ -228,7 +228,7 @@ func (r *Relay) confirmed(state *catalog.State) pglogrepl.LSN {
 // recheckTables returns an error if rows of a published table can no longer become records, and all older rows are
 // delivered. It only logs an error of the catalog.
 func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
-	err := r.tables.check(ctx, state, r.newDescribe(ctx), r.confirmed(state))
+	err := r.tables.check(ctx, state, r.cfg.Rows().Describe(ctx), r.confirmed(state))
 	if err == nil {
 		r.neighbours.update(ctx, state, r.tables.hasColumns)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -47,31 +48,31 @@ type Replay struct {
 
 	cfg    relay.Config
 	log    *slog.Logger
-	router *relay.TableRouter
+	router *rows.TableRouter
 	id     int // the index of the id's column
 }
 
 // Open selects the rows. It uses Source.Conn, Route, Sink, StartupTimeout and DrainTimeout of cfg.
 // The error is a *[encode.ColumnError] if rows of the table cannot become records.
 func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slog.Logger) (*Replay, error) {
-	rows, err := catalog.Select(ctx, cfg.Source, sel)
+	selected, err := catalog.Select(ctx, cfg.Source, sel)
 	if err != nil {
 		return nil, err
 	}
-	if len(cfg.Route.Columns.Timestamp) == 0 && rows.Time != "" {
-		cfg.Route.Columns.Timestamp = encode.ColumnNames{rows.Time}
+	if len(cfg.Route.Columns.Timestamp) == 0 && selected.Time != "" {
+		cfg.Route.Columns.Timestamp = encode.ColumnNames{selected.Time}
 	}
 	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: header, Value: "true"})
-	r := &Replay{Rows: rows, cfg: cfg, log: log}
-	router, err := relay.NewRouter(ctx, cfg)
+	r := &Replay{Rows: selected, cfg: cfg, log: log}
+	router, err := cfg.Rows().NewRouter(ctx)
 	if err == nil {
-		r.router, err = relay.NewTableRouter(router, rows.Table)
+		r.router, err = rows.NewTableRouter(router, selected.Table)
 	}
 	if err != nil {
-		rows.Close(ctx)
+		selected.Close(ctx)
 		return nil, err
 	}
-	r.id = slices.IndexFunc(rows.Table.Columns, func(c catalog.Column) bool { return c.Name == rows.ID })
+	r.id = slices.IndexFunc(selected.Table.Columns, func(c catalog.Column) bool { return c.Name == selected.ID })
 	return r, nil
 }
 
@@ -82,7 +83,7 @@ func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 func (r *Replay) routeRow(values [][]byte) (*sink.Record, error) {
 	now := time.Now()
 	rec, err := r.router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, values)
-	if relay.IsRefusal(err) {
+	if rows.IsRefusal(err) {
 		err = &RowError{id: string(values[r.id]), reason: err}
 	}
 	return rec, err

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
 // A transaction is a committed transaction in the WAL.
@@ -629,7 +629,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	defer h.mu.Unlock()
 	run, partition := w.run, where
 	partition.Offset = 0
-	letter, released, refilled := h.parked.takes(where.Topic), r.headers[relay.ResentFromHeader] != "", r.headers[refilledHeader] != ""
+	letter, released, refilled := h.parked.takes(where.Topic), r.headers[rows.ResentFromHeader] != "", r.headers[refilledHeader] != ""
 	var under *claim
 	if !released { // a release has a producer of its own
 		under = h.judgeClaim(w, partition)

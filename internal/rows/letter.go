@@ -1,4 +1,4 @@
-package relay
+package rows
 
 import (
 	"context"
@@ -33,10 +33,10 @@ type RecordBuilder struct {
 	tables map[string]*decoder.Relation // by schema.table; nil: it does not exist
 }
 
-// NewRecordBuilder returns a RecordBuilder for dead letters. It uses cfg.Route, and for rows
-// cfg.Source and cfg.StartupTimeout: it reads the columns of their tables from the catalog.
+// NewRecordBuilder returns a RecordBuilder for dead letters. For rows, it reads the columns of
+// their tables from the catalog, for which cfg.Source.Conn must be set.
 func NewRecordBuilder(ctx context.Context, cfg Config) (*RecordBuilder, error) {
-	router, err := NewRouter(ctx, cfg)
+	router, err := cfg.NewRouter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (r *RecordBuilder) lookUpTable(ctx context.Context, name string) (*decoder.
 	}
 	rel, known := r.tables[name]
 	if !known {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
 		t, err := catalog.TableNamed(ctx, r.cfg.Source, name)
 		if err != nil {

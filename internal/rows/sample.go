@@ -1,11 +1,8 @@
-package relay
+package rows
 
 import (
 	"cmp"
 	"context"
-	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -13,31 +10,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// CheckTable returns an [*encode.ColumnError] if rows of t cannot become records. It uses Source.Conn,
-// Route and StartupTimeout of cfg.
+// CheckTable returns an [*encode.ColumnError] if rows of t cannot become records.
 func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
-	router, err := NewRouter(ctx, cfg)
+	router, err := cfg.NewRouter(ctx)
 	if err != nil {
 		return err
 	}
-	return explain(router.Check(Relation(t)), t)
-}
-
-// NewRouter returns a Router for cfg.Route. If the Router needs the catalog, it reads it from
-// cfg.Source.Conn, until ctx ends.
-func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
-	router, err := encode.New(cfg.Route)
-	if err == nil {
-		router.SetDescribe((&Relay{cfg: cfg.withDefaults()}).newDescribe(ctx))
-	}
-	return router, err
+	return Explain(router.Check(Relation(t)), t)
 }
 
 // Sample makes records from up to n of the last rows of a table, as [Preview] does, and calls visit with
 // each record, or with the reason why a row cannot become one. The record is valid until visit returns.
 // Sample stops if visit returns false. The error is about the table or the server.
 func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *sink.Record, rejected error) (more bool)) error {
-	router, err := NewRouter(ctx, cfg)
+	router, err := cfg.NewRouter(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,8 +46,7 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 
 // Preview returns the records for up to n of the last rows of a table, without sending them. It stops
 // with an [*encode.RowError] at a row that cannot become a record, and with an [*encode.ColumnError] if no
-// row of the table can. The commit times are unknown, so the records have the current time. Preview
-// uses Source.Conn, Route and StartupTimeout of cfg.
+// row of the table can. The commit times are unknown, so the records have the current time.
 func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
 	var records []sink.Record
 	var rejection error
@@ -74,22 +59,4 @@ func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Recor
 		return true
 	})
 	return records, cmp.Or(err, rejection)
-}
-
-// Clone returns a deep copy of a record, whose bytes otherwise belong to a Router.
-func Clone(rec sink.Record) sink.Record {
-	rec.Key, rec.Value = slices.Clone(rec.Key), slices.Clone(rec.Value)
-	rec.Headers = slices.Clone(rec.Headers)
-	for i, h := range rec.Headers {
-		rec.Headers[i].Key, rec.Headers[i].Value = strings.Clone(h.Key), slices.Clone(h.Value)
-	}
-	return rec
-}
-
-// IsRefusal reports whether err says that a table or one of its rows cannot become a record. Other errors
-// are about the catalog.
-func IsRefusal(err error) bool {
-	_, table := errors.AsType[*encode.ColumnError](err)
-	_, row := errors.AsType[*encode.RowError](err)
-	return table || row
 }
