@@ -63,7 +63,7 @@ type pump struct {
 	// need the catalog.
 	describe func(context.Context) encode.Describe
 
-	turn chan struct{} // cap 1; held while rows are sent, so that a releaser can pause the pump; nil: none pauses it
+	turn chan struct{} // cap 1; held while rows are sent, so that a release can pause the pump; nil: none pauses it
 
 	nonce string // [Relay.nonce]; messages with a snapshot start with it
 
@@ -146,7 +146,7 @@ func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *re
 	}
 }
 
-// takeTurn waits until no releaser pauses the pump.
+// takeTurn waits until no release pauses the pump.
 func (p *pump) takeTurn(ctx context.Context) error {
 	if p.turn == nil {
 		return nil
@@ -159,7 +159,7 @@ func (p *pump) takeTurn(ctx context.Context) error {
 	}
 }
 
-// endTurn lets a releaser pause the pump.
+// endTurn lets a release pause the pump.
 func (p *pump) endTurn() {
 	if p.turn != nil {
 		<-p.turn

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking/release"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -30,7 +31,7 @@ type tenure struct {
 	positions    *position.Writer
 	checkOrder   func(context.Context) error
 	fence        fence
-	releaser     *releaser // nil: no keys are parked
+	releaser     *release.Releaser // nil: no keys are parked
 	drainTimeout time.Duration
 	log          *slog.Logger
 
@@ -74,8 +75,12 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCop
 	}
 	if r.cfg.ParkedKeys > 0 {
 		cfg.Divert = t.divertParked
-		t.releaser = newReleaser(r, t)
-		t.pump.turn = t.releaser.turn
+		t.pump.turn = make(chan struct{}, 1)
+		t.releaser = release.New(release.Config{
+			Sink: r.cfg.Sink, DeadLetters: r.cfg.DeadLetterTopic, Timeout: r.cfg.StartupTimeout, Rows: r.cfg.Rows(),
+			Set: r.deadLetters.parked, Store: r.store, Keys: r.positions.ParkedKeys(), Positions: r.positions, Tracker: tracker,
+			Fence: t.fence.checkOpen, Flush: func() { t.writer.Flush() }, Copying: t.pump.copying.Load, Turn: t.pump.turn, Log: r.log,
+		})
 	}
 	if spans := t.pump.spans; spans != nil {
 		cfg.Delivered = spans.endSpans
@@ -122,7 +127,7 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.Run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.run} {
+	for _, run := range []func(context.Context) error{t.positions.Run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.Run} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -280,7 +285,7 @@ func (t *tenure) abandon(cause error) {
 
 // ackRecords acknowledges records to the Tracker. It is called from one goroutine at a time.
 func (t *tenure) ackRecords(seqs []uint64) error {
-	defer t.releaser.signalAck()
+	defer t.releaser.SignalAck()
 	defer t.pump.signalAck()
 	t.seqs = t.seqs[:0]
 	for _, seq := range seqs {

@@ -39,7 +39,7 @@ const (
 	resumeFile   = "sink/kafka/resume.go"
 	tailFile     = "sink/kafka/tail.go"
 	recordFile   = "internal/relay/position/writer.go"
-	releaseFile  = "internal/relay/release.go"
+	releaseFile  = "internal/parking/release/run.go"
 	parkedFile   = "internal/relay/position/parked.go"
 	parkingFile  = "internal/parking/set.go"
 	missingFile  = "internal/catalog/refill.go"
@@ -108,7 +108,7 @@ var plants = []mistake{
 	}, "sessions within"},
 	{"a key is unparked before its letters are sent", []plant.Edit{
 		plant.In(releaseFile, "	for range maxRounds {\n", "	for range 0 {\n"),
-		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.keys.Unpark(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
+		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.cfg.Keys.Unpark(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
 	}, "have not arrived|has not come"},
 	{"rows are read while a key is unparked", []plant.Edit{
 		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n", "	resume, err := func() {}, error(nil)\n"),

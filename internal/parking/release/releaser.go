@@ -1,4 +1,4 @@
-package relay
+package release
 
 import (
 	"context"
@@ -12,10 +12,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
-	// requestInterval is how often a releaser reads the position topic for requests while keys are parked.
+	// requestInterval is how often a Releaser reads the position topic for requests while keys are parked.
 	requestInterval = time.Second
 
 	// countInterval is how often the numbers of parked records are stored, if nothing else is.
@@ -30,49 +32,63 @@ const (
 	pauseTimeout  = 5 * time.Second
 )
 
-// A releaser handles the requests of operators to release parked keys. Release writes the dead letters of a key to
+// A Config is what a Releaser needs of a tenure.
+type Config struct {
+	Sink        sink.Broker   // of the dead letters and of what is released
+	DeadLetters string        // their destination
+	Timeout     time.Duration // for opening both
+	Rows        rows.Config   // how dead letters become records again
+
+	Set       *parking.Set
+	Store     *position.Store // has the requests
+	Keys      *position.ParkedKeys
+	Positions *position.Writer
+	Tracker   *checkpoint.Tracker
+
+	Fence   func() error // returns an error while nothing may be sent
+	Flush   func()       // has the tenure's writer send what waits
+	Copying func() bool  // reports whether rows of tables are sent; then Turn cannot be taken
+
+	// Turn is a mutex, a channel with capacity 1. It is held while rows are sent, so that a release can pause that.
+	Turn chan struct{}
+
+	Log *slog.Logger
+}
+
+// A Releaser handles the requests of operators to release parked keys. Release writes the dead letters of a key to
 // their topic while the pump goes on, because new rows of the key follow to the dead-letter topic. Only for the last
 // of them, and until the set without the key is stored, it pauses the pump. So no row of the key is sent in between.
 //
 // It has a Writer of its own. That one is not fenced by the broker, but no other Writer sends records of the key
 // before the set without it is stored. If two processes release a key at the same time, each sends all of its records
 // in order, so the first of each come in order.
-type releaser struct {
-	cfg       Config
-	log       *slog.Logger
-	set       *parking.Set
-	store     *position.Store
-	keys      *position.ParkedKeys
-	positions *position.Writer
-	tracker   *checkpoint.Tracker
-	fence     func() error
-	flush     func() // of the tenure's writer
-	turn      chan struct{}
-	acked     chan struct{} // cap 1; records were acknowledged
-	copying   func() bool   // the pump sends rows of tables
+type Releaser struct {
+	cfg   Config
+	acked chan struct{} // cap 1; records were acknowledged
 
 	sent map[string]int // by request: records that were sent before the release had to wait
 
 	countsStored time.Time
 }
 
-func newReleaser(r *Relay, t *tenure) *releaser {
-	return &releaser{
-		cfg: r.cfg, log: r.log, set: r.deadLetters.parked, store: r.store, keys: r.positions.ParkedKeys(), positions: r.positions, tracker: t.tracker, fence: t.fence.checkOpen,
-		flush: func() { t.writer.Flush() }, turn: make(chan struct{}, 1), acked: make(chan struct{}, 1), copying: t.pump.copying.Load,
-		sent: make(map[string]int),
+// New returns a Releaser for a tenure.
+func New(cfg Config) *Releaser {
+	return &Releaser{cfg: cfg, acked: make(chan struct{}, 1), sent: make(map[string]int)}
+}
+
+// SignalAck is called after records were acknowledged to the Tracker, from any goroutine. r may be nil.
+func (r *Releaser) SignalAck() {
+	if r == nil {
+		return
+	}
+	select {
+	case r.acked <- struct{}{}:
+	default:
 	}
 }
 
-// signalAck wakes waitSettled. It may be called from any goroutine.
-func (r *releaser) signalAck() {
-	if r != nil {
-		signal(r.acked)
-	}
-}
-
-// run handles requests until ctx ends. An error is one after which the tenure cannot go on.
-func (r *releaser) run(ctx context.Context) error {
+// Run handles requests until ctx ends. An error is one after which the tenure cannot go on. r may be nil.
+func (r *Releaser) Run(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
@@ -80,7 +96,10 @@ func (r *releaser) run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := r.handleRequests(ctx); err != nil {
-			return unlessStopped(ctx, err)
+			if ctx.Err() != nil {
+				return nil // an error during a stop does not matter
+			}
+			return err
 		}
 		select {
 		case <-ticker.C:
@@ -92,19 +111,19 @@ func (r *releaser) run(ctx context.Context) error {
 
 // handleRequests handles the requests in the position topic, in the order in which they were filed. It does nothing after
 // the fence has closed: later relays may have released the keys.
-func (r *releaser) handleRequests(ctx context.Context) error {
-	if r.set.Empty() && !r.set.Pending(true) || r.fenced() {
+func (r *Releaser) handleRequests(ctx context.Context) error {
+	if r.cfg.Set.Empty() && !r.cfg.Set.Pending(true) || r.fenced() {
 		return nil
 	}
-	if time.Since(r.countsStored) >= countInterval && r.set.Pending(true) {
-		if err := r.keys.Store(ctx, true); err != nil {
+	if time.Since(r.countsStored) >= countInterval && r.cfg.Set.Pending(true) {
+		if err := r.cfg.Keys.Store(ctx, true); err != nil {
 			return err
 		}
 		r.countsStored = time.Now()
 	}
-	found, err := r.store.Read(ctx)
+	found, err := r.cfg.Store.Read(ctx)
 	if err != nil {
-		if faultOf(err).patience == never {
+		if isFinal(err) {
 			return err
 		}
 		return nil // the next attempt may succeed
@@ -113,13 +132,13 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 		return nil
 	}
 	if found.Parked == nil {
-		if err := r.keys.Restore(ctx); err != nil {
+		if err := r.cfg.Keys.Restore(ctx); err != nil {
 			return err
 		}
 	}
-	for _, p := range r.set.List() { // a request that waited may have been withdrawn
+	for _, p := range r.cfg.Set.List() { // a request that waited may have been withdrawn
 		if !slices.ContainsFunc(found.Requests, func(req parking.Request) bool { return req.Parking == p.ID }) {
-			r.set.Wait(p.ID, "")
+			r.cfg.Set.Wait(p.ID, "")
 		}
 	}
 	for i := range found.Requests {
@@ -130,11 +149,16 @@ func (r *releaser) handleRequests(ctx context.Context) error {
 	return nil
 }
 
+// isFinal reports whether the store cannot be read any more.
+func isFinal(err error) bool {
+	return slices.ContainsFunc([]error{position.ErrRecord, sink.ErrMissing, sink.ErrUnreachable, sink.ErrFatal}, func(final error) bool { return errors.Is(err, final) })
+}
+
 // fenced reports whether the fence is closed.
-func (r *releaser) fenced() bool { return r.fence() != nil }
+func (r *Releaser) fenced() bool { return r.cfg.Fence() != nil }
 
 // handle handles a request, stores its result, and removes it. A request that has to wait stays filed.
-func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
+func (r *Releaser) handle(ctx context.Context, req *parking.Request) error {
 	if !r.handled(req.ID) {
 		result, err := r.release(ctx, req)
 		if waits, ok := errors.AsType[*releaseWaitsError](err); ok {
@@ -145,29 +169,29 @@ func (r *releaser) handle(ctx context.Context, req *parking.Request) error {
 		}
 		delete(r.sent, req.ID)
 		if result.Outcome != parking.Released { // otherwise it is stored with the set without the key
-			r.set.Finish(result)
-			if err := r.keys.Store(ctx, true); err != nil {
+			r.cfg.Set.Finish(result)
+			if err := r.cfg.Keys.Store(ctx, true); err != nil {
 				return err
 			}
 		}
-		r.log.InfoContext(ctx, "request for a parked key handled", slog.String("action", string(req.Action)),
+		r.cfg.Log.InfoContext(ctx, "request for a parked key handled", slog.String("action", string(req.Action)),
 			slog.String("request", req.ID), slog.String("outcome", string(result.Outcome)), slog.Int("released", result.Released), slog.String("reason", result.Reason))
 	}
-	return r.store.Post(ctx, req.ID, nil)
+	return r.cfg.Store.Post(ctx, req.ID, nil)
 }
 
 // wait stores and logs why a request waits, if that is new.
-func (r *releaser) wait(ctx context.Context, req *parking.Request, waits *releaseWaitsError) error {
-	if !r.set.Wait(req.Parking, waits.Error()) {
+func (r *Releaser) wait(ctx context.Context, req *parking.Request, waits *releaseWaitsError) error {
+	if !r.cfg.Set.Wait(req.Parking, waits.Error()) {
 		return nil
 	}
-	r.log.WarnContext(ctx, "the release of a parked key waits", slog.String("request", req.ID), slog.String("reason", waits.Error()))
-	return r.keys.Store(ctx, true)
+	r.cfg.Log.WarnContext(ctx, "the release of a parked key waits", slog.String("request", req.ID), slog.String("reason", waits.Error()))
+	return r.cfg.Keys.Store(ctx, true)
 }
 
 // handled reports whether a request has a result.
-func (r *releaser) handled(id string) bool {
-	for _, result := range r.set.Results() {
+func (r *Releaser) handled(id string) bool {
+	for _, result := range r.cfg.Set.Results() {
 		if result.Request == id {
 			return true
 		}
@@ -176,21 +200,21 @@ func (r *releaser) handled(id string) bool {
 }
 
 // release does what a request asks for. An error is one after which the tenure cannot go on.
-func (r *releaser) release(ctx context.Context, req *parking.Request) (parking.Result, error) {
+func (r *Releaser) release(ctx context.Context, req *parking.Request) (parking.Result, error) {
 	result := parking.Result{Request: req.ID, Outcome: parking.NoKey, At: time.Now().UTC()}
-	parked, ok := r.set.Find(req.Parking)
+	parked, ok := r.cfg.Set.Find(req.Parking)
 	if !ok {
 		return result, nil
 	}
-	run := &releaseRun{releaser: r, parking: parked, request: req, next: make(map[int32]int64), released: r.sent[req.ID]}
+	run := &releaseRun{Releaser: r, parking: parked, request: req, next: make(map[int32]int64), released: r.sent[req.ID]}
 	err := run.run(ctx)
 	result.Released, result.At = run.released, time.Now().UTC()
-	if as[*releaseWaitsError](err) {
+	if errors.As(err, new(*releaseWaitsError)) {
 		r.sent[req.ID] = run.released
 		return result, err
 	}
-	r.set.Wait(req.Parking, "")
-	if left, ok := r.set.Find(req.Parking); ok {
+	r.cfg.Set.Wait(req.Parking, "")
+	if left, ok := r.cfg.Set.Find(req.Parking); ok {
 		result.Left = left.Records
 	}
 	stopped, ok := errors.AsType[*releaseStoppedError](err)
@@ -201,8 +225,8 @@ func (r *releaser) release(ctx context.Context, req *parking.Request) (parking.R
 		return result, context.Cause(ctx)
 	case ok:
 		result.Outcome, result.Reason = parking.Stopped, stopped.Error()
-		r.set.Stop(req.Parking, stopped.row, stopped.reason.Error())
-	case as[*unparkError](err):
+		r.cfg.Set.Stop(req.Parking, stopped.row, stopped.reason.Error())
+	case errors.As(err, new(*unparkError)):
 		return result, err
 	default:
 		result.Outcome, result.Reason = parking.Failed, err.Error()
@@ -241,15 +265,15 @@ type unparkError struct{ error }
 func (e *unparkError) Unwrap() error { return e.error }
 
 // waitSettled waits until every record up to seq is acknowledged.
-func (r *releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit time.Duration) error {
+func (r *Releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for !r.tracker.AckedUpTo(seq) {
-		r.flush()
+	for !r.cfg.Tracker.AckedUpTo(seq) {
+		r.cfg.Flush()
 		select {
 		case <-r.acked:
 		case <-timer.C:
-			return fmt.Errorf("%d records are unacknowledged for %s, and records of the key may be among them", r.tracker.Outstanding(), limit)
+			return fmt.Errorf("%d records are unacknowledged for %s, and records of the key may be among them", r.cfg.Tracker.Outstanding(), limit)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -260,24 +284,24 @@ func (r *releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit ti
 // settled waits until every record that has a number by now is acknowledged, and the position record covers their transactions,
 // at most limit for each. It returns the place of the last row that the tenure has read, or an earlier one. After a crash, a
 // relay reads none up to there again, but for rows of a transaction that is being read.
-func (r *releaser) settled(ctx context.Context, limit time.Duration) (end encode.Place, err error) {
-	newest, commitLSN, index := r.tracker.Newest()
+func (r *Releaser) settled(ctx context.Context, limit time.Duration) (end encode.Place, err error) {
+	newest, commitLSN, index := r.cfg.Tracker.Newest()
 	if err := r.waitSettled(ctx, newest, limit); err != nil {
 		return end, err
 	}
-	confirmed, open := r.tracker.Confirmed(), r.tracker.Prefix()
+	confirmed, open := r.cfg.Tracker.Confirmed(), r.cfg.Tracker.Prefix()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	ticker := time.NewTicker(recordInterval)
 	defer ticker.Stop()
 	for {
-		if end, ok := r.positions.Covered(confirmed, open); ok {
+		if end, ok := r.cfg.Positions.Covered(confirmed, open); ok {
 			if read := (encode.Place{Term: end.Term, LSN: commitLSN, Index: index}); read.Compare(end) > 0 {
 				return read, nil
 			}
 			return end, nil
 		}
-		r.positions.Wake()
+		r.cfg.Positions.Wake()
 		select {
 		case <-ticker.C:
 		case <-timer.C:
@@ -289,12 +313,12 @@ func (r *releaser) settled(ctx context.Context, limit time.Duration) (end encode
 }
 
 // pausePump waits until the pump is paused. It goes on when the result is called.
-func (r *releaser) pausePump(ctx context.Context) (resume func(), err error) {
+func (r *Releaser) pausePump(ctx context.Context) (resume func(), err error) {
 	timer := time.NewTimer(settleTimeout)
 	defer timer.Stop()
 	select {
-	case r.turn <- struct{}{}:
-		return func() { <-r.turn }, nil
+	case r.cfg.Turn <- struct{}{}:
+		return func() { <-r.cfg.Turn }, nil
 	case <-timer.C:
 		return nil, fmt.Errorf("the relay has been waiting for the broker for %s", settleTimeout)
 	case <-ctx.Done():

@@ -1,4 +1,4 @@
-package relay
+package release
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func (*madeLetters) Close() error { return nil }
 // findIn returns a release that has found the dead letters of a topic.
 func findIn(t *testing.T, topic *madeLetters) *releaseRun {
 	t.Helper()
-	r := &releaseRun{releaser: &releaser{}, reader: topic, next: make(map[int32]int64)}
+	r := &releaseRun{Releaser: new(Releaser), reader: topic, next: make(map[int32]int64)}
 	r.parking.ID = "this"
 	if err := r.find(t.Context(), readableTimeout); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package relay
+package release
 
 import (
 	"errors"
@@ -38,11 +38,11 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 			var asked atomic.Int32
 			fence := func() error {
 				if test.lost && asked.Add(1) > 1 {
-					return errLost
+					return errOver
 				}
 				return nil
 			}
-			r := &releaseRun{releaser: &releaser{fence: fence, set: parking.NewSet(1), positions: new(position.Writer)}, target: target, stored: time.Now()}
+			r := &releaseRun{Releaser: &Releaser{cfg: Config{Fence: fence, Set: parking.NewSet(1), Positions: new(position.Writer)}}, target: target, stored: time.Now()}
 			for i, value := range []string{"good", strings.Repeat("x", 2000), "good"} {
 				r.batch = append(r.batch, letter{
 					letterPlace: letterPlace{Place: encode.Place{Term: 1, LSN: 100, Index: i}},
@@ -55,7 +55,7 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 			if ok != test.stops || ok && stopped.row.Index != 1 {
 				t.Errorf("flush: %v", err)
 			}
-			if err == nil || test.stops != as[*sink.RecordError](err) { // a record is rejected when those before it are delivered
+			if err == nil || test.stops != errors.As(err, new(*sink.RecordError)) { // a record is rejected when those before it are delivered
 				t.Errorf("flush: %v", err)
 			}
 		})

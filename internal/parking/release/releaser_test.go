@@ -1,4 +1,4 @@
-package relay
+package release
 
 import (
 	"context"
@@ -20,6 +20,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
+// errOver: the session has ended.
+var errOver = errors.New("the session has ended")
+
 // Rows are released or discarded only when no later relay reads them again: that relay would send them once more. That
 // they are acknowledged is not enough, their position must be stored.
 func TestReleaseWaitsForThePosition(t *testing.T) {
@@ -32,7 +35,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 		var running sync.WaitGroup
 		synctest.Wait()
 		positiontest.Deliver(tracker, 200)
-		r := &releaser{positions: w, tracker: tracker}
+		r := &Releaser{cfg: Config{Positions: w, Tracker: tracker}}
 		var end encode.Place
 		var waited error
 		var over bool
@@ -108,7 +111,7 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: lsn}}, lsn)
 		}
 		r := &releaseRun{
-			releaser: &releaser{positions: w, tracker: tracker, set: parking.NewSet(1)}, parking: parking.Parking{ID: "p", Term: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
+			Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Term: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
 		}
 		end, err := r.settled(t.Context(), settleTimeout)
 		if err == nil {
@@ -148,12 +151,12 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 		discard := func() error {
 			bad := parking.Row{LSN: 300}
 			r := &releaseRun{
-				releaser: &releaser{positions: w, tracker: tracker, set: set}, parking: parking.Parking{ID: "p", Term: 1, First: bad, Bad: bad},
+				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: set}}, parking: parking.Parking{ID: "p", Term: 1, First: bad, Bad: bad},
 				request: &parking.Request{Action: parking.Discard}, reader: letters, next: make(map[int32]int64),
 			}
 			return r.prepare(t.Context())
 		}
-		if err := discard(); !errors.Is(err, errTransactionOpen) || !as[*releaseWaitsError](err) {
+		if err := discard(); !errors.Is(err, errTransactionOpen) || !errors.As(err, new(*releaseWaitsError)) {
 			t.Errorf("within the transaction: %v", err)
 		}
 		if err := tracker.Commit(301); err != nil {
@@ -175,7 +178,7 @@ func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 190}}, 190)
 		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
 			r := &releaseRun{
-				releaser: &releaser{positions: w, tracker: tracker, set: parking.NewSet(1)}, parking: parking.Parking{ID: "p", Term: 1, First: first},
+				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Term: 1, First: first},
 				request: &parking.Request{Action: parking.Release}, reader: letters, next: make(map[int32]int64),
 			}
 			if err := r.prepare(t.Context()); !errors.Is(err, want) {
@@ -193,8 +196,11 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 	w, tracker := positiontest.Started(t, store, positiontest.Server(100), func(c *position.Config) { c.Parked = set })
 	set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	var lost error
-	r := &releaser{store: positiontest.Open(t, store, slog.New(slog.DiscardHandler)), keys: w.ParkedKeys(), positions: w, tracker: tracker, set: set, fence: func() error { return lost }}
-	for _, lost = range []error{errLost, nil} {
+	r := New(Config{
+		Store: positiontest.Open(t, store, slog.New(slog.DiscardHandler)), Keys: w.ParkedKeys(), Positions: w, Tracker: tracker, Set: set,
+		Fence: func() error { return lost },
+	})
+	for _, lost = range []error{errOver, nil} {
 		store.Values = nil
 		if err := r.handleRequests(t.Context()); err != nil {
 			t.Fatal(err)
@@ -202,6 +208,22 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 		found, err := w.Read(t.Context())
 		if err != nil || (found.Parked != nil) != (lost == nil) {
 			t.Errorf("fence: %v; restored is %+v, %v", lost, found.Parked, err)
+		}
+	}
+}
+
+// A tenure goes on while the requests cannot be read, unless they never can be read again.
+func TestRequestsThatCannotBeRead(t *testing.T) {
+	for refuse, ends := range map[error]bool{sink.ErrAccess: false, sink.ErrUnreachable: true, sink.ErrMissing: true, sink.ErrFatal: true, errOver: false} {
+		set := parking.NewSet(1)
+		set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
+		r := New(Config{
+			Store: positiontest.Open(t, &positiontest.Store{Refuse: refuse}, slog.New(slog.DiscardHandler)), Set: set,
+			Fence: func() error { return nil },
+		})
+		r.countsStored = time.Now()
+		if err := r.handleRequests(t.Context()); errors.Is(err, refuse) != ends {
+			t.Errorf("%v: %v", refuse, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package release
 
 import (
 	"context"
@@ -28,13 +28,13 @@ func TestReleaseWaitsForHiddenLetters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				topic := &hiddenLetters{madeLetters: newMadeLetters([]uint64{1, 0, 2}, []uint64{0}), ends: time.Now().Add(test.ends)}
-				r := &releaseRun{releaser: &releaser{cfg: Config{DeadLetterTopic: "dead"}}, reader: topic, next: make(map[int32]int64)}
+				r := &releaseRun{Releaser: &Releaser{cfg: Config{DeadLetters: "dead"}}, reader: topic, next: make(map[int32]int64)}
 				r.parking.ID = "this"
 				began := time.Now()
 				err := r.find(t.Context(), readableTimeout)
 				waited := bubble.Since(began)
 				hangs, ok := errors.AsType[*sink.OpenTransactionError](err)
-				if want := test.ends > readableTimeout; ok != want || want && (hangs.Partition != 0 || hangs.Since != 1 || !as[*releaseWaitsError](err)) {
+				if want := test.ends > readableTimeout; ok != want || want && (hangs.Partition != 0 || hangs.Since != 1 || !errors.As(err, new(*releaseWaitsError))) {
 					t.Errorf("find: %v", err)
 				}
 				if waited < test.waited || waited > test.waited+time.Second {
@@ -64,8 +64,8 @@ func (h *hiddenLetters) Spans(context.Context) ([]sink.Span, error) {
 
 // A release waits for the end of a copy, because the pump cannot be paused before.
 func TestReleaseWaitsForTheCopy(t *testing.T) {
-	r := &releaseRun{releaser: &releaser{copying: func() bool { return true }}}
-	if err := r.run(t.Context()); !as[*releaseWaitsError](err) || !errors.Is(err, errCopyRuns) {
+	r := &releaseRun{Releaser: &Releaser{cfg: Config{Copying: func() bool { return true }}}}
+	if err := r.run(t.Context()); !errors.As(err, new(*releaseWaitsError)) || !errors.Is(err, errCopyRuns) {
 		t.Errorf("run: %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestReleaseCountsItsLetters(t *testing.T) {
 // A dead letter that is stored twice is released, or here passed over, once.
 func TestReleaseOfALetterStoredTwice(t *testing.T) {
 	discarded := []parking.Discarded{{Row: parking.Row{LSN: 100}}}
-	r := &releaseRun{releaser: &releaser{}, parking: parking.Parking{Discarded: discarded}}
+	r := &releaseRun{Releaser: new(Releaser), parking: parking.Parking{Discarded: discarded}}
 	for range 2 {
 		if err := r.sendLetter(t.Context(), letterPlace{Place: encode.Place{LSN: 100}}, &encode.DeadLetter{LSN: 100, Parked: &encode.Parked{}}); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestReleaseOfALetterStoredTwice(t *testing.T) {
 // A discarded row is left out, also if a refill has read it again. Others with its id, or without one, are not.
 func TestReleaseLeavesOutDiscardedRows(t *testing.T) {
 	const streamed, copied = 0, 7
-	r := &releaseRun{releaser: &releaser{}, parking: parking.Parking{Discarded: []parking.Discarded{{Row: parking.Row{LSN: 100}, ID: "a"}, {Row: parking.Row{LSN: 200}}}}}
+	r := &releaseRun{Releaser: new(Releaser), parking: parking.Parking{Discarded: []parking.Discarded{{Row: parking.Row{LSN: 100}, ID: "a"}, {Row: parking.Row{LSN: 200}}}}}
 	for _, tc := range []struct {
 		lsn    pglogrepl.LSN
 		id     string

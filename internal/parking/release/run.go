@@ -1,4 +1,4 @@
-package relay
+package release
 
 import (
 	"context"
@@ -36,7 +36,7 @@ const (
 
 // A releaseRun is one release of a parked key.
 type releaseRun struct {
-	*releaser
+	*Releaser
 	parking parking.Parking
 	request *parking.Request
 
@@ -70,23 +70,23 @@ type letter struct {
 // run releases the key. A *releaseStoppedError says that a record of it cannot be delivered, and a *releaseWaitsError that
 // the release can continue later.
 func (r *releaseRun) run(ctx context.Context) (err error) {
-	if r.copying() {
+	if r.cfg.Copying() {
 		return &releaseWaitsError{errCopyRuns}
 	}
-	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	limited, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	if r.reader, err = sink.OpenDeadLetters(limited, r.cfg.Sink, r.cfg.DeadLetterTopic, r.log); err != nil {
+	if r.reader, err = sink.OpenDeadLetters(limited, r.cfg.Sink, r.cfg.DeadLetters, r.cfg.Log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.reader.Close()) }()
 	if _, err := r.spans(ctx, readableTimeout); err != nil {
 		return err
 	}
-	if r.target, err = r.cfg.Sink.Open(limited, r.log); err != nil {
+	if r.target, err = r.cfg.Sink.Open(limited, r.cfg.Log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.target.Close()) }()
-	if r.builder, err = rows.NewRecordBuilder(ctx, r.cfg.Rows()); err != nil {
+	if r.builder, err = rows.NewRecordBuilder(ctx, r.cfg.Rows); err != nil {
 		return err
 	}
 	if err := r.prepare(ctx); err != nil {
@@ -114,12 +114,12 @@ func (r *releaseRun) finish(ctx context.Context) error {
 	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {
 		return err
 	}
-	if n := r.set.Unreleased(r.parking.ID); n > 0 && !r.givenUp() {
+	if n := r.cfg.Set.Unreleased(r.parking.ID); n > 0 && !r.givenUp() {
 		return fmt.Errorf("%d records of the key that this relay has sent to topic %s are not there any more; they may have expired. "+
-			"To unpark the key without them, discard them", n, r.cfg.DeadLetterTopic)
+			"To unpark the key without them, discard them", n, r.cfg.DeadLetters)
 	}
-	r.set.Finish(parking.Result{Request: r.request.ID, Outcome: parking.Released, Released: r.released, At: time.Now().UTC()})
-	if err := r.keys.Unpark(ctx, r.parking.ID); err != nil {
+	r.cfg.Set.Finish(parking.Result{Request: r.request.ID, Outcome: parking.Released, Released: r.released, At: time.Now().UTC()})
+	if err := r.cfg.Keys.Unpark(ctx, r.parking.ID); err != nil {
 		return &unparkError{err}
 	}
 	return nil
@@ -173,7 +173,7 @@ func (r *releaseRun) spans(ctx context.Context, limit time.Duration) ([]sink.Spa
 				needed[s.Partition] = s.Hidden
 			}
 			if s.End < needed[s.Partition] {
-				hidden = s.Open(r.cfg.DeadLetterTopic)
+				hidden = s.Open(r.cfg.DeadLetters)
 			}
 		}
 		if hidden == nil {
@@ -221,8 +221,8 @@ func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encod
 	}
 	l := letter{letterPlace: at, dead: dead}
 	if !r.discarded(dead) {
-		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetterTopic, at.partition, at.offset))
-		if as[*rows.RejectedError](err) {
+		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetters, at.partition, at.offset))
+		if errors.As(err, new(*rows.RejectedError)) {
 			if err := r.flush(ctx); err != nil {
 				return err
 			}
@@ -245,7 +245,7 @@ func rowOf(dead *encode.DeadLetter) parking.Row { return parking.Row{LSN: dead.L
 
 // discarded reports whether the row of dead was discarded. A refill reads it again at another place.
 func (r *releaseRun) discarded(dead *encode.DeadLetter) bool {
-	id, copied := dead.EventID(r.cfg.Route.Columns.ID), dead.Parked.Place.Tenure != 0
+	id, copied := dead.EventID(r.cfg.Rows.Route.Columns.ID), dead.Parked.Place.Tenure != 0
 	return slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool {
 		return d.ID == id && (d.Row == rowOf(dead) || copied && id != "")
 	})
@@ -275,10 +275,10 @@ func (r *releaseRun) flush(ctx context.Context) error {
 	if sent > 0 {
 		r.released += n
 		r.parking.Released = batch[sent-1].Place
-		r.set.Progress(r.parking.ID, passed, n)
+		r.cfg.Set.Progress(r.parking.ID, passed, n)
 		if time.Since(r.stored) > progressEvery {
 			r.stored = time.Now()
-			if err := r.keys.Store(ctx, true); err != nil {
+			if err := r.cfg.Keys.Store(ctx, true); err != nil {
 				return &unparkError{err}
 			}
 		}
@@ -310,7 +310,7 @@ func (r *releaseRun) checkTopics(ctx context.Context, batch []letter) error {
 func (r *releaseRun) send(ctx context.Context, batch []letter) (acked int, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	writer := r.target.NewWriter(sink.WriterConfig{Fence: r.fence})
+	writer := r.target.NewWriter(sink.WriterConfig{Fence: r.cfg.Fence})
 	timer := time.AfterFunc(releaseTimeout, func() {
 		stop(fmt.Errorf("no record was acknowledged for %s: %s", releaseTimeout, r.target.Stat().StallReason))
 	})
@@ -374,19 +374,19 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	d := parking.Discarded{Row: r.parking.First, Request: r.request.ID}
 	switch {
 	case expired:
-	case first == nil && r.set.Unreleased(r.parking.ID) > 0: // all that are left have expired
+	case first == nil && r.cfg.Set.Unreleased(r.parking.ID) > 0: // all that are left have expired
 	case first == nil || rowOf(first) != r.parking.Bad:
 		return fmt.Errorf("the first record of the key is not %s any more, because of which it is parked; release the key", r.parking.Bad)
 	case !r.recorded(first.Parked.Place):
 		return &releaseWaitsError{errTransactionOpen}
 	default:
-		d.Row, d.ID = rowOf(first), first.EventID(r.cfg.Route.Columns.ID)
+		d.Row, d.ID = rowOf(first), first.EventID(r.cfg.Rows.Route.Columns.ID)
 	}
-	if !r.set.Discard(r.parking.ID, d) {
+	if !r.cfg.Set.Discard(r.parking.ID, d) {
 		return errors.New("too many records of the key were discarded")
 	}
 	r.parking.Discarded = append(r.parking.Discarded, d)
-	if err := r.keys.Store(ctx, true); err != nil {
+	if err := r.cfg.Keys.Store(ctx, true); err != nil {
 		return &unparkError{err}
 	}
 	return nil
@@ -398,7 +398,7 @@ var errTransactionOpen = errors.New("the transaction of the row is not delivered
 
 // recorded reports whether no later relay reads the row at the place again. Copied rows are recorded when the copy is finished.
 func (r *releaseRun) recorded(at encode.Place) bool {
-	end, ok := r.positions.Covered(0, checkpoint.Prefix{})
+	end, ok := r.cfg.Positions.Covered(0, checkpoint.Prefix{})
 	return at.Tenure != 0 || ok && at.Compare(end) <= 0
 }
 
