@@ -65,7 +65,15 @@ func (st *Status) judge(risk catalog.Risk) Verdict {
 	case slot.Level == Bad, slot.Level == Warn && own.Level == Good:
 		return slot
 	}
-	return own
+	return own.With(slot)
+}
+
+// With returns v with the reason of a verdict that is not worse.
+func (v Verdict) With(other Verdict) Verdict {
+	if other.Why != "" {
+		v.Why += " " + other.Why
+	}
+	return v
 }
 
 // StandsBy reports whether the relay is a standby.

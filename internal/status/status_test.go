@@ -120,13 +120,21 @@ func TestVerdict(t *testing.T) {
 		"standby, Kafka gone": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.State, st.Role, st.Ready, st.Sink.Stalled, st.Sink.StallReason = "waiting", "standby", false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "broker 1 is down", false},
-		"own sender kept":   {sides(t, waiting("slot in use", 12)), admin.Bad, "Waiting for Postgres", "slot in use", false},
-		"waiting":           {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
-		"stopped":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "The relay has stopped", "stopped", false},
-		"lost":              {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed WAL", false},
-		"unreserved":        {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},
-		"no room":           {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},
-		"filling":           {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
+		"own sender kept": {sides(t, waiting("slot in use", 12)), admin.Bad, "Waiting for Postgres", "slot in use", false},
+		"waiting":         {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
+		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "The relay has stopped", "stopped", false},
+		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed WAL", false},
+		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},
+		"no room":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},
+		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
+		"half full, no relay": {without(t, "refused", "", func(p *Postgres, st *admin.Status) {
+			inactive(p, st)
+			p.Slot.Retained, p.Slot.Safe = 45_000_000, new(int64(10_000_000))
+		}), admin.Bad, "No relay is running", "after 10 MB more WAL", false},
+		"half full, frozen": {sides(t, func(p *Postgres, st *admin.Status) {
+			p.Slot.Retained, p.Slot.Safe = 45_000_000, new(int64(10_000_000))
+			st.InFlight.Since, st.Rates.Records = 3, 0
+		}), admin.Warn, "Waiting for acknowledgements", "after 10 MB more WAL", true},
 		"filling, slowly":   {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
 		"no slot":           {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
 		"left on a standby": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Orphaned = true }), admin.Bad, "The slot is left on a standby", "when it was the primary", false},

@@ -20,11 +20,15 @@ const startAdvice = "Find out why the relay stopped. If it stopped with an exit 
 func (r *Report) judge(cfg *Config) {
 	st := r.Relay.status
 	r.Verdict = r.sides(cfg)
-	if slot, ok := r.slotVerdict(cfg); ok && (slot.Level == admin.Bad || r.Level == admin.Good) {
+	switch slot, ok := r.slotVerdict(cfg); {
+	case !ok:
+	case slot.Level == admin.Bad || r.Level == admin.Good:
 		if r.Level == admin.Bad && st != nil {
 			slot.Why += " " + r.Title + ": " + r.Why
 		}
 		r.Verdict = slot
+	default:
+		r.Verdict = r.With(slot)
 	}
 	if slot, ok := r.Postgres.Slot.standbyVerdict(); ok && (slot.Level == admin.Bad || r.Level == admin.Good) {
 		r.Verdict = slot
