@@ -77,7 +77,7 @@ func (c *comparison) members() error {
 			continue
 		}
 		if now.Name != was.Name {
-			c.warn("table "+now.Name, "it was renamed from %s; its rows are still delivered", was.Name)
+			c.warn("table "+now.Name, "it was renamed from %s; its rows are still delivered; if outbox.tables has the old name, change it before the next start", was.Name)
 		}
 		if c.was.oid == c.now.oid && readded(was, now) {
 			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: %s",

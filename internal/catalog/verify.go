@@ -73,11 +73,32 @@ func (c *State) verifyPublication() error {
 // verifyTables checks that the outbox tables exist and that the WAL has their rows.
 func (c *State) verifyTables() error {
 	for i := range c.Outboxes {
-		if err := c.Outboxes[i].verify(c.Database); err != nil {
+		if err := c.verifyTable(&c.Outboxes[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// verifyTable is [Outbox.verify], and names the published tables that may be a missing one under a new name.
+func (c *State) verifyTable(o *Outbox) error {
+	err, others := o.verify(c.Database), c.nameNeighbours()
+	if len(o.Parts) > 0 || others == "" {
+		return err
+	}
+	return fmt.Errorf("%w; publication %q has %s: if that is the table under a new name, set outbox.tables to it and start the relay again, and no row is lost",
+		err, c.PublicationName, others)
+}
+
+// MissingTables returns the tables of the configuration that do not exist under their names.
+func (c *State) MissingTables() []string {
+	var names []string
+	for _, o := range c.Outboxes {
+		if len(o.Parts) == 0 {
+			names = append(names, o.Configured)
+		}
+	}
+	return names
 }
 
 // VerifyOutboxes checks that the publication, if there is one, publishes every row of every outbox table. The error wraps
@@ -98,7 +119,7 @@ func (c *State) VerifyOutboxes() error {
 func (c *State) VerifyOutbox(configured string) error {
 	for i := range c.Outboxes {
 		if o := &c.Outboxes[i]; o.Configured == configured {
-			err := o.verify(c.Database)
+			err := c.verifyTable(o)
 			if err == nil && c.Publication != nil {
 				err = c.verifyPublished(o)
 			}
@@ -129,12 +150,9 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	if table := o.table(); part.OID != table.OID {
 		what += ", whose rows are those of " + table.SQLName() + ","
 	}
-	others := ""
-	if neighbours := c.Neighbours(); len(neighbours) > 0 {
-		others = ", which has " + neighbours[0].SQLName()
-		if n := len(neighbours) - 1; n > 0 {
-			others += fmt.Sprintf(" and %d more", n)
-		}
+	others := c.nameNeighbours()
+	if others != "" {
+		others = ", which has " + others
 	}
 	lost := ""
 	if c.Slot != nil {
@@ -142,6 +160,19 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	}
 	return fmt.Errorf("%w: %s is not in publication %q%s; run: %s%s",
 		replication.ErrPublication, what, c.Publication.Name, others, c.Publication.Add(part.SQLName()), lost)
+}
+
+// nameNeighbours returns the first neighbour and the number of the others, "" if there is none.
+func (c *State) nameNeighbours() string {
+	neighbours := c.Neighbours()
+	if len(neighbours) == 0 {
+		return ""
+	}
+	name := neighbours[0].SQLName()
+	if n := len(neighbours) - 1; n > 0 {
+		name += fmt.Sprintf(" and %d more", n)
+	}
+	return name
 }
 
 // Add returns the statement that makes p publish a table, written in SQL, and what it does beside.

@@ -158,7 +158,7 @@ var brokenSources = []broken{
 		mend: statements(`ALTER TABLE outbox ALTER at TYPE timestamptz USING at::timestamptz`),
 	},
 	{
-		name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`, also: []string{"neighbours", "table public.outbox"},
+		name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`, also: []string{"neighbours"},
 		mend: statements(`CREATE TABLE events (LIKE outbox INCLUDING ALL); ALTER PUBLICATION pub SET TABLE events`),
 	},
 	{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres rejects the application's"},

@@ -66,8 +66,15 @@ func Neighbours(c *catalog.State) *Condition {
 	if more := len(neighbours) - most; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
+	found := "published, but not in outbox.tables: " + strings.Join(names, ", ")
+	if missing := c.MissingTables(); len(missing) > 0 {
+		return &Condition{
+			Name: "neighbours", State: Doubt, Found: found + "; one of them may be " + strings.Join(missing, ", ") + " under a new name",
+			Fix: "if it is, set outbox.tables to the new name",
+		}
+	}
 	return &Condition{
-		Name: "neighbours", State: Doubt, Found: "published, but not in outbox.tables: " + strings.Join(names, ", ") + "; the relay skips their rows, but Postgres decodes and sends them",
+		Name: "neighbours", State: Doubt, Found: found + "; the relay skips their rows, but Postgres decodes and sends them",
 		Fix: "for less load: stop the relay when the slot has caught up, create a publication of the outbox tables under another name, and set source.publication",
 	}
 }
@@ -88,7 +95,12 @@ func published(p *catalog.Publication) []string {
 
 // tables checks the configured tables, and looks for outboxes among their neighbours.
 func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
+	missing := s.catalog.MissingTables()
 	for _, name := range s.Relay.Tables {
+		if slices.Contains(missing, name) {
+			s.missingTable(name)
+			continue
+		}
 		var t *catalog.TableSurvey
 		if !s.ask(ctx, &s.report, "table", name, func(ctx context.Context) (err error) {
 			t, err = survey.Table(ctx, name, s.catalog.Publication)
@@ -101,8 +113,8 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 	if s.catalog.Publication == nil {
 		return
 	}
-	if s.short {
-		return // the relay logs them itself
+	if s.short || len(missing) > 0 {
+		return // the relay logs them itself, or nothing tells them from a table that was renamed
 	}
 	for _, t := range s.catalog.Neighbours() {
 		if rows.CheckTable(ctx, s.Relay.Rows(), t) != nil {
@@ -114,6 +126,15 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 		}
 		s.warn("table", t.Schema+"."+t.Name, "has the columns of an outbox, "+found+": its rows are not relayed", "if its rows are events, "+fix)
 	}
+}
+
+// missingTable adds the condition of a configured table that does not exist.
+func (s *sourceLook) missingTable(name string) {
+	found, fix := remedy(s.catalog.VerifyOutbox(name))
+	if slot := s.catalog.Slot; slot != nil && slot.Active {
+		found += "; if it was renamed, a relay that runs since before still delivers its rows, but the next start ends with exit code 13"
+	}
+	s.fail("table", name, found, fix)
 }
 
 // table checks a configured table.
