@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -26,9 +27,18 @@ func (c *scannedColumn) fields() []any {
 func addColumn(t *Table, c scannedColumn, version int, publication string) {
 	if reason := c.unsent(version, publication); reason != "" {
 		t.Unsent = append(t.Unsent, UnsentColumn{c.Column, c.generated != "", reason})
+		if c.generated == "" {
+			t.Republish = republish(publication, t.SQLName())
+		}
 	} else {
 		t.Columns = append(t.Columns, c.Column)
 	}
+}
+
+// republish returns statements that add a table to a publication again, without a column list and row filter.
+func republish(publication, table string) string {
+	alter := "ALTER PUBLICATION " + replication.QuoteIdent(publication)
+	return fmt.Sprintf("BEGIN; %s DROP TABLE %s; %[1]s ADD TABLE %[2]s; COMMIT", alter, table)
 }
 
 // unsent returns why a Relation message lacks the column, or "" if it has it.
@@ -45,7 +55,7 @@ func (c *scannedColumn) unsent(version int, publication string) string {
 		return "the publication does not send this generated column; run ALTER PUBLICATION " + replication.QuoteIdent(publication) +
 			" SET (publish_generated_columns = stored), or add the column to the publication's column list if it has one"
 	case !c.listed:
-		return "it is not in the publication's column list; add it with ALTER PUBLICATION " + replication.QuoteIdent(publication) + " SET TABLE …"
+		return "the publication's column list leaves it out"
 	}
 	return ""
 }
@@ -71,7 +81,7 @@ func readTable(ctx context.Context, conn executor, o *Outbox, publication string
 	}
 	for _, part := range o.Parts { // its partitions are published in its place, or it through its root
 		if published := (&Publication{Tables: tables}).carrier(part); published != nil {
-			t.Columns, t.Unsent = published.Columns, published.Unsent
+			t.Columns, t.Unsent, t.Republish = published.Columns, published.Unsent, published.Republish
 			return t, nil
 		}
 	}

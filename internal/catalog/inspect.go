@@ -74,6 +74,7 @@ type Table struct {
 	Columns      []Column       // published columns, in the order of the stream
 	Unsent       []UnsentColumn // its other columns
 	RowFilter    string         // SQL condition; rows that do not match it are not sent; empty: none
+	Republish    string         // statements that publish it without row filter and column list; empty: it has neither
 }
 
 // A Column is a published column.

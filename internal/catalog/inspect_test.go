@@ -45,7 +45,7 @@ func TestInspectTables(t *testing.T) {
 			since: 15,
 			sql: `CREATE TABLE outbox (payload jsonb, secret text, id int NOT NULL);
 				CREATE PUBLICATION pub FOR TABLE outbox (id, payload) WHERE (id > 5)`,
-			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{payload, id}, RowFilter: "(id > 5)"}},
+			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{payload, id}, RowFilter: "(id > 5)", Republish: republish("pub", `"public"."outbox"`)}},
 		},
 		"schema": {
 			since: 15,

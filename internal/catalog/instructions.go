@@ -15,7 +15,10 @@ const (
 	// InstructResume is for rows that the publication has left out, once it publishes their table again.
 	InstructResume = "send them with " + InstructReplay + ", then start the relay once with outbox-cdc run --accept-gap"
 
-	// InstructStartOver is for a slot that cannot pass rows without a publication.
+	// InstructUnlisted is for rows that were inserted while the column list of the publication left out a column, once it has none.
+	InstructUnlisted = "then, if rows were inserted meanwhile, which have no such column in the WAL, " + InstructStartOver
+
+	// InstructStartOver is for a slot that cannot pass rows without a publication, or without a column.
 	InstructStartOver = `outbox-cdc setup --drop --dsn "$OWNER_DSN", then ` + InstructSetup + ", " + InstructRecover + " and outbox-cdc run"
 
 	// InstructNoSlot is for a missing slot if it is not known whether a relay has used it.

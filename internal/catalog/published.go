@@ -122,8 +122,8 @@ func (c *State) CheckPublished(recorded string) error {
 	if what == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s; rows inserted in between are not delivered: %s",
-		replication.ErrPublication, c.Publication.Name, what, InstructResume)
+	return fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s; rows inserted in between are not delivered: %s; if a column list left out a column in between, instead: %s",
+		replication.ErrPublication, c.Publication.Name, what, InstructResume, InstructStartOver)
 }
 
 // since returns how the table was left out, or an empty text.

@@ -192,6 +192,9 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 	var tables []Table
 	for _, r := range rows {
 		if n := len(tables); n == 0 || tables[n-1].OID != r.table.OID {
+			if r.table.RowFilter != "" {
+				r.table.Republish = republish(publication, r.table.SQLName())
+			}
 			tables = append(tables, r.table)
 		}
 		addColumn(&tables[len(tables)-1], r.scannedColumn, version, publication)

@@ -164,7 +164,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 		if t.Published.RowFilter == "" {
 			s.ok("row filter", name, "none")
 		} else {
-			s.warn("row filter", name, "the publication has a row filter, and rows that do not match it are not delivered: "+t.Published.RowFilter, republish(p, t.Published))
+			s.warn("row filter", name, "the publication has a row filter, and rows that do not match it are not delivered: "+t.Published.RowFilter, t.Published.Republish)
 		}
 		carried = *t.Published
 		s.ok("table", name, "every INSERT is published")
@@ -214,12 +214,6 @@ func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
 	}
 }
 
-// republish returns statements that add t to p again, without a column list and row filter.
-func republish(p *catalog.Publication, t *catalog.Table) string {
-	name, table := replication.QuoteIdent(p.Name), t.SQLName()
-	return fmt.Sprintf("BEGIN; ALTER PUBLICATION %s DROP TABLE %s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s; COMMIT", name, table)
-}
-
 func (s *sourceLook) viaRoot(name string, t *catalog.TableSurvey) {
 	if !t.Partitioned || s.catalog.Publication.ViaRoot {
 		return
@@ -254,7 +248,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Tabl
 	names := columnNames(sent)
 	switch {
 	case refusal != nil && list && rows.CheckTable(ctx, s.Relay.Rows(), whole) == nil:
-		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
+		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), sent.Republish+", "+catalog.InstructUnlisted)
 	case refusal != nil:
 		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),
 			"name the table's columns in the keys in parentheses, or change the table")

@@ -138,6 +138,7 @@ func (r *rig) mend(t *testing.T, c Condition) {
 		return
 	}
 	fix, _, _ = strings.Cut(fix, ", and restart")
+	fix, _, _ = strings.Cut(fix, ", then")
 	r.run(t, strings.Split(fix, "; ")...)
 }
 

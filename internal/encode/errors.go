@@ -46,20 +46,21 @@ func visible(id string) string {
 type ColumnError struct {
 	Table    string   // schema.table
 	Problems []string // one per column, such as `no column "aggregateid" (outbox.columns.key)`
-	have     []string // published columns of the table
+	Have     []string // published columns of the table
 }
 
-// Explain adds a reason to the problem that the table has no column with this name, if that is a problem.
-func (e *ColumnError) Explain(column, reason string) {
+// Explain adds a reason to the problem that the table has no column with this name. It reports whether that is a problem.
+func (e *ColumnError) Explain(column, reason string) (explained bool) {
 	for i, problem := range e.Problems {
-		if missing, _, ok := strings.Cut(problem, "("); ok && strings.HasPrefix(missing, "no column ") && strings.Contains(missing, strconv.Quote(column)) && !strings.HasSuffix(problem, reason) {
-			e.Problems[i] = problem + ": " + reason
+		if missing, _, ok := strings.Cut(problem, "("); ok && strings.HasPrefix(missing, "no column ") && strings.Contains(missing, strconv.Quote(column)) {
+			e.Problems[i], explained = strings.TrimSuffix(problem, ": "+reason)+": "+reason, true
 		}
 	}
+	return explained
 }
 
 // Error lists every problem and the columns of the table.
 func (e *ColumnError) Error() string {
 	return fmt.Sprintf("table %s: %s; it has: %s",
-		e.Table, strings.Join(e.Problems, "; "), strings.Join(e.have, ", "))
+		e.Table, strings.Join(e.Problems, "; "), strings.Join(e.Have, ", "))
 }

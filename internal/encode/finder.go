@@ -125,7 +125,7 @@ func (f *finder) err(table string) error {
 	}
 	e := &ColumnError{Table: table, Problems: f.problems}
 	for _, c := range f.rel.Columns {
-		e.have = append(e.have, c.Name)
+		e.Have = append(e.Have, c.Name)
 	}
 	return e
 }

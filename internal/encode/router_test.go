@@ -282,7 +282,7 @@ func TestColumns(t *testing.T) {
 			}
 			var want error
 			if tc.want != nil {
-				want = &ColumnError{Table: "app.events", Problems: tc.want, have: []string{"id", "aggregatetype", "payload", "shard"}}
+				want = &ColumnError{Table: "app.events", Problems: tc.want, Have: []string{"id", "aggregatetype", "payload", "shard"}}
 			}
 			if diff := cmp.Diff(want, r.Check(narrow), cmp.AllowUnexported(ColumnError{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -70,6 +71,8 @@ var faults = []fault{
 	{is(replication.ErrRow), exit.BadRecord, never, adviseUnread, nextUnread},
 	{as[*decoder.Error], exit.Unexpected, never, adviseDecoder, ""},
 
+	{is(rows.ErrColumnList), exit.NoDelivery, never, "", nextUnlisted},
+	{is(errOlderRow), exit.NoDelivery, never, adviseOlderRow, nextOlderRow},
 	{as[*encode.ColumnError], exit.NoDelivery, never, adviseColumns, nextColumns},
 	{isUpdate, exit.NoDelivery, never, adviseUpdate, nextUpdate},
 	{as[*changeError], exit.NoDelivery, never, adviseChange, nextChange},
@@ -132,10 +135,10 @@ const (
 	adviseUndelivered = "Do not skip anything yet: an earlier transaction is not delivered and would be lost. Nothing after it is confirmed. Correct\n" +
 		"the cause, or the reason why the broker does not accept the earlier transaction, and start the relay again."
 	adviseDecoder = "Postgres sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the version of Postgres."
-	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table\n" +
-		"and, if the publication lists columns, to the publication. If a column was renamed, name both, because older rows have the\n" +
-		"old name: outbox.columns.payload: [payload, body]."
-	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres still sends what\n" +
+	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table.\n" +
+		"If a column was renamed, name both, because older rows have the old name: outbox.columns.payload: [payload, body]."
+	adviseOlderRow = "If the column is new in outbox.columns, start the relay without it until these rows are delivered."
+	adviseUpdate   = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres still sends what\n" +
 		"is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
 	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
@@ -177,6 +180,8 @@ const (
 	nextUndelivered = "correct the cause, or let the broker accept the earlier transaction, then start the relay (docs/bad-rows.md)"
 	nextUnread      = "skip its transaction, as above (docs/bad-rows.md#skip-the-transaction)"
 	nextColumns     = "name the columns, or add the missing one, then start the relay (docs/runbook.md#a-column-is-missing)"
+	nextUnlisted    = "publish the table without the column list, as the error says (docs/runbook.md#a-column-is-missing)"
+	nextOlderRow    = "re-create the slot and recover the rows, as the error says (docs/runbook.md#a-column-is-missing)"
 	nextUpdate      = "skip the transaction or set outbox.on_update, then start the relay (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextPublication = "do what the error says, in this order (docs/runbook.md#the-publication-has-changed)"

@@ -23,6 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -68,6 +69,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"row of no transaction": {replication.ErrRow, 14, never, "fits into no record"},
 		"not pgoutput":          {&decoder.Error{}, 1, never, "report it"},
 		"missing column":        {&deliveryError{err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
+		"column list":           {errors.Join(&encode.ColumnError{}, rows.ErrColumnList), 13, never, ""},
+		"older row":             {errors.Join(&encode.ColumnError{}, errOlderRow), 13, never, "new in outbox.columns"},
 		"update":                {&changeError{kind: "UPDATE", commitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
 		"delete":                {&changeError{kind: "DELETE"}, 13, never, "Start the relay again"},
 		"truncate":              {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},

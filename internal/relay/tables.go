@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -27,7 +28,7 @@ type tableChecker struct {
 	held  error
 	until pglogrepl.LSN
 
-	unsent map[string][]catalog.UnsentColumn // by schema.table, as of the last check
+	tables map[string]catalog.Table // by schema.table, as of the last check
 }
 
 // check is checkTables, but it holds an [*encode.ColumnError] back until everything that was committed before is
@@ -61,22 +62,29 @@ func (c *tableChecker) isDue(confirmed pglogrepl.LSN) bool {
 
 // explain adds to an [*encode.ColumnError] of the stream why it lacks a column that the table has now.
 func (c *tableChecker) explain(err error) error {
-	if refusal, ok := errors.AsType[*encode.ColumnError](err); ok {
-		for _, column := range c.unsent[refusal.Table] {
-			refusal.Explain(column.Name, column.Reason)
-		}
+	refusal, ok := errors.AsType[*encode.ColumnError](err)
+	if !ok {
+		return err
+	}
+	t, known := c.tables[refusal.Table]
+	if err = rows.Explain(err, t); known && c.hasColumns(t) && !slices.ContainsFunc(refusal.Have, func(name string) bool { return !hasColumn(t, name) }) {
+		return fmt.Errorf("%w; %w: to send the rows from the table, run %s", err, errOlderRow, catalog.InstructStartOver)
 	}
 	return err
+}
+
+func hasColumn(t catalog.Table, name string) bool {
+	return slices.ContainsFunc(t.Columns, func(c catalog.Column) bool { return c.Name == name })
 }
 
 // checkTables returns an [*encode.ColumnError] for the first table whose rows cannot become records, or the
 // error of describe.
 func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describe) error {
 	c.router.SetDescribe(describe)
-	c.unsent = make(map[string][]catalog.UnsentColumn)
+	c.tables = make(map[string]catalog.Table)
 	carriers := state.Carriers()
 	for _, t := range carriers {
-		c.unsent[t.Schema+"."+t.Name] = t.Unsent
+		c.tables[t.Schema+"."+t.Name] = t
 	}
 	for _, t := range carriers {
 		if err := rows.Explain(c.router.Check(c.relation(t)), t); err != nil {
@@ -85,6 +93,9 @@ func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describ
 	}
 	return nil
 }
+
+// errOlderRow is the reason for an [*encode.ColumnError] that outbox.columns cannot change.
+var errOlderRow = errors.New("the table has the column now, but the row was written before, or while a column list left it out")
 
 // hasColumns reports whether rows of t could become records.
 func (c *tableChecker) hasColumns(t catalog.Table) bool { return c.router.Check(c.relation(t)) == nil }

@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -58,12 +59,21 @@ func dataType(t catalog.TypeDescription) format.Type {
 	return data
 }
 
+// ErrColumnList is the reason for an [*encode.ColumnError] that outbox.columns cannot change.
+var ErrColumnList = errors.New("the publication has a column list")
+
 // Explain adds to an [*encode.ColumnError] about t why the stream lacks a column that t has.
 func Explain(err error, t catalog.Table) error {
-	if refusal, ok := errors.AsType[*encode.ColumnError](err); ok {
-		for _, c := range t.Unsent {
-			refusal.Explain(c.Name, c.Reason)
-		}
+	refusal, ok := errors.AsType[*encode.ColumnError](err)
+	if !ok {
+		return err
+	}
+	unlisted := false
+	for _, c := range t.Unsent {
+		unlisted = refusal.Explain(c.Name, c.Reason) && !c.Generated || unlisted
+	}
+	if unlisted && !errors.Is(err, ErrColumnList) {
+		return fmt.Errorf("%w; %w: run %s, %s", err, ErrColumnList, t.Republish, catalog.InstructUnlisted)
 	}
 	return err
 }
