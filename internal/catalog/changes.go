@@ -123,8 +123,8 @@ func (c *comparison) tables() error {
 		case now.RowFilter == "":
 			c.warn("table "+name, "its row filter was removed: all new rows are delivered, rows that were filtered before are not")
 		default:
-			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; remove it with ALTER PUBLICATION %s SET TABLE, or start the relay again if you want the filter",
-				replication.ErrPublication, name, c.now.Name, replication.QuoteIdent(c.now.Name))
+			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; if you want the filter, start the relay again; otherwise run %s, %s",
+				replication.ErrPublication, name, c.now.Name, now.Republish, InstructResume)
 		}
 		c.columns(name, was.Columns, now.Columns)
 	}

@@ -61,11 +61,15 @@ func (c *State) verifyPublication() error {
 	case c.Messages && p.isEmpty():
 		return nil
 	case !p.Insert:
-		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run ALTER PUBLICATION %s SET (publish = 'insert'), %s",
-			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), InstructResume)
+		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run %s",
+			replication.ErrPublication, p.Name, c.Resume("ALTER PUBLICATION "+replication.QuoteIdent(p.Name)+" SET (publish = 'insert')"))
 	case p.isEmpty():
-		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, %s",
-			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name), InstructResume)
+		table := "<table>"
+		if len(c.Outboxes) > 0 && len(c.Outboxes[0].Parts) > 0 {
+			table = c.Outboxes[0].table().SQLName()
+		}
+		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run %s",
+			replication.ErrPublication, p.Name, c.Resume(p.Add(table)))
 	}
 	return nil
 }
@@ -156,10 +160,19 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	}
 	lost := ""
 	if c.Slot != nil {
-		lost = fmt.Sprintf("; rows that were inserted into it after %s, the confirmed position, are not delivered: then send them with %s, and start the relay once with outbox-cdc run --accept-gap", c.Slot.ConfirmedFlushLSN, InstructReplay)
+		lost = "rows that were inserted into it meanwhile are not delivered: "
 	}
-	return fmt.Errorf("%w: %s is not in publication %q%s; run: %s%s",
-		replication.ErrPublication, what, c.Publication.Name, others, c.Publication.Add(part.SQLName()), lost)
+	return fmt.Errorf("%w: %s is not in publication %q%s; %srun %s",
+		replication.ErrPublication, what, c.Publication.Name, others, lost, c.Resume(c.Publication.Add(part.SQLName())))
+}
+
+// Resume returns a statement with which the publication leaves out no more rows, and what to do then with those that it has left
+// out: nothing if there is no slot yet.
+func (c *State) Resume(statement string) string {
+	if c.Slot == nil {
+		return statement
+	}
+	return statement + ", " + InstructResume
 }
 
 // nameNeighbours returns the first neighbour and the number of the others, "" if there is none.

@@ -37,7 +37,7 @@ func (s *sourceLook) publication() {
 	}
 	switch {
 	case !p.Insert && !c.Messages:
-		s.fail("publish", "", "INSERTs are not published", publish)
+		s.fail("publish", "", "INSERTs are not published, and rows inserted meanwhile are not delivered", c.Resume(publish))
 	case p.Update && !s.Relay.Route.TakesUpdates():
 		s.warn("publish", "", "UPDATEs are published too, and the first UPDATE of an outbox row stops the relay (outbox.on_update)", publish)
 	case !p.Update && s.Relay.Route.TakesUpdates():
@@ -154,7 +154,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 		if t.Missing.OID != t.OID {
 			found = fmt.Sprintf("%s, whose rows are rows of this table, %s", t.Missing.SQLName(), found)
 		}
-		s.fail("table", name, found, p.Add(t.Missing.SQLName()))
+		s.fail("table", name, found+", and rows inserted meanwhile are not delivered", s.catalog.Resume(p.Add(t.Missing.SQLName())))
 		return
 	case s.catalog.VerifyOutbox(name) != nil: // the conditions of run
 		found, fix := remedy(s.catalog.VerifyOutbox(name))
@@ -164,7 +164,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 		if t.Published.RowFilter == "" {
 			s.ok("row filter", name, "none")
 		} else {
-			s.warn("row filter", name, "the publication has a row filter, and rows that do not match it are not delivered: "+t.Published.RowFilter, t.Published.Republish)
+			s.warn("row filter", name, "the publication has a row filter, and rows that do not match it are not delivered: "+t.Published.RowFilter, s.catalog.Resume(t.Published.Republish))
 		}
 		carried = *t.Published
 		s.ok("table", name, "every INSERT is published")

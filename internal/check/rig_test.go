@@ -139,6 +139,7 @@ func (r *rig) mend(t *testing.T, c Condition) {
 	}
 	fix, _, _ = strings.Cut(fix, ", and restart")
 	fix, _, _ = strings.Cut(fix, ", then")
+	fix, _, _ = strings.Cut(fix, ", send them")
 	r.run(t, strings.Split(fix, "; ")...)
 }
 

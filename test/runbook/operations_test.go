@@ -125,7 +125,7 @@ var (
 	namedRole = regexp.MustCompile(`\b[Aa]s (?:the |a )(owner|operator|superuser|relay's role)\b`)
 
 	// tableCode matches a whole statement or command in a cell.
-	tableCode = regexp.MustCompile("`((?:ALTER|CREATE|GRANT|SELECT) [^`…]+|outbox-cdc [^`…]+ -c outbox-cdc.yaml [^`…]+)`")
+	tableCode = regexp.MustCompile("`((?:ALTER|BEGIN;|CREATE|GRANT|SELECT) [^`…]+|outbox-cdc [^`…]+ -c outbox-cdc.yaml [^`…]+)`")
 )
 
 // readRow returns a row of a table as a section.
