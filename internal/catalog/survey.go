@@ -166,8 +166,8 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 		if t.Published != nil && !t.Partitioned {
 			carried = *t.Published
 		}
-		if t.RefillAlter, err = refillAlter(ctx, conn, carried); err != nil {
-			return nil, err
+		if t.RefillAlter, err = refillAlter(ctx, conn, carried); err != nil { // unlike the other queries, it waits for a lock on the table
+			return nil, ExplainLock(ctx, conn, err, published)
 		}
 		if t.Hidden, err = findHidden(ctx, conn, append(o.leaves(), t.OID)); err != nil {
 			return nil, err

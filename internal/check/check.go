@@ -130,6 +130,9 @@ func (l *look) ask(ctx context.Context, r *report, name, object string, question
 
 // remedy splits the text of an error of replication or sink into what is wrong and how to fix it.
 func remedy(err error) (found, fix string) {
+	if _, locked := errors.AsType[*catalog.LockError](err); locked {
+		return oneLine(err), relay.Next(err)
+	}
 	found, fix, _ = strings.Cut(oneLine(err), "; ")
 	switch {
 	case fix != "":

@@ -1,0 +1,37 @@
+package check
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// A transaction that locks the table fails a condition, which names the transaction and says what to do. A relay starts nevertheless.
+func TestLockedTable(t *testing.T) {
+	t.Parallel()
+	srv, fake := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
+	r := whole(t, srv, fake.Cluster)
+	conn, err := pgx.Connect(t.Context(), r.db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `SET application_name = locker; BEGIN; LOCK TABLE outbox`); err != nil {
+		t.Fatal(err)
+	}
+	if srv.Install().Major < 16 { // later versions lock a table to list its columns
+		if err := start(t, r.config(t).Relay, false); err != nil {
+			t.Errorf("a relay does not start: exit code %d, %v", relay.ExitCode(err), err)
+		}
+	}
+	c, ok := r.look(t)["table outbox"]
+	if !ok || !strings.Contains(c.Found, `application "locker"`) || !strings.Contains(c.Fix, "wait for the end of the transactions") {
+		t.Errorf("%+v", c)
+	}
+}
