@@ -76,6 +76,7 @@ type broken struct {
 	title  string // of the condition
 	state  State
 	says   string                     // part of Found
+	fix    string                     // part of Fix
 	mend   func(t *testing.T, r *rig) // nil: run the Fix of the condition, which is a statement or a command
 	also   []string                   // other conditions that are unmet for the same reason
 }
@@ -104,7 +105,7 @@ func expect(t *testing.T, r *rig, tt broken) {
 	if !ok {
 		t.Fatalf("%s is met; these are not: %+v", tt.title, unmet)
 	}
-	if c.State != tt.state || !strings.Contains(c.Found, tt.says) || c.Fix == "" {
+	if c.State != tt.state || !strings.Contains(c.Found, tt.says) || c.Fix == "" || !strings.Contains(c.Fix, tt.fix) {
 		t.Errorf("%+v, want state %s and %q", c, tt.state, tt.says)
 	}
 	for title, other := range unmet {
@@ -128,7 +129,7 @@ func statements(sql string) func(*testing.T, *rig) {
 }
 
 var brokenSources = []broken{
-	{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: Failed, says: "lacks REPLICATION"},
+	{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: Failed, says: "lacks REPLICATION", fix: "set source.dsn to the relay's role, or "},
 	{
 		name: "superuser", breaks: func(_ *testing.T, r *rig) { r.role = "postgres" }, title: "least privilege", state: Doubt, says: "is a superuser",
 		mend: func(_ *testing.T, r *rig) { r.role = "cdc_" + r.db.Name },

@@ -92,13 +92,16 @@ func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
 	}
 }
 
+// useRelayRole is the first fix for a role without the relay's rights: it may be that of another program.
+const useRelayRole = "set source.dsn to the relay's role, or if this is it: "
+
 func (s *sourceLook) rights() {
 	r := s.role
 	name := replication.QuoteIdent(r.Name)
 	if r.Replication {
 		s.ok("role", "", r.Name+" has REPLICATION")
 	} else {
-		s.fail("role", "", r.Name+" lacks REPLICATION", s.provider.allowReplication(name))
+		s.fail("role", "", r.Name+" lacks REPLICATION", useRelayRole+s.provider.allowReplication(name))
 	}
 	if r.Superuser {
 		s.warn("least privilege", "", r.Name+" is a superuser; LOGIN and REPLICATION are enough for the relay",

@@ -52,5 +52,5 @@ func (p *pruner) checkDelete(ctx context.Context, table part) error {
 	}
 	lacking := strings.Join(missing, ", ")
 	user := p.work.Config().User
-	return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s: GRANT %[2]s ON %[3]s TO %[4]s", user, lacking, table.Name, replication.QuoteIdent(user))}
+	return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s: use the operator's role, or if this is it: GRANT %[2]s ON %[3]s TO %[4]s", user, lacking, table.Name, replication.QuoteIdent(user))}
 }

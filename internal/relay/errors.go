@@ -171,7 +171,7 @@ const (
 	nextWALLevel    = "set wal_level and restart Postgres, then run the command again (docs/access.md#postgres)"
 	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
 	nextConfig      = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
-	nextPrivilege   = "grant the role what the error names, or give the --dsn of a role that has it, then run the command again (docs/roles.md#which-role-runs-which-command)"
+	nextPrivilege   = "use the role that the command is for, or grant this one what the error names, then run the command again (docs/roles.md#which-role-runs-which-command)"
 	nextLogin       = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
 	nextCredentials = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
 	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
