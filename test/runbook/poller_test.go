@@ -50,6 +50,7 @@ func TestReplacingAPoller(t *testing.T) {
 	p.more(t, 300)
 	wait.For(t, "records of the relay", func() bool { return len(p.kafka.ReadAll(t, "orders")) > before+300 })
 
+	p.command(t, page.audit)
 	process.Terminate(t)
 	p.more(t, 50) // that the relay does not send
 	p.db.Exec(t, page.mark)
@@ -69,11 +70,11 @@ func TestReplacingAPoller(t *testing.T) {
 }
 
 // A pollerBlocks has the blocks of the page, in their order.
-type pollerBlocks struct{ table, loop, prepare, config, check, run, mark, unsent, unmark, drop string }
+type pollerBlocks struct{ table, loop, prepare, config, check, run, audit, mark, unsent, unmark, drop string }
 
 func pollerPage(t *testing.T) (p pollerBlocks) {
 	t.Helper()
-	into := []*string{&p.table, &p.loop, &p.prepare, &p.config, &p.check, &p.run, &p.mark, &p.unsent, &p.unmark, &p.drop}
+	into := []*string{&p.table, &p.loop, &p.prepare, &p.config, &p.check, &p.run, &p.audit, &p.mark, &p.unsent, &p.unmark, &p.drop}
 	n := 0
 	for _, s := range readPage(t, "../../docs/replacing-a-poller.md") {
 		for _, b := range s.blocks {
@@ -196,7 +197,15 @@ func (p *pollerCase) more(t *testing.T, n int) {
 // args returns the arguments of a command line of the page.
 func (p *pollerCase) args(line string) []string {
 	line, _, _ = strings.Cut(strings.NewReplacer("-c outbox-cdc.yaml", "-c "+p.config, `"$OWNER_DSN"`, p.db.DSN).Replace(line), " | ")
-	return strings.Fields(line)[1:]
+	var args []string
+	for i, part := range strings.Split(strings.TrimSpace(line), `"`) {
+		if i%2 == 1 { // in quotes
+			args = append(args, part)
+		} else {
+			args = append(args, strings.Fields(part)...)
+		}
+	}
+	return args[1:]
 }
 
 func (p *pollerCase) command(t *testing.T, line string) (out string) {
