@@ -13,12 +13,11 @@ import (
 
 // position checks that a start would continue at the position record.
 func (s *sourceLook) position(ctx context.Context) {
-	const name = "position record"
 	if s.short { // the relay has started
 		return
 	}
 	if slot := s.catalog.Slot; slot != nil && slot.Active {
-		s.ok(name, "", "not compared with the slot, from which a relay streams")
+		s.ok(positionRecord, "", "not compared with the slot, from which a relay streams")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.each)
@@ -28,12 +27,23 @@ func (s *sourceLook) position(ctx context.Context) {
 		return // there is no record or it is a file, or another condition has the reason
 	}
 	s.recorded = next.Record != nil
+	s.add(PositionRecord(next))
+}
+
+// positionRecord is the name of the condition about the position record.
+const positionRecord = "position record"
+
+// PositionRecord returns the condition that next continues at the position record.
+func PositionRecord(next *relay.NextStart) Condition {
+	c := Condition{Name: positionRecord, State: Met}
 	switch p := next.Record; {
 	case next.Broken != nil:
-		s.fail(name, "", fmt.Sprintf("run would exit with %d: ", relay.ExitCode(next.Broken))+oneLine(next.Broken), cmp.Or(relay.Next(next.Broken), oneLine(errors.New(relay.Advice(next.Broken)))))
+		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", relay.ExitCode(next.Broken))+oneLine(next.Broken)
+		c.Fix = cmp.Or(relay.Next(next.Broken), oneLine(errors.New(relay.Advice(next.Broken))))
 	case p == nil:
-		s.ok(name, "", "none: no relay of this name has run yet")
+		c.Found = "none: no relay of this name has run yet"
 	default:
-		s.ok(name, "", p.EndLSN.String()+", from "+p.WrittenAt.UTC().Format(time.RFC3339))
+		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
 	}
+	return c
 }

@@ -112,6 +112,9 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 	if t.Catalog, err = catalog.Inspect(ctx, setup.Conn, setup.Publication, setup.Slot, catalog.NewTables(setup.Tables)); err != nil {
 		return nil, elsewhere(err)
 	}
+	if slot := t.Catalog.Slot; slot != nil && !slot.Active { // while Debezium streams, the slot is ahead of the record
+		t.Next = nextStart(ctx, cfg)
+	}
 	return debezium.CheckTakeover(t), nil
 }
 

@@ -84,12 +84,11 @@ func (a *app) printSteps(steps []catalog.Step) {
 	}
 }
 
-// nextStartTimeout limits how long setup waits for the position store.
+// nextStartTimeout limits how long nextStart waits for the position store.
 const nextStartTimeout = 3 * time.Second
 
-// continues returns an error if the relay would not start on the slot because of its position record. A position store that does
-// not respond is no error.
-func continues(ctx context.Context, cfg *config.Config) error {
+// nextStart returns what a start of the relay would find, nil if the position store does not respond or is none that can be read.
+func nextStart(ctx context.Context, cfg *config.Config) *relay.NextStart {
 	if !cfg.HasBroker() {
 		return nil
 	}
@@ -103,13 +102,14 @@ func continues(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return nil // run reports it
 	}
-	return next.Broken
+	return next
 }
 
 // printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must
 // be done before. file is the configuration file; empty: none.
 func (a *app) printNext(ctx context.Context, file string, cfg *config.Config, created catalog.SetupConfig) {
-	if broken := continues(ctx, cfg); broken != nil {
+	if next := nextStart(ctx, cfg); next != nil && next.Broken != nil {
+		broken := next.Broken
 		fmt.Fprintf(a.stdout, "\nrun would exit with %d: %s\nnext: %s\n", relay.ExitCode(broken), oneLine(broken.Error()), relay.Next(broken))
 		return
 	}

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -16,6 +18,9 @@ type Takeover struct {
 	Catalog *catalog.State
 	Offset  *Offset // of the connector; nil: unknown
 	Config  string  // name of our configuration file, for commands
+
+	// Next is what a start of the relay would find; nil: unknown, or there is no position store that can be read.
+	Next *relay.NextStart
 }
 
 // CheckTakeover checks the conditions under which the relay can continue where the connector has stopped. The
@@ -24,9 +29,13 @@ func CheckTakeover(t Takeover) []check.Condition {
 	out := t.server()
 	out = append(out, t.slot()...)
 	out = append(out, t.publication()...)
+	if t.Next != nil {
+		out = append(out, t.record())
+	}
 	out = append(out, t.offset()...)
+	terms := catalog.Terms{Slot: t.Catalog.SlotName, Publication: t.Catalog.PublicationName, File: t.Config}
 	for i := range out {
-		out[i].Group = check.Takeover
+		out[i].Group, out[i].Fix = check.Takeover, terms.Fill(out[i].Fix)
 	}
 	return out
 }
@@ -117,6 +126,44 @@ func (t Takeover) publication() []check.Condition {
 	return out
 }
 
+// record compares the position record with the slot. After a return to Debezium, the slot is ahead of the record.
+func (t Takeover) record() check.Condition {
+	c := check.PositionRecord(t.Next)
+	switch {
+	case !t.gap():
+	case t.Offset == nil:
+		c.Fix = "give --offsets, which show whether Debezium has advanced the slot; if it has not: " + c.Fix
+	case t.returned():
+		c.State, c.Fix = check.Doubt, "nothing, if only Debezium has used the slot since then; otherwise: "+c.Fix
+	}
+	return c
+}
+
+// gap reports whether the slot does not continue at the position record.
+func (t Takeover) gap() bool {
+	if t.Next == nil {
+		return false
+	}
+	_, ok := errors.AsType[*checkpoint.GapError](t.Next.Broken)
+	return ok
+}
+
+// returned reports whether Debezium has sent rows from after the position record, so that a gap is of its making.
+func (t Takeover) returned() bool {
+	return t.gap() && t.Offset != nil && t.Offset.lsnCommit > t.Next.Record.EndLSN
+}
+
+// run returns the command that starts the relay, "" if it would stop because of the position record.
+func (t Takeover) run() string {
+	switch {
+	case t.Next == nil || t.Next.Broken == nil:
+		return "outbox-cdc run"
+	case t.returned():
+		return "outbox-cdc run --accept-gap"
+	}
+	return ""
+}
+
 // offset compares the stored offset of the connector with the slot.
 func (t Takeover) offset() []check.Condition {
 	const name = "offset"
@@ -140,11 +187,13 @@ func (t Takeover) offset() []check.Condition {
 		return []check.Condition{condition(name, false, fmt.Sprintf("%s is after the end of the WAL, %s: the offset belongs to another server", o.lsnCommit, t.Catalog.WALEnd),
 			"check database.hostname of the connector")}
 	}
-	run := "outbox-cdc run -c " + t.Config
+	run := t.run()
 	c := check.Condition{Name: name, State: check.Met, Fix: run}
 	if ahead := int64(o.lsnCommit - s.ConfirmedFlushLSN); o.lsnCommit > s.ConfirmedFlushLSN {
 		c.Found = fmt.Sprintf("Debezium sent everything up to %s, %d bytes of WAL ahead of the slot; --skip-to skips it", o.lsnCommit, ahead)
-		c.Fix = run + " --skip-to " + o.lsnCommit.String()
+		if run != "" {
+			c.Fix = run + " --skip-to " + o.lsnCommit.String()
+		}
 	} else {
 		c.Found = fmt.Sprintf("Debezium sent everything up to %s, and the slot has confirmed it: there is nothing to skip", o.lsnCommit)
 	}

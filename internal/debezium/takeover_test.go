@@ -6,8 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // ready returns a slot that the relay can take over.
@@ -21,6 +26,12 @@ func ready() Takeover {
 		Offset: &Offset{server: "shop", lsn: 0x2000, lsnProc: 0x2000, lsnCommit: 0x2000, txID: 7},
 		Config: "outbox-cdc.yaml",
 	}
+}
+
+// gap returns a start that finds the slot ahead of its record.
+func gap(recorded pglogrepl.LSN) *relay.NextStart {
+	p := checkpoint.Position{EndLSN: recorded}
+	return &relay.NextStart{Record: &p, Broken: &checkpoint.GapError{Recorded: p, Reason: "advanced"}}
 }
 
 func TestCheckTakeover(t *testing.T) {
@@ -58,6 +69,14 @@ func TestCheckTakeover(t *testing.T) {
 		{"all tables", func(t *Takeover) {
 			t.Catalog.Publication.Tables = []catalog.Table{{OID: 7, Schema: "public", Name: "hb"}}
 		}, "neighbours", check.Doubt, "public.hb"},
+		{"never run", func(t *Takeover) { t.Next = &relay.NextStart{} }, "position record", check.Met, "no relay of this name"},
+		{"republished since the record", func(t *Takeover) {
+			t.Next = &relay.NextStart{Record: &checkpoint.Position{}, Broken: replication.ErrPublication}
+		}, "position record", check.Failed, "run would exit with 13"},
+		{"advanced after the record", func(t *Takeover) { t.Next = gap(0x2800) }, "position record", check.Failed, `outbox-cdc recover -c outbox-cdc.yaml --dsn "$OPERATOR_DSN"`},
+		{"advanced, no offset", func(t *Takeover) { t.Next, t.Offset = gap(0x800), nil }, "position record", check.Failed, "give --offsets"},
+		{"advanced by Debezium", func(t *Takeover) { t.Next = gap(0x800) }, "position record", check.Doubt, "nothing, if only Debezium has used the slot since then; otherwise: "},
+		{"start after Debezium", func(t *Takeover) { t.Next = gap(0x800) }, "offset", check.Met, "outbox-cdc run -c outbox-cdc.yaml --accept-gap --skip-to 0/2000"},
 		{"not covered", func(t *Takeover) { t.Catalog.Outboxes = []catalog.Outbox{{Configured: "x"}} }, "tables", check.Failed, "name your table in outbox.tables"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
