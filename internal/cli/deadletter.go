@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
@@ -267,13 +268,14 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 		line += fmt.Sprintf("; %d more were resent or released (--resent lists them)", resent)
 	}
 	fmt.Fprintln(l.stderr, line)
+	terms := catalog.Terms{File: l.cfg.File()}
 	for i, p := range l.parked {
 		if i == listedKeys {
 			fmt.Fprintf(l.stderr, "%d more keys are parked\n", len(l.parked)-i)
 			return
 		}
-		fmt.Fprintf(l.stderr, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: outbox-cdc dead-letter release --key %s\n",
-			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), keyFlag(p.Key.Key))
+		fmt.Fprintf(l.stderr, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",
+			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), terms.Fill("outbox-cdc dead-letter release --id "+p.ShortID()))
 		if p.Waits != "" {
 			fmt.Fprintf(l.stderr, "  its release waits: %s\n", oneLine(p.Waits))
 		}

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -254,25 +252,12 @@ func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
 	case parking.Stopped:
 		fmt.Fprintf(r.stdout, "%d records sent to %s and acknowledged\n", res.Released, p.Topic)
 		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), exit.BadRecord,
-			fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --key %s", keyFlag(p.Key.Key)))
+			fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --id %s --yes", p.ShortID()))
 	case parking.NoKey:
 		return r.outcome("not parked", errors.New("the key is not parked any more, or was parked again meanwhile"), exit.Unexpected, "outbox-cdc dead-letter list")
 	case parking.Failed:
 	}
 	return r.outcome("not released", errors.New(oneLine(res.Reason)), exit.Unexpected, "the key stays parked; fix the cause and run the same command again")
-}
-
-// keyFlag returns a key as an argument of --key, for a shell.
-func keyFlag(key string) string {
-	switch {
-	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
-		return fmt.Sprintf("0x%x", key)
-	case key != "" && !strings.ContainsFunc(key, func(c rune) bool {
-		return c >= utf8.RuneSelf || !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '-' && c != '_' && c != '.'
-	}):
-		return key
-	}
-	return "'" + strings.ReplaceAll(key, "'", `'\''`) + "'"
 }
 
 func (r *releasing) outcome(what string, err error, exit int, next string) *command.ExitError {

@@ -60,7 +60,7 @@ func (o *operation) park(t *testing.T, srv *pgserver.Server) (bad, behind string
 
 func releaseKey(t *testing.T, o *operation, srv *pgserver.Server) {
 	bad, behind := o.park(t, srv)
-	if out, _ := o.sh(t); !strings.Contains(out, "dead-letter release --key "+parked) {
+	if out, _ := o.sh(t); !strings.Contains(out, "dead-letter release -c ") {
 		t.Errorf("list does not name the command:\n%s", out)
 	}
 	release, withdraw := o.nextBlock(t, "sh").text, o.nextBlock(t, "sh").text
