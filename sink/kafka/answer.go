@@ -232,7 +232,7 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	t.errorLogged, t.recoveryUnlogged = true, true
 	attrs := []slog.Attr{slog.String("topic", t.name), slog.Any("err", errorOf(k))}
 	if c == unknownTopic {
-		attrs = append(attrs, slog.String("fix", p.client.cfg.adviseMissing(t.name)))
+		attrs = append(attrs, slog.String("fix", p.adviseMissing(t)))
 	}
 	p.logLater(func(ctx context.Context) {
 		p.log.LogAttrs(ctx, slog.LevelError, "topic rejects records, retrying", attrs...)

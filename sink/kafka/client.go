@@ -156,8 +156,8 @@ func (c *client) Stat() sink.Stat {
 	if oldest.topic != "" {
 		s.StallReason = "topic " + oldest.topic + ": " + oldest.reason
 	}
-	if oldest.missing {
-		s.StallMissing, s.StallAdvice = oldest.topic, c.cfg.adviseMissing(oldest.topic)
+	if oldest.advice != "" {
+		s.StallMissing, s.StallAdvice = oldest.topic, oldest.advice
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

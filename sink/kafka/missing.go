@@ -74,8 +74,20 @@ func (p *producer) mayLogMissing(t *topic) bool {
 // adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
 // relay creates it.
 func (c Config) adviseMissing(topic string) string {
-	return fmt.Sprintf("Create the topic: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6; "+
-		"or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.Brokers[0], topic)
+	return fmt.Sprintf("Create the topic: %s; or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.createTopic(topic))
+}
+
+// createTopic returns the command that creates a topic.
+func (c Config) createTopic(topic string) string {
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6", c.Brokers[0], topic)
+}
+
+// adviseMissing returns how to fix that t is missing. A stop would reject records that may be given up. p.mu is held.
+func (p *producer) adviseMissing(t *topic) string {
+	if p.mayGiveUp(t) {
+		return "Create the topic while the relay runs: " + p.client.cfg.createTopic(t.name) + ". A stop makes dead letters of the rows that wait for it."
+	}
+	return p.client.cfg.adviseMissing(t.name)
 }
 
 // waitsForTopic reports whether cause is a missing topic that somebody else has to create.

@@ -47,6 +47,9 @@ func TestGivenUpTopic(t *testing.T) {
 		if r.Acked() != 1 {
 			l.Error("the records did not wait")
 		}
+		if advice := r.client.Stat().StallAdvice; !strings.Contains(advice, "--create --topic late ") || strings.Contains(advice, "restart") {
+			l.Errorf("advice of which the restart rejects the records: %q", advice)
+		}
 		bubble.Sleep(15 * time.Second)
 		r.AwaitAcked(3)
 		dead := l.readRecords("dead", 2)

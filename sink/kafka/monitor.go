@@ -237,7 +237,7 @@ type stall struct {
 	reason    string
 	topic     string
 	partition int32
-	missing   bool // the topic does not exist, and the producer does not create it
+	advice    string // how to create the topic; empty: it exists, or the producer creates it
 }
 
 // oldestStall returns the oldest stall, or the zero value if there is none. p.mu is held.
@@ -253,12 +253,18 @@ func (p *producer) oldestStall(now time.Time) stall {
 	}
 	for part := range p.retrying {
 		if older(part.since) {
-			s = stall{since: part.since, reason: part.cause.Error(), topic: part.topic.name, partition: part.id, missing: p.waitsForDeleted(part)}
+			s = stall{since: part.since, reason: part.cause.Error(), topic: part.topic.name, partition: part.id}
+			if p.waitsForDeleted(part) {
+				s.advice = p.adviseMissing(part.topic)
+			}
 		}
 	}
 	for t := range p.unresolved {
 		if older(t.since) {
-			s = stall{since: t.since, reason: t.cause.Error(), topic: t.name, partition: sink.AnyPartition, missing: p.waitsForTopic(t.cause)}
+			s = stall{since: t.since, reason: t.cause.Error(), topic: t.name, partition: sink.AnyPartition}
+			if p.waitsForTopic(t.cause) {
+				s.advice = p.adviseMissing(t)
+			}
 		}
 	}
 	for what, since := range p.errands {
