@@ -61,6 +61,9 @@ type Step struct {
 	Warning string // how the object differs from SetupConfig; empty: it does not
 }
 
+// NewSlot reports whether the step has created a slot.
+func (s Step) NewSlot() bool { return s.Action == actionCreated && s.LSN != 0 }
+
 // Setup creates the publication and the slot if they do not exist. The tables must exist. Setup is
 // idempotent. It creates the publication first, because a slot does not deliver rows from before the
 // publication existed. Creating the slot waits for every transaction in progress; if one does not end

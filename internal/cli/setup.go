@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
@@ -64,7 +67,7 @@ the slot had not confirmed. Setup does not change the tables.`,
 			return f
 		}
 		if !*drop {
-			a.printNext(cmd.Context(), s.File, cfg, setupCfg)
+			a.printNext(cmd.Context(), s.File, cfg, setupCfg, steps)
 		}
 		return nil
 	}
@@ -107,10 +110,9 @@ func nextStart(ctx context.Context, cfg *config.Config) *relay.NextStart {
 
 // printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must
 // be done before. file is the configuration file; empty: none.
-func (a *app) printNext(ctx context.Context, file string, cfg *config.Config, created catalog.SetupConfig) {
+func (a *app) printNext(ctx context.Context, file string, cfg *config.Config, created catalog.SetupConfig, steps []catalog.Step) {
 	if next := nextStart(ctx, cfg); next != nil && next.Broken != nil {
-		broken := next.Broken
-		fmt.Fprintf(a.stdout, "\nrun would exit with %d: %s\nnext: %s\n", relay.ExitCode(broken), oneLine(broken.Error()), relay.Next(broken))
+		fmt.Fprintf(a.stdout, "\n%s\n", catalog.Terms{Slot: created.Slot, Publication: created.Publication, File: file}.Fill(hindrance(next, steps)))
 		return
 	}
 	args := []string{"-c " + file}
@@ -130,4 +132,15 @@ func (a *app) printNext(ctx context.Context, file string, cfg *config.Config, cr
 		}
 	}
 	fmt.Fprintf(a.stdout, "\nnext: outbox-cdc run %s\n", strings.Join(args, " "))
+}
+
+// hindrance returns why the relay would not start, and what to do before. steps are those of setup: a slot that it has just created
+// is ahead of the position record.
+func hindrance(next *relay.NextStart, steps []catalog.Step) string {
+	_, gap := errors.AsType[*checkpoint.GapError](next.Broken)
+	if gap && slices.ContainsFunc(steps, catalog.Step.NewSlot) {
+		return fmt.Sprintf("The slot is new: rows committed after %s, the position recorded at %s, are not delivered.\nnext: %s",
+			next.Record.EndLSN, at(next.Record.WrittenAt), catalog.InstructRecover)
+	}
+	return fmt.Sprintf("run would exit with %d: %s\nnext: %s", relay.ExitCode(next.Broken), oneLine(next.Broken.Error()), relay.Next(next.Broken))
 }
