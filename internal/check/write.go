@@ -46,19 +46,11 @@ func WriteText(w io.Writer, conditions []Condition, layout Layout) error {
 		}
 	}
 	if n := count[Met]; n > 0 && !layout.All {
-		layout.write(&b, string(Met), counted(n, "condition")+"; --all lists all")
+		layout.write(&b, string(Met), terminal.Counted(n, "condition")+"; --all lists all")
 	}
-	fmt.Fprintf(&b, "\n%s: %d failed, %s, %d ok\n", counted(len(conditions), "condition"), count[Failed], counted(count[Doubt], "warning"), count[Met])
+	fmt.Fprintf(&b, "\n%s: %d failed, %s, %d ok\n", terminal.Counted(len(conditions), "condition"), count[Failed], terminal.Counted(count[Doubt], "warning"), count[Met])
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// counted returns a number with its noun.
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // write writes text, wrapped, in the column after label.

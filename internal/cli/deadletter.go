@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -254,12 +255,9 @@ func (l *deadLetters) warnHidden(selection *deadletter.Selection) {
 
 // summarize prints how many dead letters there are, also those that are not listed.
 func (l *deadLetters) summarize(listed, found, resent int) {
-	line := fmt.Sprintf("%d dead letters", listed)
-	switch listed {
-	case 0:
+	line := terminal.Counted(listed, "dead letter")
+	if listed == 0 {
 		line = "no dead letters"
-	case 1:
-		line = "1 dead letter"
 	}
 	if listed < found {
 		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)

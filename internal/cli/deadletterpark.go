@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -247,10 +248,10 @@ func waitsFor(all []parking.Parking, id string) string {
 func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
 	switch res.Outcome {
 	case parking.Released:
-		fmt.Fprintf(r.stdout, "%d records sent to %s and acknowledged; the key is not parked any more\n", res.Released, p.Topic)
+		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged; the key is not parked any more\n", terminal.Counted(res.Released, "record"), p.Topic)
 		return nil
 	case parking.Stopped:
-		fmt.Fprintf(r.stdout, "%d records sent to %s and acknowledged\n", res.Released, p.Topic)
+		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged\n", terminal.Counted(res.Released, "record"), p.Topic)
 		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), exit.BadRecord,
 			fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --id %s --yes", p.ShortID()))
 	case parking.NoKey:

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -184,7 +185,7 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 		return f
 	case r.refused > 0 && !r.dryRun:
 		return &command.ExitError{
-			Err: fmt.Errorf("%d dead letters were rejected again", r.refused), Exit: exit.BadRecord,
+			Err: fmt.Errorf("rejected again: %s", terminal.Counted(r.refused, "dead letter")), Exit: exit.BadRecord,
 			Advice: strings.Join(r.advice, "\n"),
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "fix what each line says, then run the same command again",
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -80,7 +82,7 @@ func (r *recovery) run(ctx context.Context) error {
 	if r.dryRun {
 		return r.preview(ctx, loss)
 	}
-	return r.refill(ctx)
+	return r.refill(ctx, loss.Rows())
 }
 
 // explain prints which rows are missing, and why.
@@ -88,10 +90,11 @@ func (r *recovery) explain(l *relay.Loss) {
 	record := l.Record
 	fmt.Fprintf(r.stdout, "Position record: %s on timeline %d of system %s, written at %s\n",
 		record.EndLSN, record.Timeline, record.SystemID, record.WrittenAt.UTC().Format(time.RFC3339))
-	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, oneLine(l.Cause.Error()))
+	cause, _, _ := strings.Cut(oneLine(l.Cause.Error()), "; ") // without its advice, which is this command
+	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, cause)
 	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
-		fmt.Fprintf(r.stdout, "  %d rows of %s that the snapshot of %s does not show as delivered\n", t.Rows, t.Table, l.Snapshot.EndLSN)
+		fmt.Fprintf(r.stdout, "  %s of %s that the snapshot of %s does not show as delivered\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
 	}
 	if l.Resumes {
 		fmt.Fprintln(r.stdout, "An earlier recover was interrupted. This one continues after the acknowledged rows.")
@@ -111,7 +114,7 @@ func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
 	})
 	counts.print(r.stdout)
 	if rejected > 0 {
-		fmt.Fprintf(r.stdout, "%d rows cannot become records; see on_bad_record\n", rejected)
+		fmt.Fprintf(r.stdout, "%s cannot become records; see on_bad_record\n", terminal.Counted(rejected, "row"))
 	}
 	if err != nil {
 		return r.failed(ctx, err)
@@ -119,8 +122,8 @@ func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
 	return nil
 }
 
-// refill sends the missing rows and shows the progress.
-func (r *recovery) refill(ctx context.Context) error {
+// refill sends the missing rows and shows the progress. rows is how many were selected before.
+func (r *recovery) refill(ctx context.Context, rows int64) error {
 	rel, err := relay.New(r.cfg, r.log)
 	if err != nil {
 		return command.Failed(err)
@@ -141,8 +144,12 @@ func (r *recovery) refill(ctx context.Context) error {
 	if err != nil {
 		return r.failed(ctx, err)
 	}
-	fmt.Fprintf(r.stdout, "Refilled: %d records sent and acknowledged, in %.1f s. Start the relay: it continues at the new slot.\n",
-		rel.Stat().Sink.Acked().Records, time.Since(began).Seconds())
+	sent, others := rel.Stat().Sink.Acked().Records, ""
+	if sent < rows {
+		others = "; the broker had the others already"
+	}
+	fmt.Fprintf(r.stdout, "Refilled: %s sent and acknowledged, in %.1f s%s. Start the relay: it continues at the new slot.\n",
+		terminal.Counted(sent, "record"), time.Since(began).Seconds(), others)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -51,6 +52,6 @@ func (c topicCounts) add(rec *sink.Record) { c[rec.Topic]++ }
 // print prints how many records a command would send.
 func (c topicCounts) print(w io.Writer) {
 	for _, topic := range slices.Sorted(maps.Keys(c)) {
-		fmt.Fprintf(w, "%d records would be sent to %s\n", c[topic], topic)
+		fmt.Fprintf(w, "%s would be sent to %s\n", terminal.Counted(c[topic], "record"), topic)
 	}
 }

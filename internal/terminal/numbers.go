@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 )
@@ -68,4 +69,12 @@ func Span(s float64) string {
 		return whole(s/day) + " days"
 	}
 	return "years"
+}
+
+// Counted returns a number with its noun, which has a regular plural.
+func Counted[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }

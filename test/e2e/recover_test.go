@@ -190,6 +190,30 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 	})
 }
 
+// Recover selects all rows that the last recorded snapshot does not show. It says that Kafka has some of them already, and
+// names the reason without the advice to run recover.
+func TestRecoverRowsThatKafkaHas(t *testing.T) {
+	t.Parallel()
+	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
+	process := r.Run(t)
+	r.Deliver(t, 100)
+	r.AwaitSnapshot(t)
+	for {
+		recorded := r.Recorded(t).Snapshots[0].EndLSN
+		r.Deliver(t, 20)
+		process.Kill(t)
+		if r.Recorded(t).Snapshots[0].EndLSN == recorded {
+			break
+		}
+		process = r.Run(t) // it has just recorded another snapshot
+	}
+	dropSlot(t, r)
+	out := runRecover(t, r, exit.OK, nil, "the broker had the others already")
+	if said, _, _ := strings.Cut(out, "Missing: "); strings.Contains(said, "outbox-cdc recover") {
+		t.Errorf("recover advises recover:\n%s", out)
+	}
+}
+
 // settleRecovered recovers what has been lost and demands that the relay continues.
 func settleRecovered(t *testing.T, r *rig.Rig, says string) {
 	t.Helper()
