@@ -66,14 +66,15 @@ func (s *setup) grantTable(ctx context.Context, table Part) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	grant := "GRANT SELECT, DELETE ON " + on + " TO " + role
+	grant, granted := "GRANT SELECT, DELETE ON "+on+" TO "+role, "SELECT, DELETE on "+on
 	if sequence != nil {
 		grant += "; GRANT SELECT ON SEQUENCE " + *sequence + " TO " + role
+		granted += ", SELECT on sequence " + *sequence
 	}
 	if err := s.exec(ctx, doing, grant); err != nil {
 		return Step{}, err
 	}
-	step := Step{Object: fmt.Sprintf("SELECT, DELETE on %s", on), Action: actionGranted}
+	step := Step{Object: granted, Action: actionGranted}
 	if table.Kind == partitionedTable {
 		step.Warning = "prune drops its partitions, which only their owner can do: run prune as the owner"
 	}

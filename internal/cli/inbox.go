@@ -73,6 +73,9 @@ time, behind (an earlier event of its key), or trying. Payloads are not printed.
 				list = c.store().ListParked
 			}
 			events, err := list(ctx, conn, *c.consumer, *limit)
+			if err == nil && len(events) == 0 {
+				fmt.Fprintln(c.stderr, "no events")
+			}
 			for i := range events {
 				if err := c.printEvent(&events[i], *asJSON); err != nil {
 					return err
@@ -154,7 +157,9 @@ plus the lag of the relay and the consumer.`,
 		}
 		return c.connected(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 			done, err := c.store().Prune(ctx, conn, *age)
-			fmt.Fprintf(c.stdout, "claims deleted: %d\n", done.Rows)
+			if err == nil || done.Rows > 0 {
+				fmt.Fprintf(c.stdout, "claims deleted: %d\n", done.Rows)
+			}
 			for _, name := range done.Dropped {
 				fmt.Fprintf(c.stdout, "dropped %s\n", name)
 			}
