@@ -75,7 +75,7 @@ func (s *kafkaLook) sharing(ctx context.Context) {
 		return
 	}
 	s.warn(name, topic, fmt.Sprintf("relays %s use the topic too: a user of one can change the positions of the others and stop them", list(others)),
-		"if their users do not trust each other, give each relay its own position_topic and dead_letter_topic, and each user only: "+s.separation())
+		"if their users do not trust each other, give each relay topics of its own, and its user only those (docs/security.md#separate-relays-by-acls)")
 }
 
 // relaysIn returns the names of the relays that have a value in a position topic.
