@@ -33,14 +33,8 @@ func (s *kafkaLook) topicNames() {
 
 // separation returns the commands that grant a relay's user only the rights on its own topics and its transactional id.
 func (s *kafkaLook) separation() string {
-	route, rights := s.Relay.Route, "--operation Describe --operation Write --operation Read"
-	events := "--resource-pattern-type prefixed --topic '<prefix>'"
-	if fixed := route.FixedTopic(); fixed != "" {
-		events = "--topic " + fixed
-	} else if prefix := route.TopicPrefix(); prefix != "" {
-		events = "--resource-pattern-type prefixed --topic " + prefix
-	}
-	commands := []string{s.acl(rights + " " + events)}
+	const rights = "--operation Describe --operation Write --operation Read"
+	commands := []string{s.acl(rights + " --resource-pattern-type prefixed --topic '<prefix>'")}
 	if dead := s.Relay.DeadLetterTopic; dead != "" {
 		commands = append(commands, s.acl(rights+" --topic "+dead))
 	}
