@@ -66,6 +66,12 @@ func TestNoSelect(t *testing.T) {
 	if i < 0 || conditions[i].State != Met || !strings.Contains(conditions[i].Found, "lacks SELECT") || Count(conditions) > 0 {
 		t.Errorf("%+v", conditions)
 	}
+	r.set("outbox.topic", "missing.${route}")
+	conditions = Run(t.Context(), r.config(t))
+	i = slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "topic" && c.Object == "missing.${route}" })
+	if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, "outbox-cdc status -c outbox-cdc.yaml names the missing ones") {
+		t.Errorf("%+v", conditions)
+	}
 }
 
 // A broken is a set-up with one mistake.
