@@ -115,6 +115,11 @@ func brokerText(block *sarama.ProduceResponseBlock) string {
 func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 	part, b := sh.part, sh.batch
 	part.inRequest = false
+	if p.ownership != nil && sh.block != nil && sh.block.Err == sarama.ErrInvalidTxnState {
+		// It is the empty transaction with which the owner fences other partitions, and is about to end: some brokers do not tell the
+		// partitions of a producer apart.
+		sh.class = retriable
+	}
 	if sh.class == unsent {
 		p.takeBack(sh)
 		return

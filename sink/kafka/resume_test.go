@@ -505,6 +505,29 @@ func TestSlowMarkers(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"), kfake.SeedTopics(1, "positions"))
 }
 
+// TestRecordsDuringAnotherTakeOver: while the coordinator ends the transaction that fences one partition, records go to another. A broker
+// may reject these, because it does not tell the partitions of a producer apart. They are sent again.
+func TestRecordsDuringAnotherTakeOver(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := newSuccession(l)
+		own(l, s.store)
+		r := s.next()
+		r.sendRows(2, 0, 1, true)
+		r.producer.Flush()
+		r.AwaitAcked(1)
+		loads := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.CoordinatorLoadInProgress, Count: -1})
+		r.sendRows(2, 1, 2, true)
+		r.producer.Flush()
+		bubble.Sleep(time.Second)
+		r.sendRows(2, 2, 3, true)
+		r.producer.Flush()
+		bubble.Sleep(time.Second)
+		loads.Remove()
+		r.drain()
+		s.wantRows(2, 3)
+	}, kfake.SeedTopics(2, "t"), kfake.SeedTopics(1, "positions"))
+}
+
 // TestRightsThatAResumptionLacks: without Read on a topic, an owner cannot know what is stored there. It says so once, and
 // sends the rows.
 func TestRightsThatAResumptionLacks(t *testing.T) {
