@@ -247,7 +247,7 @@ func TestVerbsOverBrokersThatCannotBeRead(t *testing.T) {
 			t.Parallel()
 			cfg := rig.WriteConfigOver(t, db.DSN, "unused", "orders", "sink: {"+c.sink+"}\non_bad_record: dead-letter\ndead_letter_topic: dead")
 			for verb, next := range map[string]string{
-				"dead-letter list": "read the dead letters with the tools of the broker, and resend their rows by outbox-cdc replay (docs/sinks.md)",
+				"dead-letter list": "read the dead letters with the tools of the broker, and resend their rows by outbox-cdc replay -c " + cfg + " (docs/sinks.md)",
 				"audit":            "audit needs a broker that can be read back (docs/sinks.md)",
 			} {
 				out, code := rig.Command(t, append(strings.Fields(verb), "-c", cfg)...)

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -381,9 +382,9 @@ func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
 
 func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, `DROP PUBLICATION outbox_cdc`)
-	o.fails(t, 13, `publication "outbox_cdc" does not exist`, `outbox-cdc setup --drop --dsn "$OWNER_DSN", then outbox-cdc setup --dsn "$OWNER_DSN", outbox-cdc recover --dsn "$OPERATOR_DSN"`)
+	o.fails(t, 13, `publication "outbox_cdc" does not exist`, catalog.Terms{File: "outbox-cdc.yaml"}.Fill(catalog.InstructStartOver))
 	o.execAs(t, "owner", `CREATE PUBLICATION outbox_cdc FOR TABLE outbox`) // the guess of somebody who does not read on
-	o.ends(t, o.run(t, runLine+" --accept-gap"), 13, "creating it now does not bring them back", "outbox-cdc setup --drop")
+	o.ends(t, o.run(t, runLine+" --accept-gap"), 13, "creating it now does not bring them back", "outbox-cdc setup -c outbox-cdc.yaml --drop")
 	o.recreatesSlot(t, lost)
 }
 
