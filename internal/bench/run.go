@@ -84,7 +84,7 @@ func (s *settings) load(ctx context.Context, own *servers, stderr io.Writer) (*s
 		return nil, nil, err
 	}
 	on.throughLink = through.SinkSettings()
-	if cfg.IsKafka() {
+	if cfg.SinkKind() == kafkaKind {
 		s.codec = cfg.Sink.Kafka.Compression
 	}
 	return on, command.NewLogger(cfg.Log, stderr), nil

@@ -68,8 +68,10 @@ records are duplicated.`,
 			}
 			return a.printConditions(conditions, debezium.Ready(conditions), true, *asJSON)
 		}
-		if *probe && !cfg.IsKafka() {
-			return command.Usage(cmd, fmt.Errorf("--probe needs Kafka: %s does not reject records of an older relay", cfg.BrokerName()))
+		if *probe {
+			if err := cfg.CheckFencing(); err != nil {
+				return command.Usage(cmd, fmt.Errorf("--probe %w", err))
+			}
 		}
 		relay, err := cfg.Relay()
 		if err != nil {

@@ -169,8 +169,8 @@ func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, u
 // room: the collector then runs without pause while a backlog is sent, for half as much CPU time again.
 const heapBesideWindow = 16 << 20
 
-// heapOfRequests is the memory that another broker than Kafka needs in addition: its client has a message and buffers of its
-// own for each request in flight, where Kafka's producer writes batches.
+// heapOfRequests is the memory that a broker needs in addition if its client has a message and buffers of its own for each
+// request in flight.
 const heapOfRequests = 16 << 20
 
 // memoryLimiter returns a function that sets the memory limit of the garbage collector for the memory of the sink, or nil if
@@ -181,7 +181,7 @@ func (a *app) memoryLimiter(cfg *config.Config) func(sinkMemory int) {
 		return nil
 	}
 	beside := int64(heapBesideWindow)
-	if !cfg.IsKafka() {
+	if !cfg.BatchesRequests() {
 		beside += heapOfRequests
 	}
 	return func(sinkMemory int) { debug.SetMemoryLimit(beside + int64(sinkMemory)) }

@@ -23,6 +23,11 @@ type broker struct {
 	stores bool
 	store  string // default of position_topic; empty: that of the key
 
+	parks      bool // its dead letters can be read back in the order of a key, as on_bad_record: park requires
+	partitions bool // a row may select its partition
+	fences     bool // it rejects records of an older relay, see [sink.PositionStore.CheckOrder]
+	batches    bool // its client has no message and buffers of its own for each request in flight
+
 	names     func(c *Config) encode.Names         // rules for destinations
 	check     func(c *Config) error                // contradictions among the keys of the section, and of other keys with it
 	build     func(c *Config) (sink.Broker, error) // an *Error for missing keys
@@ -89,10 +94,7 @@ func (c *Config) checkSink() error {
 		return &Error{problems: []problem{{key: "sink", text: strings.Join(named, " and ") + " are configured; a relay has one broker, so keep one section"}}}
 	}
 	b := c.broker()
-	errs := []error{b.check(c)}
-	if b.kind != kafkaKind {
-		errs = append(errs, c.checkWithoutKafka(b))
-	}
+	errs := []error{b.check(c), c.checkSupported(b)}
 	if !b.stores && c.PositionTopic != "" && c.isSet("position_topic") {
 		errs = append(errs, c.invalid("position_topic", "has no effect: %s has no place for position records; set position.file instead", b.title))
 	}
@@ -102,24 +104,37 @@ func (c *Config) checkSink() error {
 	return join(errs...)
 }
 
-// checkWithoutKafka reports settings that only Kafka supports, and names of the relay's own destinations that the broker
-// does not allow.
-func (c *Config) checkWithoutKafka(b broker) error {
+// checkSupported reports settings that only other brokers support, and a destination of dead letters that the broker does not
+// allow.
+func (c *Config) checkSupported(b broker) error {
 	var errs []error
-	if c.OnBadRecord == park {
-		errs = append(errs, c.invalid("on_bad_record", "park needs Kafka, because the relay reads the records of a parked key back in order; with %s use stop or dead-letter", b.title))
+	if c.OnBadRecord == park && !b.parks {
+		errs = append(errs, c.invalid("on_bad_record", "park needs %s, because the relay reads the records of a parked key back in order; with %s use stop or dead-letter",
+			titles(func(b broker) bool { return b.parks }), b.title))
 	}
-	if c.OnBadRecord == deadLetter {
+	if c.OnBadRecord != stop || c.isSet("dead_letter_topic") {
 		if illegal := b.names(c).Illegal(c.DeadLetterTopic); illegal != "" {
 			errs = append(errs, c.invalid("dead_letter_topic", "%q %s", c.DeadLetterTopic, illegal))
 		}
 	}
 	for i, p := range c.Outbox.Place {
-		if p.To == encode.ToPartition {
-			errs = append(errs, c.invalid("outbox.place", "item %d: partition needs Kafka; %s has no partitions", i+1, b.title))
+		if p.To == encode.ToPartition && !b.partitions {
+			errs = append(errs, c.invalid("outbox.place", "item %d: partition needs %s; %s has no partitions", i+1,
+				titles(func(b broker) bool { return b.partitions }), b.title))
 		}
 	}
 	return join(errs...)
+}
+
+// titles returns the names of the brokers that can do something.
+func titles(can func(broker) bool) string {
+	var names []string
+	for _, b := range brokers() {
+		if can(b) {
+			names = append(names, b.title)
+		}
+	}
+	return strings.Join(names, " or ")
 }
 
 // missingSink returns the error about a configuration without a broker.
@@ -145,8 +160,16 @@ func (c *Config) HasBroker() bool {
 	return configured
 }
 
-// IsKafka reports whether the broker is Kafka.
-func (c *Config) IsKafka() bool { return c.broker().kind == kafkaKind }
+// CheckFencing returns an error that names the brokers which reject records of an older relay, if the configured one does not.
+func (c *Config) CheckFencing() error {
+	if b := c.broker(); !b.fences {
+		return fmt.Errorf("needs %s: %s does not reject records of an older relay", titles(func(b broker) bool { return b.fences }), b.title)
+	}
+	return nil
+}
+
+// BatchesRequests reports whether the client of the broker has no message and buffers of its own for each request in flight.
+func (c *Config) BatchesRequests() bool { return c.broker().batches }
 
 // BrokerName returns the name of the kind of broker, for people.
 func (c *Config) BrokerName() string { return c.broker().title }

@@ -33,7 +33,8 @@ func TestBrokers(t *testing.T) {
 		{name: "a file for Kafka", file: "sink.kafka.brokers: [a:1]\nposition.file: /p\n", want: "c.yaml:2: position.file: has no effect: Kafka stores the position record, under the name in position_topic"},
 		{name: "park", file: "sink.webhook.url: http://localhost\non_bad_record: park\n", want: "c.yaml:2: on_bad_record: park needs Kafka, because the relay reads the records of a parked key back in order; with Webhook use stop or dead-letter"},
 		{name: "partitions", file: "sink.webhook.url: http://localhost\noutbox.place: [{column: c, to: partition}]\n", want: "c.yaml:2: outbox.place: item 1: partition needs Kafka; Webhook has no partitions"},
-		{name: "names of Kafka", file: "sink.kafka.brokers: [a:1]\nposition_topic: a b\n", want: `c.yaml:2: position_topic: found "a b"; Kafka allows up to 249 letters, digits, '.', '_' and '-'`},
+		{name: "names of Kafka", file: "sink.kafka.brokers: [a:1]\nposition_topic: a b\n", want: `c.yaml:2: position_topic: "a b" contains ' '; Kafka allows letters, digits, '.', '_' and '-'`},
+		{name: "a dead-letter topic that is not used yet", file: "sink.kafka.brokers: [a:1]\ndead_letter_topic: a b\n", want: `c.yaml:2: dead_letter_topic: "a b" contains ' '; Kafka allows letters, digits, '.', '_' and '-'`},
 		{name: "names of another broker", file: "sink.webhook.url: http://localhost\noutbox.topic: events/a b\ndead_letter_topic: dead/letters\non_bad_record: dead-letter\n"},
 		{name: "a dead-letter destination", file: "sink.webhook.url: http://localhost\ndead_letter_topic: /dead\non_bad_record: dead-letter\n", want: `c.yaml:2: dead_letter_topic: "/dead" has an empty segment, or a slash at its beginning or end`},
 	} {

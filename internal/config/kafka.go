@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ const (
 func kafkaBroker() broker {
 	return broker{
 		kind: kafkaKind, title: "Kafka", system: "kafka", stores: true,
+		parks: true, partitions: true, fences: true, batches: true,
 		names: func(*Config) encode.Names { return kafka.Names{} },
 		check: (*Config).checkKafka,
 		build: func(c *Config) (sink.Broker, error) {
@@ -49,10 +49,8 @@ func (c *Config) checkKafka() error {
 	k := c.Sink.Kafka
 	errs := []error{c.checkPorts("sink.kafka.brokers", k.Brokers)}
 	add := func(err error) { errs = append(errs, err) }
-	for _, path := range []string{"position_topic", "dead_letter_topic"} {
-		if topic := c.field(path).String(); (len(topic) > longestTopicName || !topicName.MatchString(topic)) && (topic != "" || path != "position_topic") {
-			add(c.invalid(path, "found %q; Kafka allows up to 249 letters, digits, '.', '_' and '-'", topic))
-		}
+	if illegal := (kafka.Names{}).Illegal(c.PositionTopic); illegal != "" && c.PositionTopic != "" {
+		add(c.invalid("position_topic", "%q %s", c.PositionTopic, illegal))
 	}
 	if c.OnBadRecord == park && c.PositionTopic == "" {
 		add(c.invalid("on_bad_record", "park needs position_topic, where the relay stores which keys are parked"))
@@ -66,11 +64,6 @@ func (c *Config) checkKafka() error {
 	add(err)
 	return join(errs...)
 }
-
-// topicName matches the names of the relay's own topics.
-var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
-
-const longestTopicName = 249
 
 // Kafka returns the settings of sink.kafka, or an [*Error] that names every missing key.
 func (c *Config) Kafka() (kafka.Config, error) {
