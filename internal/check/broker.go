@@ -8,8 +8,8 @@ import (
 
 // lookAtSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds.
 func (l *look) lookAtSink(ctx context.Context) []Condition {
-	if isKafka(l.Config) {
-		return sorted(l.lookAtKafka(ctx))
+	if conditions, ok := l.lookAtKafka(ctx); ok {
+		return l.defined(conditions)
 	}
 	inspector, ok := l.Relay.Sink.(sink.Inspector)
 	if !ok {

@@ -60,13 +60,7 @@ func settings(warnings []string) []Condition {
 // AtStart checks what is cheap to check and what a relay does not notice itself. It returns the conditions that are not
 // met. It leaves out a server that it cannot reach, because the relay reports that.
 func AtStart(ctx context.Context, cfg Config) []Condition {
-	late := make(map[[2]string]bool)
-	for _, d := range definitions() {
-		late[[2]string{d.group, d.name}] = !d.atStart
-	}
-	return slices.DeleteFunc(run(ctx, cfg, true), func(c Condition) bool {
-		return c.State == Met || (c.Group == Source || isKafka(cfg)) && late[[2]string{c.Group, c.Name}]
-	})
+	return slices.DeleteFunc(run(ctx, cfg, true), func(c Condition) bool { return c.State == Met })
 }
 
 func run(ctx context.Context, cfg Config, short bool) []Condition {
@@ -84,7 +78,7 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	if source.catalog == nil { // rows could not be read either, and another condition has the reason
 		l.rows.conditions = nil
 	}
-	all := append(sorted(slices.Concat(source.conditions, l.rows.conditions)), sink...)
+	all := append(l.defined(slices.Concat(source.conditions, l.rows.conditions)), sink...)
 	terms := catalog.Terms{Slot: cfg.Relay.Source.Slot, Publication: cfg.Relay.Source.Publication, File: cfg.File}
 	for i := range all {
 		all[i].Found, all[i].Fix = terms.Fill(all[i].Found), terms.Fill(all[i].Fix)

@@ -67,13 +67,17 @@ func (r *report) fail(name, object, found, fix string) {
 	r.add(Condition{Name: name, Object: object, State: Failed, Found: found, Fix: fix})
 }
 
-// sorted returns the conditions in the order of [definitions], with those of one table or topic together.
-func sorted(conditions []Condition) []Condition {
-	type place struct{ family, own int }
+// defined returns the conditions in the order of [definitions], with those of one table or topic together. In a short look it
+// leaves out those that are not tested at the start.
+func (l *look) defined(conditions []Condition) []Condition {
+	type place struct {
+		family, own int
+		late        bool
+	}
 	places := make(map[[2]string]place)
 	first := make(map[string]int)
 	for i, d := range definitions() {
-		p := place{i, i}
+		p := place{i, i, !d.atStart}
 		if d.object != "" {
 			if _, ok := first[d.object]; !ok {
 				first[d.object] = i
@@ -82,8 +86,10 @@ func sorted(conditions []Condition) []Condition {
 		}
 		places[[2]string{d.group, d.name}] = p
 	}
+	of := func(c Condition) place { return places[[2]string{c.Group, c.Name}] }
+	conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return l.short && of(c).late })
 	slices.SortStableFunc(conditions, func(a, b Condition) int {
-		p, q := places[[2]string{a.Group, a.Name}], places[[2]string{b.Group, b.Name}]
+		p, q := of(a), of(b)
 		return cmp.Or(cmp.Compare(p.family, q.family), cmp.Compare(a.Object, b.Object), cmp.Compare(p.own, q.own))
 	})
 	return conditions

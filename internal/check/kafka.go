@@ -18,12 +18,6 @@ func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
 // isRefusal reports whether the user lacks the right for a request.
 func isRefusal(err error) bool { return kafka.IsRefusal(err) }
 
-// isKafka reports whether the broker is Kafka, whose conditions are those of [sinkDefinitions].
-func isKafka(cfg Config) bool {
-	_, ok := cfg.Relay.Sink.(kafka.Config)
-	return ok
-}
-
 // A kafkaLook checks Kafka.
 type kafkaLook struct {
 	*look
@@ -34,15 +28,15 @@ type kafkaLook struct {
 	brokers   []kafka.Broker
 }
 
-// lookAtKafka returns the conditions of the sink.
-func (l *look) lookAtKafka(ctx context.Context) []Condition {
-	cfg, ok := l.Relay.Sink.(kafka.Config)
-	if !ok {
-		return nil
+// lookAtKafka returns the conditions of the sink, which are those of [sinkDefinitions], if the broker is Kafka.
+func (l *look) lookAtKafka(ctx context.Context) (conditions []Condition, isKafka bool) {
+	cfg, isKafka := l.Relay.Sink.(kafka.Config)
+	if !isKafka {
+		return nil, false
 	}
 	s := &kafkaLook{look: l, report: report{group: Sink}, cfg: cfg}
 	s.run(ctx)
-	return s.conditions
+	return s.conditions, true
 }
 
 func (s *kafkaLook) run(ctx context.Context) {

@@ -220,7 +220,7 @@ func (s *sourceLook) synchronized() {
 		s.fail(name, "", fmt.Sprintf("Postgres sends nothing to the relay while no standby streams from %s", strings.Join(v.Absent, ", ")),
 			"start the standby, or remove it: "+s.provider.set(name, strings.Join(rest, ", "), false))
 	case names == "":
-		s.warn(name, "", "empty: after a failover, Kafka may have records of rows that the new primary does not have",
+		s.warn(name, "", "empty: after a failover, the broker may have records of rows that the new primary does not have",
 			s.provider.set(name, "<the standby's physical slot>", false))
 	default:
 		s.ok(name, "", names)
