@@ -195,8 +195,8 @@ const (
 	nextNoRefill    = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 
 	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
-	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#kafka)"
-	nextDestination = "create the destination, then start the relay (docs/access.md#kafka)"
+	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#broker)"
+	nextDestination = "create the destination, then start the relay (docs/access.md#broker)"
 )
 
 func is(target error) func(error) bool {
