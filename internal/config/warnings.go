@@ -33,30 +33,6 @@ func (c *Config) sourceWarnings() []string {
 	return slices.Compact(out)
 }
 
-func (c *Config) kafkaWarnings() []string {
-	var out []string
-	k := c.Sink.Kafka
-	remote := slices.ContainsFunc(k.Brokers, func(broker string) bool {
-		host, _, _ := net.SplitHostPort(broker)
-		return !isThisMachine(host)
-	})
-	switch {
-	case k.TLS.Enabled && k.TLS.InsecureSkipVerify:
-		out = append(out, "the certificates of the Kafka brokers are not verified")
-	case k.TLS.Enabled, !remote:
-	case k.SASL.Mechanism == saslPlain:
-		out = append(out, "the Kafka password is not encrypted on the network")
-	case k.SASL.Mechanism == saslBearer:
-		out = append(out, "the Kafka token is not encrypted on the network")
-	case !c.isSet(atTLS + "enabled"):
-		out = append(out, "records to Kafka are not encrypted on the network: set sink.kafka.tls.enabled to true, or to false to accept it")
-	}
-	if u, err := url.Parse(k.SASL.TokenURL); err == nil && u.Scheme == "http" && !isThisMachine(u.Hostname()) {
-		out = append(out, "the client secret is not encrypted on the network: sink.kafka.sasl.token_url is not https")
-	}
-	return out
-}
-
 func (c *Config) adminWarnings() []string {
 	host, _, err := net.SplitHostPort(c.Admin.Listen)
 	if err != nil || isThisMachine(host) {
