@@ -104,7 +104,7 @@ var situations = []situation{
 		st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
 		st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
 	}},
-	{"behind", "Catching up", "behind and has 180 MB of WAL left", "set sink.kafka.window.bytes", func(st *relay.Stat) {
+	{"behind", "Catching up", "behind and has 172 MB of WAL left", "set sink.kafka.window.bytes", func(st *relay.Stat) {
 		st.Behind = time.Now().Add(-95 * time.Second)
 		st.Slot.WALEnd += 180_000_000
 		st.Sink.WindowAdvice = "To deliver faster: set sink.kafka.window.bytes to 75497472."

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -276,15 +275,5 @@ func TestRetention(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestSize(t *testing.T) {
-	got := map[int64]string{}
-	for _, n := range []int64{0, 500, 1 << 20, -9 << 20, 3 << 40} {
-		got[n] = size(n)
-	}
-	if diff := cmp.Diff(map[int64]string{0: "0 kB", 500: "0 kB", 1 << 20: "1 MB", -9 << 20: "-9 MB", 3 << 40: "3145728 MB"}, got); diff != "" {
-		t.Error(diff)
 	}
 }

@@ -3,6 +3,8 @@ package catalog
 import (
 	"fmt"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // retention follows the WAL that Postgres retains for the slot.
@@ -28,19 +30,19 @@ func (r *retention) look(c *State) []Warning {
 	risk := reserve.Judge(c.ReadAt)
 	if risk.Danger == Calm && r.warned != Calm && reserve.freeShare() > recovered {
 		r.warned = Calm
-		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it retains %s of WAL, which is below the limit again", size(s.retained(c.WALEnd)))}}
+		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it retains %s of WAL, which is below the limit again", terminal.Size(float64(s.retained(c.WALEnd))))}}
 	}
 	if risk.Danger <= r.warned {
 		return nil
 	}
 	r.warned = risk.Danger
-	text := fmt.Sprintf("it retains %s of WAL, from %s on", size(s.retained(c.WALEnd)), s.RestartLSN)
+	text := fmt.Sprintf("it retains %s of WAL, from %s on", terminal.Size(float64(s.retained(c.WALEnd))), s.RestartLSN)
 	switch risk.Danger {
 	case Unreserved:
 		text += ": Postgres may invalidate the slot at the next checkpoint"
 	case Tenth, Soon, Half:
 		text += fmt.Sprintf("; after %s more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is %s)%s",
-			size(*s.SafeWALSize), size(c.MaxSlotWALKeepSize), timeLeft(risk.TimeToLimit))
+			terminal.Size(float64(*s.SafeWALSize)), terminal.Size(float64(c.MaxSlotWALKeepSize)), timeLeft(risk.TimeToLimit))
 	case Extended:
 		text += ", which exceeds max_wal_size"
 		if s.SafeWALSize == nil {
@@ -66,13 +68,4 @@ func retainedBy(c *State) string {
 		return fmt.Sprintf("the confirmed position is %s, and a long transaction retains the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
 	}
 	return fmt.Sprintf("the confirmed position is %s, and later rows are not acknowledged: check that the broker accepts records", s.ConfirmedFlushLSN)
-}
-
-// size returns a number of bytes as text.
-func size(n int64) string {
-	const mebi = 1 << 20
-	if n > -mebi && n < mebi {
-		return fmt.Sprintf("%d kB", n>>10)
-	}
-	return fmt.Sprintf("%d MB", n/mebi) // Postgres' MB
 }

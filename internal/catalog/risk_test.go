@@ -11,7 +11,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // Judge returns how close a slot is to being invalidated, and what to do. Status, page, check, metrics and log all
 // use it.
 func TestJudge(t *testing.T) {
-	const gb = 1_000_000_000
+	const gb = 1 << 30
 	safe := func(n int64) *int64 { return &n }
 	in := noon.Add
 	for name, tc := range map[string]struct {

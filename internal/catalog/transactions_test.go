@@ -99,7 +99,7 @@ func TestOpenForLong(t *testing.T) {
 			want: []string{
 				"",
 				`it has been open for 5m9s (user "app", database "app", application "billing", idle in transaction): ` +
-					`until it ends, slot "slot" retains the WAL from 0/FF0000 on, now 1 MB, which Postgres decodes again after every reconnect; ` +
+					`until it ends, slot "slot" retains the WAL from 0/FF0000 on, now 1.1 MB, which Postgres decodes again after every reconnect; ` +
 					"wait until it ends, or end it with: SELECT pg_terminate_backend(4711)",
 				"", over, "",
 			},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // slot checks the slot.
@@ -70,7 +71,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	c := s.catalog
 	reserve := c.Reserve(time.Time{})
 	reserve.IdleAt = time.Time{} // a condition of its own
-	kept, risk := size(reserve.Retained), reserve.Judge(c.ReadAt)
+	kept, risk := terminal.Size(float64(reserve.Retained)), reserve.Judge(c.ReadAt)
 	switch {
 	case risk.Danger == catalog.Lost:
 		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered", slot.ConfirmedFlushLSN),
@@ -88,11 +89,11 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	}
 	left := *slot.SafeWALSize
 	if risk.Danger >= catalog.Half {
-		s.warn("safe_wal_size", "", fmt.Sprintf("Postgres may invalidate the slot after %s more WAL; it retains %s%s", size(left), kept, s.lasts(left)),
+		s.warn("safe_wal_size", "", fmt.Sprintf("Postgres may invalidate the slot after %s more WAL; it retains %s%s", terminal.Size(float64(left)), kept, s.lasts(left)),
 			"let the relay catch up, or raise max_slot_wal_keep_size")
 		return
 	}
-	s.ok("safe_wal_size", "", size(left)+" of WAL until Postgres may invalidate the slot")
+	s.ok("safe_wal_size", "", terminal.Size(float64(left))+" of WAL until Postgres may invalidate the slot")
 }
 
 // holder reports who streams from the slot.
@@ -150,16 +151,16 @@ func (s *sourceLook) retention() {
 		s.warn("disk", "", "max_slot_wal_keep_size is -1: without a relay, Postgres retains WAL until the disk is full, and stops."+
 			" Set a limit above the WAL of the longest outage and below the free disk space", limitIt)
 	default:
-		s.ok("disk", "", fmt.Sprintf("max_slot_wal_keep_size is %s, so a slot cannot fill the disk", size(limit)))
+		s.ok("disk", "", fmt.Sprintf("max_slot_wal_keep_size is %s, so a slot cannot fill the disk", terminal.Size(float64(limit))))
 	}
 	const name = "max_slot_wal_keep_size"
 	switch {
 	case limit < 0:
 		s.ok(name, "", "no limit")
 	case limit < smallLimit, s.rate()*shortStop.Seconds() > float64(limit):
-		s.warn(name, "", size(limit)+": Postgres invalidates the slot after so much WAL without the relay"+s.lasts(limit), limitIt)
+		s.warn(name, "", terminal.Size(float64(limit))+": Postgres invalidates the slot after so much WAL without the relay"+s.lasts(limit), limitIt)
 	default:
-		s.ok(name, "", size(limit)+s.lasts(limit))
+		s.ok(name, "", terminal.Size(float64(limit))+s.lasts(limit))
 	}
 	switch idle := c.IdleSlotTimeout; {
 	case c.ServerVersion < 180000:
@@ -194,17 +195,4 @@ func (s *sourceLook) lasts(bytes int64) string {
 		return ""
 	}
 	return fmt.Sprintf(", in about %s at the average rate", (time.Duration(took) * time.Second).Round(time.Minute))
-}
-
-// size formats bytes as Postgres does.
-func size(n int64) string {
-	switch {
-	case n < 10<<10:
-		return fmt.Sprintf("%d bytes", n)
-	case n < 10<<20:
-		return fmt.Sprintf("%d kB", n>>10)
-	case n < 10<<30:
-		return fmt.Sprintf("%d MB", n>>20)
-	}
-	return fmt.Sprintf("%d GB", n>>30)
 }

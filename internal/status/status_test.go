@@ -130,11 +130,11 @@ func TestVerdict(t *testing.T) {
 		"half full, no relay": {without(t, "refused", "", func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			p.Slot.Retained, p.Slot.Safe = 45_000_000, new(int64(10_000_000))
-		}), admin.Bad, "No relay is running", "after 10 MB more WAL", false},
+		}), admin.Bad, "No relay is running", "after 9.5 MB more WAL", false},
 		"half full, frozen": {sides(t, func(p *Postgres, st *admin.Status) {
 			p.Slot.Retained, p.Slot.Safe = 45_000_000, new(int64(10_000_000))
 			st.InFlight.Since, st.Rates.Records = 3, 0
-		}), admin.Warn, "Waiting for acknowledgements", "after 10 MB more WAL", true},
+		}), admin.Warn, "Waiting for acknowledgements", "after 9.5 MB more WAL", true},
 		"filling, slowly":   {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
 		"no slot":           {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
 		"left on a standby": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Orphaned = true }), admin.Bad, "The slot is left on a standby", "when it was the primary", false},
@@ -217,7 +217,7 @@ db:5432/app → kafka-1:9092, kafka-2:9092
 
 Postgres          → Decoder           → In flight         → Kafka               
 48 B lag            1,204 rows/s        12 records          1,204 records/s     
-WAL ends at         1.1 MB/s of WAL     4.1 kB              250 kB/s            
+WAL ends at         1 MB/s of WAL       4 kB                244 kB/s            
 0/3000              at 0/3000           ██░░░░░░ 25 %       ack p99 3 ms        
 
 Lag                       200 ms                                                
@@ -227,13 +227,13 @@ Records per second        1,204
 Slot s
   State           reserved, active, WAL sender 4711
   Confirmed LSN   0/2FD0, 48 B behind the end of the WAL
-  Retained WAL    34 MB, from 0/1000
-  Limit           ░░░░░░░░░░ 11 GB left
+  Retained WAL    32 MB, from 0/1000
+  Limit           ░░░░░░░░░░ 10 GB left
   Time to limit   –
 
 Destination                                    records/s       records      size
-outbox.event.order                                 1,200    31,900,000    6.4 GB
-outbox.event.customer                                4.4     9,180,000    1.1 GB
+outbox.event.order                                 1,200    31,900,000    5.9 GB
+outbox.event.customer                                4.4     9,180,000      1 GB
 
 Last errors
 None since the start.`
@@ -250,7 +250,7 @@ func TestLinesOfTheSlot(t *testing.T) {
 		p.Slot.Synced, p.Slot.SyncSkipReason = true, "wal_not_flushed"
 	})), "\n")
 	for _, want := range []string{
-		"Spilled to disk 120 MB of 3 transactions larger than logical_decoding_work_mem",
+		"Spilled to disk 114 MB of 3 transactions larger than logical_decoding_work_mem",
 		"Skipped tables  public.hb, public.archive: published, but not in outbox.tables",
 		"Copy            of the primary's slot; last synchronization: skipped, wal_not_flushed",
 	} {

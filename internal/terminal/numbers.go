@@ -23,7 +23,7 @@ func Count(n float64) string {
 	return Number(int(math.Round(n)))
 }
 
-// Size formats a number of bytes in decimal units.
+// Size formats a number of bytes in Postgres' units: a kB is 1024 B.
 func Size(n float64) string {
 	if math.IsNaN(n) {
 		return NotKnown
@@ -36,10 +36,10 @@ func Size(n float64) string {
 		switch {
 		case n < 9.95:
 			return sign + tenths(n) + unit
-		case n < 999.5:
+		case n < 1023.5:
 			return sign + strconv.Itoa(int(math.Round(n))) + unit
 		}
-		n /= 1000
+		n /= 1024
 	}
 	return sign + tenths(n) + " TB"
 }

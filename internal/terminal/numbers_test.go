@@ -3,7 +3,7 @@ package terminal
 import "testing"
 
 func TestFormat(t *testing.T) {
-	for in, want := range map[float64]string{0: "0 B", 9.94: "9.9 B", 999: "999 B", 1500: "1.5 kB", 250_000: "250 kB", 5e9: "5 GB", 3e12: "3 TB", -2e6: "−2 MB"} {
+	for in, want := range map[float64]string{0: "0 B", 9.94: "9.9 B", 1023: "1023 B", 1536: "1.5 kB", 250 << 10: "250 kB", 1000 << 20: "1000 MB", 5 << 30: "5 GB", 3 << 40: "3 TB", -2 << 20: "−2 MB"} {
 		if got := Size(in); got != want {
 			t.Errorf("size(%v) = %s, want %s", in, got, want)
 		}
