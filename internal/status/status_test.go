@@ -242,6 +242,22 @@ None since the start.`
 	}
 }
 
+// A standby has read nothing, so it knows neither a lag nor a position.
+func TestLinesOfAStandby(t *testing.T) {
+	got := strings.Join(View{Width: 80}.Lines(sides(t, func(_ *Postgres, st *admin.Status) {
+		st.Role, st.State = "standby", "waiting"
+		st.Source.Received, st.Source.ServerEnd = "0/0", "0/0"
+	})), "\n")
+	for _, want := range []string{"at –", "Lag                       –  "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "0/0 ") {
+		t.Errorf("it shows a position:\n%s", got)
+	}
+}
+
 // The slot's lines name what Postgres has spilled to disk, and the state of a copy on a standby.
 func TestLinesOfTheSlot(t *testing.T) {
 	got := strings.Join(View{Width: 100}.Lines(sides(t, func(p *Postgres, st *admin.Status) {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
@@ -16,15 +17,26 @@ type station struct {
 	facts      [2]string
 }
 
+// streams reports whether the relay reads rows. Without that, it knows no lag.
+func streams(st *admin.Status) bool { return st.State == string(relay.Streaming) }
+
+// position returns lsn, or NotKnown for the position of a relay that has not read anything.
+func position(lsn string) string {
+	if lsn == "0/0" {
+		return terminal.NotKnown
+	}
+	return lsn
+}
+
 // way draws the path of a row: Postgres, decoder, the records in flight, and the broker.
 func (v View) way(st *admin.Status) []string {
 	lag := terminal.NotKnown
-	if st.State == "streaming" {
+	if streams(st) {
 		lag = terminal.Size(float64(st.Lag.Bytes)) + " lag"
 	}
 	stations := []station{
-		{"Postgres", lag, [2]string{"WAL ends at", st.Source.ServerEnd}},
-		{"Decoder", terminal.Count(float64(st.Rates.Rows)) + " rows/s", [2]string{terminal.Size(float64(st.Rates.Log)) + "/s of WAL", "at " + st.Source.Received}},
+		{"Postgres", lag, [2]string{"WAL ends at", position(st.Source.ServerEnd)}},
+		{"Decoder", terminal.Count(float64(st.Rates.Rows)) + " rows/s", [2]string{terminal.Size(float64(st.Rates.Log)) + "/s of WAL", "at " + position(st.Source.Received)}},
 		{"In flight", terminal.Count(float64(st.InFlight.Records)) + " records", [2]string{
 			terminal.Size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},
@@ -66,8 +78,12 @@ func (v View) pair(name, text string, width int) string {
 type chart struct{ name, now, column string }
 
 func (v View) charts(st *admin.Status) []string {
+	lag := terminal.NotKnown
+	if streams(st) {
+		lag = terminal.Span(float64(st.Lag.Seconds))
+	}
 	charts := []chart{
-		{"Lag", terminal.Span(float64(st.Lag.Seconds)), "lag_seconds"},
+		{"Lag", lag, "lag_seconds"},
 		{"Consumer-visible latency", "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
 		{"Records per second", terminal.Count(float64(st.Rates.Records)), "records_per_second"},
 	}
