@@ -91,7 +91,10 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	p := Postgres{Address: a.cfg.Address}
 	state, err := a.observer.InspectSlot(ctx)
 	if err != nil {
-		p.Error, p.ExitCode, p.Advice = oneLine(err), relay.ExitCode(err), relay.Advice(err)
+		p.Error, p.ExitCode = oneLine(err), relay.ExitCode(err)
+		if advice := adviceOn(err); advice != "" {
+			p.Advice = sentence(advice) + "."
+		}
 		return p
 	}
 	p.Version, p.SystemID, p.LogEnd = state.ServerVersion, state.SystemID, state.WALEnd.String()
@@ -147,9 +150,14 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 	}
 	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
 		n.Error, n.ExitCode = oneLine(err), relay.ExitCode(err)
-		n.Advice = cmp.Or(relay.Next(err), relay.Advice(err))
+		n.Advice = adviceOn(err)
 	}
 	return n
+}
+
+// adviceOn returns what to do about an error, in a few words and without a full stop.
+func adviceOn(err error) string {
+	return strings.TrimSuffix(cmp.Or(relay.Next(err), relay.Advice(err)), ".")
 }
 
 // blockedStandbys returns [catalog.BlockedStandbys], which it remembers for a while.

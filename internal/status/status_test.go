@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // running is the response of a healthy relay.
@@ -204,6 +205,14 @@ func TestAdviceNamesTheExitCode(t *testing.T) {
 	}
 	if !strings.Contains(stopped.Advice, "docs/runbook.md#exit-14") || !strings.Contains(stopped.Why, "row 0") {
 		t.Errorf("stopped: %+v", stopped.Verdict)
+	}
+}
+
+// A login that Postgres refuses has a next step, as in run.
+func TestAdviceOnALogin(t *testing.T) {
+	err := fmt.Errorf("%w: password authentication failed", replication.ErrAccess)
+	if got := adviceOn(err); !strings.Contains(got, "docs/access.md#postgres") {
+		t.Errorf("advice: %q", got)
 	}
 }
 
