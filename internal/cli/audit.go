@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -156,7 +157,7 @@ func (r *auditing) verdict(report *audit.Report) error {
 		}
 	}
 	if n := report.Undecided(); n > 0 {
-		found = append(found, fmt.Sprintf("%d rows without a record, and it is not known whether they must have one that can be read", n))
+		found = append(found, fmt.Sprintf("%s without a record, and it is not known whether one must exist that can be read", terminal.Counted(n, "row")))
 	}
 	if len(found) == 0 {
 		return nil
@@ -169,7 +170,7 @@ func (r *auditing) verdict(report *audit.Report) error {
 
 // printAudit writes a report as a table and lines.
 func printAudit(w io.Writer, report *audit.Report) {
-	fmt.Fprintf(w, "%d rows of %s; confirmed by: %s, at %s\n\n", report.Rows, strings.Join(report.Tables, ", "), report.Confirmed, report.Position)
+	fmt.Fprintf(w, "%s of %s; confirmed by: %s, at %s\n\n", terminal.Counted(report.Rows, "row"), strings.Join(report.Tables, ", "), report.Confirmed, report.Position)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "rows\trecords\tmissing\tphantom\tduplicate\taltered\tout of order\t  topic")
 	for _, t := range report.Topics {
@@ -178,19 +179,19 @@ func printAudit(w io.Writer, report *audit.Report) {
 	_ = table.Flush() // fails only if standard output is closed
 	for _, t := range report.Topics {
 		for _, other := range []struct {
-			n    int
-			text string
+			n          int
+			noun, rest string
 		}{
-			{t.Unconfirmed, "rows without a record, not confirmed yet"},
-			{t.Hidden, "rows without a record, which an open transaction may hide"},
-			{t.Expired, "rows without a record, which retention or compaction may have deleted"},
-			{t.NoRow, "records without a row, which may have been pruned or not selected"},
-			{t.DeadLetters, "rows in the dead-letter topic"},
-			{t.Resent, "resent records"},
-			{t.Concurrent, "keys whose transactions committed in another order than they inserted"},
+			{t.Unconfirmed, "row", " without a record, not confirmed yet"},
+			{t.Hidden, "row", " without a record, which an open transaction may hide"},
+			{t.Expired, "row", " without a record, which retention or compaction may have deleted"},
+			{t.NoRow, "record", " without a row, which may have been pruned or not selected"},
+			{t.DeadLetters, "row", " in the dead-letter topic"},
+			{t.Resent, "resent record", ""},
+			{t.Concurrent, "key", " whose transactions committed in another order than they inserted"},
 		} {
 			if other.n > 0 {
-				fmt.Fprintf(w, "\nnot judged, %s: %d %s", t.Name, other.n, other.text)
+				fmt.Fprintf(w, "\nnot judged, %s: %s%s", t.Name, terminal.Counted(other.n, other.noun), other.rest)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
@@ -130,12 +131,12 @@ func printPruned(w io.Writer, report prune.Report, failed bool) {
 			say("partition %s is in use; the next prune drops it", p.Name)
 		}
 		if t.Busy > 0 {
-			say("%d transactions found locked rows; the next prune deletes those", t.Busy)
+			say("%s found locked rows; the next prune deletes those", terminal.Counted(t.Busy, "transaction"))
 		}
 		if (failed || t.Confirmed == "") && t.Deleted == 0 && len(t.Dropped) == 0 {
 			say("no rows from before %s were deleted", t.Before.UTC().Format(time.RFC3339))
 			continue
 		}
-		say("%d rows from before %s %sdeleted; delivered up to %s", t.Deleted, t.Before.UTC().Format(time.RFC3339), would, t.Confirmed)
+		say("%s from before %s %sdeleted; delivered up to %s", terminal.Counted(t.Deleted, "row"), t.Before.UTC().Format(time.RFC3339), would, t.Confirmed)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -185,7 +186,7 @@ func (r *replaying) agreed(rows int64, table string) bool {
 	if rows <= askAbove || r.yes || !command.IsTerminal(r.stdin) || !command.IsTerminal(r.stderr) {
 		return true
 	}
-	fmt.Fprintf(r.stderr, "Resend %d rows of %s to %s? [y/N] ", rows, table, r.sending.Sink)
+	fmt.Fprintf(r.stderr, "Resend %s of %s to %s? [y/N] ", terminal.Counted(rows, "row"), table, r.sending.Sink)
 	answer, _ := bufio.NewReader(r.stdin).ReadString('\n')
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
@@ -210,7 +211,7 @@ func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 	done, err := rows.Send(ctx, r.rate, func(sofar replay.Progress) { p.Show(ctx, "rows", sofar.Acked, total) })
 	p.End()
 	took := time.Since(began)
-	fmt.Fprintf(r.stdout, "%d of %d rows resent and acknowledged in %.1f s\n", done.Acked, total, took.Seconds())
+	fmt.Fprintf(r.stdout, "%d of %s resent and acknowledged in %.1f s\n", done.Acked, terminal.Counted(total, "row"), took.Seconds())
 	if err == nil {
 		return nil
 	}

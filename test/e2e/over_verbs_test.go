@@ -109,7 +109,7 @@ func verbsOver(t *testing.T, b *readable) {
 	configure("orders", b.corrected)
 	if b.truncates {
 		m.demandOutput(t, exit.BadRecord, "1 resent, 1 rejected", "resend", "--all")
-		runReplay(t, r, 0, "1 of 1 rows", "--ids", large)
+		runReplay(t, r, 0, "1 of 1 row ", "--ids", large)
 		b.has(t, first, last, lost, large)
 	} else {
 		m.demandOutput(t, 0, "2 resent, 0 rejected", "resend", "--all")
@@ -119,7 +119,7 @@ func verbsOver(t *testing.T, b *readable) {
 
 	b.remove(&b.stored()[1]) // not the first one, which retention may have removed
 	audited(1, audit.Topic{Rows: 4, Records: 3, Missing: 1, DeadLetters: 2, Resent: 2})
-	runReplay(t, r, 0, "1 of 1 rows", "--ids", last)
+	runReplay(t, r, 0, "1 of 1 row ", "--ids", last)
 	audited(0, audit.Topic{Rows: 4, Records: 4, DeadLetters: 2, Resent: 3})
 	if again := b.stored()[3]; again.id != last || again.replayed != "true" {
 		t.Errorf("replayed: %+v", again)

@@ -156,7 +156,7 @@ func deleteRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 	o.exec(t, `UPDATE outbox SET created_at = created_at - interval '8 days'`)
 	o.delivers(t)
-	if out, _ := o.sh(t); !strings.HasPrefix(out, "public.outbox: 1 rows from before ") || !strings.Contains(out, " deleted; delivered up to ") {
+	if out, _ := o.sh(t); !strings.HasPrefix(out, "public.outbox: 1 row from before ") || !strings.Contains(out, " deleted; delivered up to ") {
 		t.Errorf("prune said %q", out)
 	}
 	if rows := o.exec(t, `SELECT count(*) FROM outbox`); rows[0]["count"] != "1" {
