@@ -42,7 +42,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 		page.server = server
 		log.InfoContext(ctx, "admin server", slog.String("url", "http://"+server.Addr()+"/"))
 	case cfg.ListensByDefault():
-		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
+		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing; until then, status and healthcheck show the process that listens there", slog.Any("err", err))
 	default:
 		return nil, &command.ExitError{Err: err, Exit: exit.Usage, Next: "set admin.listen to a free address, or leave it empty"}
 	}
