@@ -182,7 +182,7 @@ const (
 	nextColumns     = "name the columns, or add the missing one, then start the relay (docs/runbook.md#a-column-is-missing)"
 	nextUnlisted    = "publish the table without the column list, as the error says (docs/runbook.md#a-column-is-missing)"
 	nextOlderRow    = "re-create the slot and recover the rows, as the error says (docs/runbook.md#a-column-is-missing)"
-	nextUpdate      = "skip the transaction or set outbox.on_update, then start the relay (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
+	nextUpdate      = "start the relay with --set outbox.on_update=warn, or skip the transaction (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextPublication = "do what the error says, in this order (docs/runbook.md#the-publication-has-changed)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
