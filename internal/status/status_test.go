@@ -251,6 +251,19 @@ None since the start.`
 	}
 }
 
+// While a record of an older transaction waits, for example for a missing topic, no later transaction has a latency.
+func TestLinesBehindAnOlderRecord(t *testing.T) {
+	nan := json.RawMessage(`{"latency": {"commit_to_ack_p50": null, "commit_to_ack_p99": null}}`)
+	got := strings.Join(View{Width: 80}.Lines(sides(t, func(_ *Postgres, st *admin.Status) {
+		if err := json.Unmarshal(nan, st); err != nil {
+			t.Fatal(err)
+		}
+	})), "\n")
+	if want := "Consumer-visible latency  oldest not acknowledged"; !strings.Contains(got, want) {
+		t.Errorf("there is no %q in\n%s", want, got)
+	}
+}
+
 // A standby has read nothing, so it knows neither a lag nor a position.
 func TestLinesOfAStandby(t *testing.T) {
 	got := strings.Join(View{Width: 80}.Lines(sides(t, func(_ *Postgres, st *admin.Status) {

@@ -77,6 +77,14 @@ func (v View) pair(name, text string, width int) string {
 // A chart is a quantity over time.
 type chart struct{ name, now, column string }
 
+// visible returns the latency of transactions. One counts when it and every earlier one are acknowledged.
+func visible(st *admin.Status) string {
+	if math.IsNaN(float64(st.Latency.CommitToAckP50)) && st.Rates.Records > 0 {
+		return "oldest not acknowledged"
+	}
+	return "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99))
+}
+
 func (v View) charts(st *admin.Status) []string {
 	lag := terminal.NotKnown
 	if streams(st) {
@@ -84,7 +92,7 @@ func (v View) charts(st *admin.Status) []string {
 	}
 	charts := []chart{
 		{"Lag", lag, "lag_seconds"},
-		{"Consumer-visible latency", "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
+		{"Consumer-visible latency", visible(st), "commit_to_ack_p99"},
 		{"Records per second", terminal.Count(float64(st.Rates.Records)), "records_per_second"},
 	}
 	const nowWidth = 24
