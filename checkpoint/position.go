@@ -63,6 +63,18 @@ type Position struct {
 	// which rows of the table must be resent.
 	Snapshots []Snapshot
 	WrittenAt time.Time
+
+	// Stopped is why the relay that wrote the record has stopped, if that needs a person. Nil: it runs, was stopped, or could not
+	// write it.
+	Stopped *Stop
+}
+
+// A Stop says why a relay stopped by itself.
+type Stop struct {
+	At       time.Time `json:"at"`
+	ExitCode int       `json:"exit_code"`
+	Reason   string    `json:"reason"` // the error of the relay
+	Advice   string    `json:"advice"`
 }
 
 // positionVersion is the version of the records that this program writes and reads. Every later version must be a JSON object
@@ -90,6 +102,7 @@ type positionJSON struct {
 	Snapshots []snapshotJSON  `json:"snapshots,omitempty"`
 	Advanced  time.Time       `json:"advanced_at,omitzero"`
 	WrittenAt time.Time       `json:"written_at"`
+	Stopped   *Stop           `json:"stopped,omitempty"`
 }
 
 type openJSON struct {
@@ -109,7 +122,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
 		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
-		Refill: p.Refill.toJSON(), Published: json.RawMessage(p.Publication),
+		Refill: p.Refill.toJSON(), Published: json.RawMessage(p.Publication), Stopped: p.Stopped,
 	}
 	if o := p.Open; o.Rows > 0 {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
@@ -139,7 +152,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt, Stopped: v.Stopped,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err

@@ -46,6 +46,17 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil || !back.KeysParked || back.Publication != parked.Publication {
 		t.Errorf("%+v, %v", back, err)
 	}
+	stopped := recorded()
+	stopped.Stopped = &Stop{At: stopped.WrittenAt, ExitCode: 14, Reason: "a row", Advice: "mend it"}
+	if data, err = json.Marshal(stopped); err != nil || !strings.Contains(string(data), `"stopped":{"at":"2026-03-01T12:00:00.000005Z","exit_code":14,"reason":"a row","advice":"mend it"}`) {
+		t.Errorf("%s, %v", data, err)
+	}
+	if err := json.Unmarshal(data, &back); err != nil || cmp.Diff(stopped, back) != "" {
+		t.Errorf("%+v, %v", back, err)
+	}
+	if p := stopped.BeginRefill(Server{}, 1, ""); p.Stopped != nil || p.Refill.Lost.Stopped != nil {
+		t.Errorf("a refill begins after the stop, and has %+v", p)
+	}
 	if p := parked.BeginRefill(Server{}, 1, ""); p.Publication != "" || p.Refill.Lost.Publication != "" {
 		t.Errorf("a refill sends what the publication has left out, and has %+v", p)
 	}

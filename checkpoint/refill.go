@@ -85,7 +85,7 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Posit
 	if p.Refill != nil {
 		lost = p.Refill.Lost
 	}
-	lost.Tenure, lost.Open, lost.KeysParked, lost.Publication = 0, Prefix{}, false, ""
+	lost.Tenure, lost.Open, lost.KeysParked, lost.Publication, lost.Stopped = 0, Prefix{}, false, "", nil
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
 		Term: p.Term + 1, Tenure: p.Tenure, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,

@@ -44,6 +44,10 @@ func PositionRecord(next *relay.NextStart) Condition {
 		c.Found = "none: no relay of this name has run yet"
 	default:
 		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
+		if stop := p.Stopped; stop != nil {
+			c.State, c.Fix = Doubt, oneLine(errors.New(stop.Advice))
+			c.Found += fmt.Sprintf("; the relay stopped at %s with exit code %d: %s", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, oneLine(errors.New(stop.Reason)))
+		}
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
@@ -258,7 +259,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			err, final = cause, true
 		}
 		if final {
-			return r.stopTenure(ctx, err)
+			return r.recordStop(ctx, r.stopTenure(ctx, err))
 		}
 	}
 }
@@ -291,6 +292,25 @@ func (r *Relay) stopTenure(ctx context.Context, err error) error {
 		return unfinished
 	}
 	return t.undelivered(err)
+}
+
+// recordTimeout limits how long a relay that has failed waits for the position store.
+const recordTimeout = 2 * time.Second
+
+// recordStop adds err, with which Run returns, to the position record, if this process is the owner: status and check show it to an
+// operator who does not have the output of the process. It returns err.
+func (r *Relay) recordStop(ctx context.Context, err error) error {
+	code := ExitCode(err)
+	if ctx.Err() != nil || code == exit.OK {
+		return err
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: cmp.Or(Advice(err), Next(err))}
+	if failed := r.positions.RecordStop(limited, stop); failed != nil && !errors.Is(failed, sink.ErrSuperseded) {
+		r.log.WarnContext(ctx, "status will not say why the relay has stopped", slog.Any("err", failed))
+	}
+	return err
 }
 
 // unlessStopped returns err, or nil if ctx is done: while nothing is in flight, an error during a stop

@@ -146,7 +146,7 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 	}
 	n := &NextStart{}
 	if p := a.next.Record; p != nil {
-		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt}
+		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt, Stopped: p.Stopped}
 	}
 	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
 		n.Error, n.ExitCode = oneLine(err), relay.ExitCode(err)
@@ -212,6 +212,9 @@ func (r *Report) fill(terms catalog.Terms) {
 	texts := []*string{&r.Why, &r.Advice, &r.Postgres.Advice}
 	if n := r.NextStart; n != nil {
 		texts = append(texts, &n.Error, &n.Advice)
+		if n.Recorded != nil && n.Recorded.Stopped != nil {
+			texts = append(texts, &n.Recorded.Stopped.Reason, &n.Recorded.Stopped.Advice)
+		}
 	}
 	for _, text := range texts {
 		*text = terms.Fill(*text)

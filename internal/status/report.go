@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
@@ -35,8 +36,9 @@ type NextStart struct {
 
 // Recorded is a position record.
 type Recorded struct {
-	EndLSN    string    `json:"end_lsn"`
-	WrittenAt time.Time `json:"written_at"`
+	EndLSN    string           `json:"end_lsn"`
+	WrittenAt time.Time        `json:"written_at"`
+	Stopped   *checkpoint.Stop `json:"stopped"` // why the relay has stopped by itself; null: it has not, or could not record it
 }
 
 // Postgres is what the slot's server reports.

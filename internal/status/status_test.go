@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -176,10 +177,14 @@ func TestVerdict(t *testing.T) {
 		"never run":               {nextStart(t, inactive, NextStart{}), admin.Bad, "No relay has run yet", "of WAL are not delivered", false},
 		"never run, no slot":      {nextStart(t, dropped, NextStart{}), admin.Warn, "No relay has run yet", "There is no slot s", false},
 		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
-		"will continue":           {nextStart(t, inactive, NextStart{Recorded: &Recorded{}}), admin.Bad, "No relay is running", "of WAL are not delivered", false},
-		"slot ahead":              {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "No relay is running", "The next start fails with exit code 15: slot s is at 0/9.", false},
-		"slot dropped":            {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
-		"both silent":             {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
+		"stopped by a row": {
+			nextStart(t, inactive, NextStart{Recorded: &Recorded{Stopped: &checkpoint.Stop{ExitCode: 14, Reason: "a row:\n  cannot be a record", Advice: "Correct it."}}}),
+			admin.Bad, "No relay is running", "with exit code 14: a row: cannot be a record.", false,
+		},
+		"will continue": {nextStart(t, inactive, NextStart{Recorded: &Recorded{}}), admin.Bad, "No relay is running", "of WAL are not delivered", false},
+		"slot ahead":    {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "No relay is running", "The next start fails with exit code 15: slot s is at 0/9.", false},
+		"slot dropped":  {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
+		"both silent":   {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
 	} {
 		r := test.report
 		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {

@@ -113,8 +113,17 @@ func (r *Report) stopped(title, why string) admin.Verdict {
 		v.Advice = sentence(next.Advice) + "."
 	case next.Recorded == nil:
 		v.Title, v.Advice = noRelayYet, "Start it: outbox-cdc run. Nothing is lost as long as Postgres retains the WAL."
+	case next.Recorded.Stopped != nil:
+		stop := next.Recorded.Stopped
+		v.Why += fmt.Sprintf(" The relay stopped at %s with exit code %d: %s.", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, joined(stop.Reason))
+		v.Advice = joined(stop.Advice) + ". See docs/runbook.md#exit-codes."
 	}
 	return v
+}
+
+// joined returns a text of several lines on one, without a full stop.
+func joined(text string) string {
+	return strings.TrimSuffix(strings.Join(strings.Fields(text), " "), ".")
 }
 
 // sides returns the verdict on what Postgres and the relay have answered, apart from the slot's risk.

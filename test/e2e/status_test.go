@@ -50,6 +50,29 @@ func runStatus(t *testing.T, r *rig.Rig, args ...string) (s statusOutput) {
 	return s
 }
 
+// TestStatusOfAStoppedRelay: status and check say why a relay has stopped, until the next one has started.
+func TestStatusOfAStoppedRelay(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('pad', repeat('x', 2000000)))`)
+	process.Fails(t, 14, "max.message.bytes")
+	s := runStatus(t, r, "--set", "admin.listen=")
+	if !strings.Contains(s.Why, "with exit code 14: ") || !strings.Contains(s.Why, "max.message.bytes") || !strings.Contains(s.Advice, "on_bad_record=dead-letter") {
+		t.Errorf("status: %+v", s)
+	}
+	if out, _ := rig.Command(t, "check", "-c", r.Config); !strings.Contains(out, "warning  position record: ") || !strings.Contains(out, "with exit code 14: ") {
+		t.Errorf("check:\n%s", out)
+	}
+	alter(t, r, "max.message.bytes", "3000000")
+	process = r.Run(t)
+	r.Confirmed(t)
+	process.Terminate(t)
+	if s := runStatus(t, r, "--set", "admin.listen="); strings.Contains(s.Why, "exit code") {
+		t.Errorf("after another start: %+v", s)
+	}
+}
+
 // Both sides are asked, and what one of them does not say is said, with what the other does.
 func TestStatus(t *testing.T) {
 	t.Parallel()

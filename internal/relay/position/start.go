@@ -88,6 +88,7 @@ func (w *Writer) BeginTenure(ctx context.Context, s checkpoint.Server) error {
 	p.KeysParked = found.Parked.HasKeys() || w.parked.record.HasKeys() // not an empty set, which may be lost
 	p.Publication = cmp.Or(w.publication(), p.Publication)
 	p.Tenure++
+	p.Stopped = nil
 	if err := w.persist(ctx, &p); err != nil {
 		return err
 	}

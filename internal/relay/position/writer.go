@@ -54,10 +54,11 @@ type Writer struct {
 	refilled    chan struct{}          // see Refilled
 
 	recording chan struct{} // cap 1: held while the record is written
-	mu        sync.Mutex    // Run writes state, stored and next; other goroutines read them
+	mu        sync.Mutex    // Run writes state, stored, next and written; other goroutines read them
 	state     recordState
 	stored    checkpoint.Position // the record as last read or written; zero: none
 	next      checkpoint.Position // the base of the next record
+	written   checkpoint.Position // the newest record that this process has tried to write; zero: none
 
 	unplaced bool // run has logged errTimelineUnknown
 
@@ -327,12 +328,33 @@ func (w *Writer) storeLocked(ctx context.Context, p checkpoint.Position) error {
 	return nil
 }
 
+// RecordStop adds to the record why the relay stops by itself. It is called after the last tenure. A process that has not become the
+// owner writes nothing; the error wraps [sink.ErrSuperseded] if another one has become it since.
+func (w *Writer) RecordStop(ctx context.Context, stop checkpoint.Stop) error {
+	unlock, err := lockWith(ctx, w.recording)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	w.mu.Lock()
+	p := w.written // not an older one: that attempt may have succeeded without an answer
+	w.mu.Unlock()
+	if p.SystemID == "" {
+		return nil
+	}
+	p.Stopped = &stop
+	return w.persist(ctx, &p)
+}
+
 // persist writes p to the store.
 func (w *Writer) persist(ctx context.Context, p *checkpoint.Position) error {
 	p.WrittenAt = time.Now()
 	if w.store.values == nil {
 		return nil
 	}
+	w.mu.Lock()
+	w.written = *p
+	w.mu.Unlock()
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err
