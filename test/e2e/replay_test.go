@@ -168,7 +168,7 @@ func TestReplaySelects(t *testing.T) {
 		{[]string{"--where", "true", "--after", id(18)}, []int{19, 20}},
 		{[]string{"--where", "position < 19", "--since", "2h", "--order-by", "id"}, []int{16, 17, 18}},
 	} {
-		runReplay(t, r, 0, fmt.Sprintf("%d of %[1]d rows", len(tc.want)), tc.flags...)
+		runReplay(t, r, 0, fmt.Sprintf("%d of %[1]d row", len(tc.want)), tc.flags...)
 		_, again := replayed(t, r)
 		sent := map[int]int{}
 		for _, rec := range again {
