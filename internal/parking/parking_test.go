@@ -151,18 +151,20 @@ func TestStartTenure(t *testing.T) {
 	rec, _ := s.Record("")
 	at := checkpoint.Position{Term: 1, EndLSN: 150, Open: checkpoint.Prefix{CommitLSN: 200, Rows: 5}}
 	lost := checkpoint.Position{Term: 2, Refill: &checkpoint.Refill{Lost: at}}
+	later := checkpoint.Position{Term: 2}
 	for name, tc := range map[string]struct {
-		start checkpoint.Position
-		want  string
+		start, next checkpoint.Position
+		want        string
 	}{
-		"same term":    {at, "before, open, before"},
-		"refill":       {lost, "before, open, before"},
-		"another term": {checkpoint.Position{Term: 2}, "before, open, before, open, after, after"},
+		"same term":             {at, later, "before, open, before"},
+		"refill":                {lost, later, "before, open, before"},
+		"another term":          {later, later, "before, open, before, open, after, after"},
+		"no record of the term": {checkpoint.Position{}, at, "before, open, before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := NewSet(10)
 			tc.start.Tenure = 4
-			next.StartTenure(tc.start, checkpoint.Position{Term: 2}, &rec)
+			next.StartTenure(tc.start, tc.next, &rec)
 			var got []string
 			for _, p := range next.List() {
 				got = append(got, p.Key.Key)

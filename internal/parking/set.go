@@ -144,7 +144,7 @@ func NewSet(limit int) *Set {
 // StartTenure replaces the set by the stored one, rec, for a tenure. rec may be nil. start is the position record at
 // which the tenure starts, with its tenure, and next the first one that it writes.
 //
-// StartTenure drops keys whose first bad record is after start: the relay reads that row again and decides again,
+// StartTenure drops keys whose first bad record is after the start: the relay reads that row again and decides again,
 // also about the records before it that were in flight. So every record of a key that stays parked comes after
 // the first bad one.
 func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
@@ -155,7 +155,7 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 	s.stored = s.version
 	if rec != nil {
 		for _, p := range rec.Parkings {
-			if p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed {
+			if p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed {
 				if p.copiedBefore(start) {
 					p.First = Row{}
 				}
@@ -169,13 +169,19 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 	s.empty.Store(len(s.keys) == 0)
 }
 
-// confirmedBy reports whether a relay that starts at a position does not read the first bad record again. A
-// position of another term tells nothing: then the relay must not let later records overtake.
-func (p *Parking) confirmedBy(start checkpoint.Position) bool {
-	if start.Refill != nil && start.Refill.Lost.Term == p.Term {
-		start = start.Refill.Lost
+// confirmedBy reports whether a relay that starts at the position record start, and writes next as its first one, does not read
+// the first bad record again. A position of another term tells nothing: then the relay must not let later records overtake. A key
+// of the term of next was parked by a relay that has started at the same record, and has lost its first one or stored none.
+func (p *Parking) confirmedBy(start, next checkpoint.Position) bool {
+	switch {
+	case p.Term == start.Term:
+		return p.First.Before(start)
+	case start.Refill != nil && start.Refill.Lost.Term == p.Term:
+		return p.First.Before(start.Refill.Lost)
+	case p.Term == next.Term:
+		return p.First.Before(next)
 	}
-	return p.Term != start.Term || p.First.Before(start)
+	return true
 }
 
 // copiedBefore reports whether a refill has parked the key that was started over since. The dead letter of First may not be stored.
