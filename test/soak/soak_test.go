@@ -139,7 +139,7 @@ func (s *soak) underLoad(t *testing.T, f func()) {
 }
 
 // alive waits until each topic has received a row that was written after an instant. No topic may stall
-// for longer than a strike allows.
+// for longer than a strike allows, but while the relay reads rows again it sends no others.
 func (s *soak) alive(since time.Time, strike Strike) bool {
 	limit := s.aliveWithin()
 	if strike.Forgets(HoleHost) {
@@ -156,9 +156,13 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 		limit += sourcePatience
 	}
 	newest, moved := map[string]time.Time{}, map[string]time.Time{}
-	records := 0
+	records, again := 0, 0
 	for {
 		behind, now := s.checker.Behind(since, s.topics...), time.Now()
+		if n := s.confirms.Again(); n > again {
+			again = n
+			clear(moved)
+		}
 		if n := s.checker.Progress().Records; s.over != nil && n > records { // one key may have all of the window
 			records = n
 			clear(moved)
