@@ -111,7 +111,7 @@ var plants = []mistake{
 		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.cfg.Keys.Unpark(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
 	}, "have not arrived|has not come"},
 	{"rows are read while a key is unparked", []plant.Edit{
-		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n", "	resume, err := func() {}, error(nil)\n"),
+		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n	if err != nil {\n		return err\n", "	resume, err := func() {}, error(nil)\n	if err != nil {\n		return err\n"),
 		plant.In(releaseFile, "n > 0 && !r.givenUp() {\n", "n > 0 && !r.givenUp() && false {\n"),
 	}, "have not arrived|has not come|out of order"},
 	{"a release counts no letter as sent", []plant.Edit{
@@ -124,8 +124,8 @@ var plants = []mistake{
 		plant.In(parkedFile, "		k.set.StartTenure(start, next, k.record)\n", "		k.set.StartTenure(start, next, nil)\n"),
 	}, "has not come|have not arrived|still parked"},
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
-		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
-	}, "has not come|have not arrived|out of order|still parked|stored again in dead"},
+		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
+	}, "has not come|have not arrived|out of order|still parked|stored again in dead|discards row"},
 	{"a rejected letter counts as sent", []plant.Edit{
 		plant.In(releaseFile, "				done[seq-1] = err == nil\n", "				done[seq-1] = true\n"),
 	}, "have not arrived|has not come"},

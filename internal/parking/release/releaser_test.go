@@ -168,6 +168,48 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 	})
 }
 
+// While an operator discards the row at which a release has stopped, the relay reads that row again and sends its dead letter. The
+// row that is discarded is this one, and not whatever has expired.
+func TestDiscardOfARowThatIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
+		stop := positiontest.Run(t, w)
+		defer stop()
+		positiontest.Deliver(tracker, 200)
+		set, bad := parking.NewSet(1), parking.Row{LSN: 299}
+		first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 110})
+		set.Progress(first.Parking, []encode.Place{{LSN: 110}}, 1)
+		topic := &growingLetters{storedLetters: storedLetters(nil).with(encode.Parked{Parking: first.Parking, Place: encode.Place{Term: 1, LSN: 299}}, 299), grow: func() {
+			set.Follow("orders", []byte("k"), bad)
+			positiontest.Deliver(tracker, 300)
+		}}
+		parked := set.List()[0]
+		parked.Bad = bad
+		r := &releaseRun{
+			Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: set, Keys: w.ParkedKeys(), Turn: make(chan struct{}, 1)}}, parking: parked,
+			request: &parking.Request{Action: parking.Discard}, reader: topic, next: make(map[int32]int64),
+		}
+		if err := r.prepare(t.Context()); err != nil || len(r.parking.Discarded) != 1 || r.parking.Discarded[0].Row != bad {
+			t.Errorf("discarded is %v, %v", r.parking.Discarded, err)
+		}
+	})
+}
+
+// growingLetters are empty when they are read first. Then grow is called.
+type growingLetters struct {
+	storedLetters
+	grow func()
+}
+
+func (g *growingLetters) Spans(ctx context.Context) ([]sink.Span, error) {
+	if g.grow != nil {
+		g.grow()
+		g.grow = nil
+		return nil, nil
+	}
+	return g.storedLetters.Spans(ctx)
+}
+
 // A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.
 func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

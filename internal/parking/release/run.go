@@ -352,14 +352,7 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	if slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool { return d.Request == r.request.ID }) {
 		return nil
 	}
-	end, err := r.settled(ctx, settleTimeout)
-	if err != nil {
-		return err
-	}
-	if err := r.find(ctx, readableTimeout); err != nil {
-		return err
-	}
-	first, err := r.first(ctx, end)
+	first, err := r.first(ctx, settleTimeout, readableTimeout)
 	if err != nil {
 		return err
 	}
@@ -371,10 +364,14 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 		}
 		return nil
 	}
+	if first == nil && !expired {
+		if first, expired, err = r.firstWhilePaused(ctx); err != nil {
+			return err
+		}
+	}
 	d := parking.Discarded{Row: r.parking.First, Request: r.request.ID}
 	switch {
 	case expired:
-	case first == nil && r.cfg.Set.Unreleased(r.parking.ID) > 0: // all that are left have expired
 	case first == nil || rowOf(first) != r.parking.Bad:
 		return fmt.Errorf("the first record of the key is not %s any more, because of which it is parked; release the key", r.parking.Bad)
 	case !r.recorded(first.Parked.Place):
@@ -402,8 +399,28 @@ func (r *releaseRun) recorded(at encode.Place) bool {
 	return at.Tenure != 0 || ok && at.Compare(end) <= 0
 }
 
-// first returns the first dead letter of waiting that is not discarded, or nil if there is none up to the place end.
-func (r *releaseRun) first(ctx context.Context, end encode.Place) (first *encode.DeadLetter, err error) {
+// firstWhilePaused is first while the pump is paused, so that no dead letter of the key is on its way. If it finds none, expired
+// reports whether there should be some.
+func (r *releaseRun) firstWhilePaused(ctx context.Context) (first *encode.DeadLetter, expired bool, err error) {
+	resume, err := r.pausePump(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer resume()
+	first, err = r.first(ctx, pauseTimeout, pauseReadable)
+	return first, first == nil && r.cfg.Set.Unreleased(r.parking.ID) > 0, err
+}
+
+// first returns the first dead letter of the key that is not discarded, or nil if there is none of a row up to which all are
+// settled. See sendRound for the limits.
+func (r *releaseRun) first(ctx context.Context, settle, readable time.Duration) (first *encode.DeadLetter, err error) {
+	end, err := r.settled(ctx, settle)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.find(ctx, readable); err != nil {
+		return nil, err
+	}
 	all := r.waiting.clone()
 	err = all.read(ctx, r.reader, r.parking.ID, end, func(_ letterPlace, dead *encode.DeadLetter) error {
 		if r.discarded(dead) {
