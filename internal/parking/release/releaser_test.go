@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -71,6 +72,15 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 	})
 }
 
+// delivered returns the Writer of a tenure, which runs until the end of the test, and the Tracker. Rows up to 200 are delivered.
+func delivered(t *testing.T) (*position.Writer, *checkpoint.Tracker) {
+	t.Helper()
+	w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
+	t.Cleanup(positiontest.Run(t, w))
+	positiontest.Deliver(tracker, 200)
+	return w, tracker
+}
+
 // storedLetters is a dead-letter topic with one partition.
 type storedLetters []*sink.StoredRecord
 
@@ -101,11 +111,7 @@ func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
 // delivered the ones before, and delivers the ones behind if the key is unparked by then.
 func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &positiontest.Store{}
-		w, tracker := positiontest.Started(t, store, positiontest.Server(100))
-		stop := positiontest.Run(t, w)
-		defer stop()
-		positiontest.Deliver(tracker, 200)
+		w, tracker := delivered(t)
 		var letters storedLetters
 		for _, lsn := range []pglogrepl.LSN{110, 150, 190, 250} {
 			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: lsn}}, lsn)
@@ -135,10 +141,7 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 // then, it would come after rows that a release has sent.
 func TestDiscardWaitsForTheTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
-		stop := positiontest.Run(t, w)
-		defer stop()
-		positiontest.Deliver(tracker, 200)
+		w, tracker := delivered(t)
 		if err := tracker.Begin(300, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
@@ -172,10 +175,7 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 // row that is discarded is this one, and not whatever has expired.
 func TestDiscardOfARowThatIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
-		stop := positiontest.Run(t, w)
-		defer stop()
-		positiontest.Deliver(tracker, 200)
+		w, tracker := delivered(t)
 		set, bad := parking.NewSet(1), parking.Row{LSN: 299}
 		first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 110})
 		set.Progress(first.Parking, []encode.Place{{LSN: 110}}, 1)
@@ -213,10 +213,7 @@ func (g *growingLetters) Spans(ctx context.Context) ([]sink.Span, error) {
 // A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.
 func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
-		stop := positiontest.Run(t, w)
-		defer stop()
-		positiontest.Deliver(tracker, 200)
+		w, tracker := delivered(t)
 		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 190}}, 190)
 		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
 			r := &releaseRun{
