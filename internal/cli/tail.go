@@ -162,7 +162,7 @@ func (p *tailPrinter) write(t *relay.Tailed) error {
 	}
 	switch {
 	case t.Record == nil:
-		_, err := fmt.Fprintf(p.stdout, "%s\n  error   %s\n          run would stop here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, command.Meaning(t.ExitCode))
+		_, err := fmt.Fprintf(p.stdout, "%s\n  error   %s\n          run would stop here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, relay.Meaning(t.ExitCode))
 		return err
 	case t.Reason != "":
 		place += ", dead letter: " + t.Reason

@@ -150,7 +150,7 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 	}
 	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
 		n.Error, n.ExitCode = oneLine(err), relay.ExitCode(err)
-		n.Advice = adviceOn(err)
+		n.Advice = cmp.Or(adviceOn(err), relay.NextAfter(n.ExitCode))
 	}
 	return n
 }

@@ -179,10 +179,10 @@ func TestVerdict(t *testing.T) {
 		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
 		"stopped by a row": {
 			nextStart(t, inactive, NextStart{Recorded: &Recorded{Stopped: &checkpoint.Stop{ExitCode: 14, Reason: "a row:\n  cannot be a record", Advice: "Correct it."}}}),
-			admin.Bad, "No relay is running", "with exit code 14: a row: cannot be a record.", false,
+			admin.Bad, "The relay has stopped with exit code 14", ": a row: cannot be a record. Refused.", false,
 		},
 		"will continue": {nextStart(t, inactive, NextStart{Recorded: &Recorded{}}), admin.Bad, "No relay is running", "of WAL are not delivered", false},
-		"slot ahead":    {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "No relay is running", "The next start fails with exit code 15: slot s is at 0/9.", false},
+		"slot ahead":    {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "The next start fails with exit code 15", "Slot s is at 0/9. Refused.", false},
 		"slot dropped":  {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
 		"both silent":   {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
 	} {

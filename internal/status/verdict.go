@@ -3,7 +3,6 @@ package status
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,14 +108,17 @@ func (r *Report) stopped(title, why string) admin.Verdict {
 	switch next := r.NextStart; {
 	case next == nil:
 	case next.Error != "":
-		v.Why += " The next start fails with exit code " + strconv.Itoa(next.ExitCode) + ": " + next.Error + "."
-		v.Advice = sentence(next.Advice) + "."
+		v.Title, v.Why, v.Advice = fmt.Sprintf("The next start fails with exit code %d", next.ExitCode), sentence(next.Error)+"."+why, sentence(next.Advice)+"."
 	case next.Recorded == nil:
 		v.Title, v.Advice = noRelayYet, "Start it: outbox-cdc run. Nothing is lost as long as Postgres retains the WAL."
 	case next.Recorded.Stopped != nil:
 		stop := next.Recorded.Stopped
-		v.Why += fmt.Sprintf(" The relay stopped at %s with exit code %d: %s.", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, joined(stop.Reason))
-		v.Advice = joined(stop.Advice) + ". See docs/runbook.md#exit-codes."
+		v.Title = fmt.Sprintf("The relay has stopped with exit code %d", stop.ExitCode)
+		v.Why = fmt.Sprintf("At %s: %s.%s", stop.At.UTC().Format(time.RFC3339), joined(stop.Reason), why)
+		v.Advice = sentence(joined(stop.Advice)) + "."
+		if !strings.Contains(stop.Advice, "docs/") {
+			v.Advice += fmt.Sprintf(" See docs/runbook.md#exit-%d.", stop.ExitCode)
+		}
 	}
 	return v
 }
