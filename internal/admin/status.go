@@ -156,6 +156,7 @@ type fault struct {
 	Text     string    `json:"text"`
 	ExitCode int       `json:"exit_code"`
 	Advice   string    `json:"advice,omitempty"`
+	Section  string    `json:"section,omitempty"` // of the documentation
 }
 
 // status returns the current state; nil before the first sample.
@@ -262,7 +263,7 @@ func failures(last *sample) []fault {
 	out := make([]fault, 0, len(last.stat.Failures))
 	for _, f := range slices.Backward(last.stat.Failures) {
 		out = append(out, fault{
-			Since: f.First, At: f.Last, Times: f.Times, Text: f.Text, ExitCode: f.ExitCode, Advice: f.Advice,
+			Since: f.First, At: f.Last, Times: f.Times, Text: f.Text, ExitCode: f.ExitCode, Advice: f.Advice, Section: f.Section,
 		})
 	}
 	return out

@@ -181,9 +181,12 @@ func (st *Status) notReady() Verdict {
 	return Verdict{Bad, "The relay does not deliver", newest, advice}
 }
 
-// advice returns what to do about a failure, with the section of its exit code in the runbook.
+// advice returns what to do about a failure, with the section of the documentation about it.
 func (f *fault) advice() string {
-	return strings.TrimSpace(fmt.Sprintf("%s\nSee docs/runbook.md#exit-%d.", f.Advice, f.ExitCode))
+	if f.Section == "" {
+		return f.Advice
+	}
+	return strings.TrimSpace(f.Advice + "\nSee " + f.Section + ".")
 }
 
 // delivering says how long rows take to reach the broker. After an outage the rows of the last seconds may have waited

@@ -255,6 +255,18 @@ func Next(err error) string {
 	return faultOf(err).next
 }
 
+// section returns the section of the documentation about err: that of the next step, or of the exit code if err ends the relay. It is
+// empty if the relay retries and the text of the error is all that there is to say.
+func section(err error) string {
+	if next := Next(err); next != "" {
+		return next[strings.LastIndex(next, "(")+1 : len(next)-1]
+	}
+	if f := faultOf(err); f.patience == never {
+		return exitSection(f.exit)
+	}
+	return ""
+}
+
 // Advice returns how to fix an error of [Relay.Run]. It is empty if the text of the error says it. The
 // caller must replace <slot> and <publication> with the names. Advice about a broker comes from its errors:
 // see [sink.Advised].

@@ -311,6 +311,24 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 	}
 }
 
+// A relay that retries does not refer to an exit code: it has not exited.
+func TestFailureNamesASection(t *testing.T) {
+	for want, err := range map[string]error{
+		"docs/access.md#postgres": fmt.Errorf("%w: no pg_hba.conf entry", replication.ErrAccess),
+		"":                        replication.ErrSlotInUse,
+		"docs/runbook.md#exit-14": &deliveryError{commitLSN: 0xAB, err: &encode.RowError{}},
+		"docs/recover.md#recover": errRefillUnfinished,
+		"docs/bad-rows.md":        &undeliveredError{error: &encode.RowError{}},
+		"docs/runbook.md#exit-11": replication.ErrSlotLost,
+	} {
+		var f failures
+		f.add(err, time.Now())
+		if f[0].Section != want {
+			t.Errorf("%v: section %q, want %q", err, f[0].Section, want)
+		}
+	}
+}
+
 // A standby that has waited for long keeps waiting while Postgres is down, for example during a failover. The limit
 // for the first contact no longer applies to it.
 func TestStandbySurvivesAnOutage(t *testing.T) {

@@ -44,5 +44,7 @@ func explain(code int) (meaning, next string) {
 	default:
 		return "unexpected", "start it again; if it fails again, report it with the lines above"
 	}
-	return meaning, fmt.Sprintf("%s (docs/runbook.md#exit-%d)", next, code)
+	return meaning, next + " (" + exitSection(code) + ")"
 }
+
+func exitSection(code int) string { return fmt.Sprintf("docs/runbook.md#exit-%d", code) }

@@ -274,6 +274,7 @@ type Failure struct {
 	Text        string
 	ExitCode    int    // as returned by the function ExitCode
 	Advice      string // as returned by the function Advice
+	Section     string // the section of the documentation about it; may be empty
 }
 
 // failures are sorted, the newest last.
@@ -291,5 +292,5 @@ func (f *failures) add(err error, now time.Time) {
 	if len(*f) == maxFailures {
 		*f = slices.Delete(*f, 0, 1)
 	}
-	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: Advice(err)})
+	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: Advice(err), Section: section(err)})
 }

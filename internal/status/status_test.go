@@ -201,7 +201,7 @@ func TestAdviceNamesTheExitCode(t *testing.T) {
 	gone := without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 })
 	stopped := sides(t, func(_ *Postgres, st *admin.Status) {
 		st.Ready, st.State, st.Reason = false, "stopped", "stopped"
-		if err := json.Unmarshal([]byte(`{"failures": [{"text": "transaction 0/1, row 0: too large", "exit_code": 14, "advice": "Correct the cause."}]}`), st); err != nil {
+		if err := json.Unmarshal([]byte(`{"failures": [{"text": "transaction 0/1, row 0: too large", "exit_code": 14, "advice": "Correct the cause.", "section": "docs/runbook.md#exit-14"}]}`), st); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -313,7 +313,7 @@ func TestLinesFit(t *testing.T) {
 		"failing": sides(t, func(p *Postgres, st *admin.Status) {
 			st.Name, st.Source.Address = strings.Repeat("long", 40), strings.Repeat("host", 60)
 			st.Ready, st.State = false, "waiting"
-			if err := json.Unmarshal([]byte(`{"failures": [{"text": "`+long+`", "times": 3, "exit_code": 10, "advice": "mend it"}], "sink": {"broker": "Kafka", "last_error": "no leader"}, "totals": {"dead_letters": 4}}`), st); err != nil {
+			if err := json.Unmarshal([]byte(`{"failures": [{"text": "`+long+`", "times": 3, "section": "docs/access.md#postgres", "advice": "mend it"}], "sink": {"broker": "Kafka", "last_error": "no leader"}, "totals": {"dead_letters": 4}}`), st); err != nil {
 				t.Fatal(err)
 			}
 			p.Oldest = &Transaction{GID: strings.Repeat("g", 90), Age: 3600}

@@ -157,7 +157,10 @@ func (v View) errors(r *Report, st *admin.Status) []string {
 		lines = append(lines, v.fault(ago(st.Sink.LastErrorAt, st.At)+" · "+st.Sink.Broker+", retried", st.Sink.LastError, "")...)
 	}
 	for _, f := range st.Failures[:min(mostErrors, len(st.Failures))] {
-		note := fmt.Sprintf("%s · see exit code %d", ago(&f.At, st.At), f.ExitCode)
+		note := ago(&f.At, st.At)
+		if f.Section != "" {
+			note += " · see " + f.Section
+		}
 		if f.Times > 1 {
 			note += fmt.Sprintf(" · %d times in %s", f.Times, terminal.Span(f.At.Sub(f.Since).Round(time.Second).Seconds()))
 		}
