@@ -33,7 +33,7 @@ const (
 func (a *app) deadLetterRelease() *cobra.Command {
 	r := &releasing{app: a, action: parking.Release}
 	cmd := &cobra.Command{
-		Use:   "release --key key",
+		Use:   "release --id id",
 		Short: "Send the dead letters of a parked key, then unpark it",
 		Long: `Release asks the running relay to send the dead letters of a parked key to their topic, in order, and then
 to unpark the key. Fix the cause of the first one before. No later record of the key overtakes them.
@@ -42,8 +42,8 @@ Release files its request in position_topic and waits for the result. If a recor
 again, the relay stops there: that record and those after it stay parked, and release exits with 14. If
 no relay is running, the request stays filed, and the relay handles it at its next start; --withdraw
 removes it. The user of the broker needs the rights of the relay on position_topic.`,
-		Example: `  outbox-cdc dead-letter release --key order-42 -c outbox-cdc.yaml
-  outbox-cdc dead-letter release --key order-42 --topic outbox.event.order -c outbox-cdc.yaml`,
+		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
+  outbox-cdc dead-letter release --id 5f0c7a7e -c outbox-cdc.yaml`,
 		Args: command.NoArgs,
 	}
 	r.addFlags(cmd)
@@ -53,15 +53,15 @@ removes it. The user of the broker needs the rights of the relay on position_top
 func (a *app) deadLetterDiscard() *cobra.Command {
 	r := &releasing{app: a, action: parking.Discard}
 	cmd := &cobra.Command{
-		Use:   "discard --key key",
+		Use:   "discard --id id",
 		Short: "Drop the first dead letter of a parked key, and send the others",
 		Long: `Discard drops the first dead letter of a parked key and then does what release does with the others. Use
 it if the first record can never be delivered. Consumers never get that record; it stays in
 dead_letter_topic until that topic's retention removes it.
 
 If a later record cannot be delivered, it is the first one then, and the key stays parked.`,
-		Example: `  outbox-cdc dead-letter discard --key order-42 -c outbox-cdc.yaml
-  outbox-cdc dead-letter discard --key order-42 --yes -c outbox-cdc.yaml`,
+		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
+  outbox-cdc dead-letter discard --id 5f0c7a7e -c outbox-cdc.yaml`,
 		Args: command.NoArgs,
 	}
 	r.addFlags(cmd)
@@ -89,14 +89,14 @@ type releasing struct {
 func (r *releasing) addFlags(cmd *cobra.Command) {
 	r.settings = command.ConfigFlags(cmd, "brokers")
 	flags := cmd.Flags()
-	flags.StringVar(&r.key, "key", "", "`key` of the records, as dead-letter list prints it; 0x… is a key in hexadecimal")
-	flags.StringVar(&r.topic, "topic", "", "`topic` of the records, if the key is parked in several topics")
-	flags.StringVar(&r.id, "id", "", "`id` of the parked key in place of --key, as the live page and dead-letter list show it")
+	flags.StringVar(&r.key, "key", "", "`key` in place of --id, as dead-letter list prints it; 0x… is a key in hexadecimal")
+	flags.StringVar(&r.topic, "topic", "", "`topic` beside --key, if the key is parked in several topics")
+	flags.StringVar(&r.id, "id", "", "`id` of the parked key, as dead-letter list, status and the live page show it")
 	flags.DurationVar(&r.wait, "wait", releaseWait, "`time` to wait for the relay's result")
 	flags.BoolVar(&r.withdraw, "withdraw", false, "remove a filed request for the key, which no relay has handled yet")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if flags.Changed("key") == flags.Changed("id") {
-			return command.Usage(cmd, errors.New("name the key with --key or --id; dead-letter list shows the parked keys"))
+			return command.Usage(cmd, errors.New("name the parked key with --id; dead-letter list shows the ids"))
 		}
 		r.stdin = cmd.InOrStdin()
 		return r.run(cmd.Context())
@@ -175,7 +175,7 @@ func (r *releasing) find(all []parking.Parking) (parking.Parking, error) {
 	for _, p := range named {
 		topics = append(topics, p.Topic)
 	}
-	return parking.Parking{}, r.outcome("several keys", fmt.Errorf("%s is parked in several topics: %s", what, strings.Join(topics, ", ")), exit.Usage, "name one of them with --topic or --id")
+	return parking.Parking{}, r.outcome("several keys", fmt.Errorf("%s is parked in several topics: %s", what, strings.Join(topics, ", ")), exit.Usage, "name one of them with --id; dead-letter list shows the ids")
 }
 
 // hexKey returns the key that text has in hexadecimal, or text.

@@ -1,6 +1,7 @@
 package runbook
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,8 +18,11 @@ var parkRecipes = map[string]recipe{
 	"After the loss of the position topic": parkedKeysLost,
 }
 
-// parked is the key of the page that is parked.
+// parked is the key that is parked.
 const parked = "order-42"
+
+// parkedID matches its id.
+var parkedID = regexp.MustCompile(`dead-letter release .*--id (\w+)`)
 
 func setUpParking(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.onBroker(t, srv)
@@ -55,6 +59,11 @@ func (o *operation) park(t *testing.T, srv *pgserver.Server) (bad, behind string
 	}
 	o.more = "on_bad_record: park\n"
 	o.configure(t)
+	m := parkedID.FindStringSubmatch(o.command(t, "outbox-cdc dead-letter list -c outbox-cdc.yaml"))
+	if m == nil {
+		t.Fatal("list does not name the parked key")
+	}
+	o.names["5f0c7a7e"] = m[1]
 	return bad, behind
 }
 
