@@ -27,7 +27,7 @@ func BenchmarkPump(b *testing.B) {
 		acker := new(acker)
 		s := newTestSession(b, nil, acker, 0)
 		acker.ack = s.ackRecords
-		stop := make(chan struct{})
+		s.pump.StartSession(b.Context(), s.published, &s.catalog)
 		left := 0
 		for b.Loop() {
 			if left--; left > 0 {
@@ -35,8 +35,10 @@ func BenchmarkPump(b *testing.B) {
 			}
 			batch := l.nextBatch()
 			left = batch.rows
-			if _, err := s.pump.pumpBatch(b.Context(), stop, &batch.Batch); err != nil {
-				b.Fatal(err)
+			for _, m := range batch.Messages {
+				if _, err := s.pump.Handle(b.Context(), m); err != nil {
+					b.Fatal(err)
+				}
 			}
 		}
 		acker.Flush()
@@ -147,13 +149,16 @@ func TestGate(t *testing.T) {
 	l, acker := newLoad(10, 200), new(acker)
 	s := newTestSession(t, nil, acker, 0)
 	acker.ack = s.ackRecords
+	s.pump.StartSession(t.Context(), s.published, &s.catalog)
 	var mu sync.Mutex
 	copied := 0
 	var dst []byte
 	ratio.Gate(t, pumpLimit,
 		func() {
-			if _, err := s.pump.pumpBatch(t.Context(), nil, &l.nextBatch().Batch); err != nil {
-				t.Fatal(err)
+			for _, m := range l.nextBatch().Messages {
+				if _, err := s.pump.Handle(t.Context(), m); err != nil {
+					t.Fatal(err)
+				}
 			}
 		},
 		func() {

@@ -114,7 +114,7 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	if err := r.tables.check(ctx, state, r.cfg.Rows().Describe(ctx), r.confirmed(state)); err != nil {
 		return state, err
 	}
-	r.neighbours.update(ctx, state, r.tables.hasColumns)
+	r.neighbours.Update(ctx, state, r.tables.hasColumns)
 	return state, nil
 }
 

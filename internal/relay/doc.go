@@ -2,7 +2,7 @@
 // reconnects whenever it loses a connection, until it is stopped or an error occurs that only a person can
 // fix.
 //
-//	replication.Stream ──batches──▶ pump: decoder, encode ──records──▶ sink.Writer
+//	replication.Stream ──batches──▶ pump.Pump: decoder, encode ─records▶ sink.Writer
 //	        ▲                                                              │ outcomes
 //	        └── position.Writer ◀── Confirmed() ◀── checkpoint.Tracker ◀───┘
 //

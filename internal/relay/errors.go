@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -75,7 +76,7 @@ var faults = []fault{
 	{is(errOlderRow), exit.NoDelivery, never, adviseOlderRow, nextOlderRow},
 	{as[*encode.ColumnError], exit.NoDelivery, never, adviseColumns, nextColumns},
 	{isUpdate, exit.NoDelivery, never, adviseUpdate, nextUpdate},
-	{as[*changeError], exit.NoDelivery, never, adviseChange, nextChange},
+	{as[*pump.ChangeError], exit.NoDelivery, never, adviseChange, nextChange},
 	{is(replication.ErrUnpublished), exit.NoDelivery, never, adviseUnpublished, nextPublication},
 	{is(replication.ErrPublication), exit.NoDelivery, never, "", nextPublication},
 	{is(replication.ErrSlotMissing), exit.SlotLost, never, "", nextNoSlot},
@@ -91,7 +92,7 @@ var faults = []fault{
 	{is(catalog.ErrRefill), exit.Continuity, never, "", nextNoRefill},
 	{is(ErrNothingLost), exit.OK, never, "", ""},
 	{as[*checkpoint.RereadError], exit.Continuity, never, adviseGap, nextGap},
-	{is(errSkip), exit.Usage, never, "", ""},
+	{is(pump.ErrSkip), exit.Usage, never, "", ""},
 
 	{is(errTenureEnded), exit.Source, outage, "", ""},
 	{is(sink.ErrSuperseded), exit.SlotInUse, standby, "", ""},
@@ -209,8 +210,8 @@ func as[E error](err error) bool {
 }
 
 func isUpdate(err error) bool {
-	change, ok := errors.AsType[*changeError](err)
-	return ok && change.kind == "UPDATE"
+	change, ok := errors.AsType[*pump.ChangeError](err)
+	return ok && change.Kind == "UPDATE"
 }
 
 // isPrivilege reports whether the role lacks a privilege that err names.
@@ -291,34 +292,14 @@ func Advice(err error) string {
 // transactionOf returns the commit LSN of the transaction that err is about, or 0 if err is not about a
 // transaction that could be skipped.
 func transactionOf(err error) pglogrepl.LSN {
-	if row, ok := errors.AsType[*deliveryError](err); ok {
-		return row.commitLSN
+	if row, ok := errors.AsType[*pump.DeliveryError](err); ok {
+		return row.CommitLSN
 	}
 	if row, ok := errors.AsType[*replication.RowError](err); ok {
 		return row.CommitLSN
 	}
-	if change, ok := errors.AsType[*changeError](err); ok {
-		return change.commitLSN
+	if change, ok := errors.AsType[*pump.ChangeError](err); ok {
+		return change.CommitLSN
 	}
 	return 0
 }
-
-// A deliveryError is an outbox row that cannot be delivered.
-type deliveryError struct {
-	commitLSN pglogrepl.LSN // of its transaction
-	row       int           // index of the row in the transaction
-	id        string        // of the event, if err does not contain it
-	err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or the error of the writer
-}
-
-// Error names the transaction, the row and the reason.
-func (e *deliveryError) Error() string {
-	id := ""
-	if e.id != "" {
-		id = ", id " + e.id
-	}
-	return fmt.Sprintf("transaction %s, row %d%s: %v", e.commitLSN, e.row, id, e.err)
-}
-
-// Unwrap returns the reason.
-func (e *deliveryError) Unwrap() error { return e.err }

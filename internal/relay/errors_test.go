@@ -23,6 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -63,17 +64,17 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 	}{
 		"drain timeout":         {errDrainTimeout, 0, never, ""},
 		"left behind":           {errPositionUnsaved, 0, never, ""},
-		"bad row":               {&deliveryError{commitLSN: 0xAB, err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
-		"refused record":        {&deliveryError{commitLSN: 0xAB, err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"bad row":               {&pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
+		"refused record":        {&pump.DeliveryError{CommitLSN: 0xAB, Err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"row beyond the limit":  {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"row of no transaction": {replication.ErrRow, 14, never, "fits into no record"},
 		"not pgoutput":          {&decoder.Error{}, 1, never, "report it"},
-		"missing column":        {&deliveryError{err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
+		"missing column":        {&pump.DeliveryError{Err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
 		"column list":           {errors.Join(&encode.ColumnError{}, rows.ErrColumnList), 13, never, ""},
 		"older row":             {errors.Join(&encode.ColumnError{}, errOlderRow), 13, never, "new in outbox.columns"},
-		"update":                {&changeError{kind: "UPDATE", commitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
-		"delete":                {&changeError{kind: "DELETE"}, 13, never, "Start the relay again"},
-		"truncate":              {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
+		"update":                {&pump.ChangeError{Kind: "UPDATE", CommitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
+		"delete":                {&pump.ChangeError{Kind: "DELETE"}, 13, never, "Start the relay again"},
+		"truncate":              {&pump.ChangeError{Kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
 		"publication":           {replication.ErrPublication, 13, never, ""},
 		"no publication":        {replication.ErrUnpublished, 13, never, "outbox-cdc setup --drop"},
 		"no slot":               {replication.ErrSlotMissing, 11, never, ""},
@@ -103,7 +104,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"refill not finished":   {errRefillUnfinished, 15, never, "outbox-cdc recover"},
 		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, never, ""},
 		"nothing lost":          {ErrNothingLost, 0, never, ""},
-		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", errSkip), 2, never, ""},
+		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", pump.ErrSkip), 2, never, ""},
 		"fenced":                {sink.ErrFenced, 21, never, ""},
 		"broker refuses":        {sink.ErrAccess, 20, briefly, ""},
 		"topic missing":         {sink.ErrMissing, 20, never, ""},
@@ -121,7 +122,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 
 		// If an error wraps two, the one that the operator must fix decides.
 		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, replication.ErrSlotLost), 11, never, ""},
-		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &deliveryError{err: &encode.RowError{}}), 14, never, "dead-letter"},
+		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &pump.DeliveryError{Err: &encode.RowError{}}), 14, never, "dead-letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := fmt.Errorf("while at it: %w", tc.err)
@@ -316,7 +317,7 @@ func TestFailureNamesASection(t *testing.T) {
 	for want, err := range map[string]error{
 		"docs/access.md#postgres": fmt.Errorf("%w: no pg_hba.conf entry", replication.ErrAccess),
 		"":                        replication.ErrSlotInUse,
-		"docs/runbook.md#exit-14": &deliveryError{commitLSN: 0xAB, err: &encode.RowError{}},
+		"docs/runbook.md#exit-14": &pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}},
 		"docs/recover.md#recover": errRefillUnfinished,
 		"docs/bad-rows.md":        &undeliveredError{error: &encode.RowError{}},
 		"docs/runbook.md#exit-11": replication.ErrSlotLost,

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -252,7 +251,10 @@ func (p *scriptedProducer) ack(n int) {
 	p.open = p.open[n:]
 	p.mu.Unlock()
 	p.done(seqs, nil)
-	signal(p.acked)
+	select {
+	case p.acked <- struct{}{}:
+	default:
+	}
 }
 
 func (p *scriptedProducer) records() string {
@@ -266,15 +268,37 @@ const drainTimeout = 25 * time.Second
 // A testSession is a tenure together with the source of its current session.
 type testSession struct {
 	*tenure
-	src   source
-	watch func(context.Context) error
+	relay     *Relay
+	src       source
+	published *catalog.Publication
+	catalog   scriptedCatalog
+	watch     func(context.Context) error
+}
+
+// A scriptedCatalog has no table, unless the test says what it has.
+type scriptedCatalog struct {
+	describe encode.Describe
+	past     func(ctx context.Context, table uint32) (catalog.Past, error)
+}
+
+func (c *scriptedCatalog) Describe(context.Context) encode.Describe { return c.describe }
+
+func (c *scriptedCatalog) Inspect(context.Context) (*catalog.State, error) {
+	return &catalog.State{Publication: &catalog.Publication{}}, nil
+}
+
+func (c *scriptedCatalog) Past(ctx context.Context, table uint32) (catalog.Past, error) {
+	if c.past == nil {
+		return catalog.Past{}, nil
+	}
+	return c.past(ctx, table)
 }
 
 // newTestSession returns a tenure that starts at position start, with its first session.
 func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
 	tb.Helper()
 	s, _ := newTestSessionWith(tb, Config{}, src, prod, start)
-	s.pump.published = &catalog.Publication{Insert: true}
+	s.published = &catalog.Publication{Insert: true}
 	return s
 }
 
@@ -304,9 +328,10 @@ func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *
 	if _, err := r.positions.ChooseStart(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
-	t := newTenure(r, slotIdentity{}, start, nil, func(sink.WriterConfig) sink.Writer { return prod })
-	t.pump.published, t.pump.decoder = &catalog.Publication{Insert: true, Update: true}, decoder.New()
-	return &testSession{tenure: t, src: src, watch: func(context.Context) error { return nil }}
+	return &testSession{
+		tenure: newTenure(r, beginning{start: start}, func(sink.WriterConfig) sink.Writer { return prod }), relay: r, src: src,
+		published: &catalog.Publication{Insert: true, Update: true}, watch: func(context.Context) error { return nil },
+	}
 }
 
 // run runs one session. If the tenure could continue afterwards, run abandons it.
@@ -323,5 +348,7 @@ func (s *testSession) next(ctx context.Context, src source) error {
 	if s.life == nil {
 		s.tenure.run(ctx)
 	}
-	return s.runSession(ctx, startSession(ctx, src, slotIdentity{}, 1, new(flow), new(phase)), s.watch)
+	opened := startSession(ctx, src, slotIdentity{}, 1, new(flow), new(phase))
+	opened.published, opened.catalog = s.published, &s.catalog
+	return s.runSession(ctx, opened, s.watch)
 }

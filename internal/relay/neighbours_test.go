@@ -1,18 +1,15 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -59,8 +56,8 @@ func TestPumpSkipsNeighbours(t *testing.T) {
 		s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
 		state := outboxCatalog()
 		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: hb, Schema: "public", Name: "hb"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
-		s.pump.neighbours.update(t.Context(), state, func(t catalog.Table) bool { return t.OID == archive })
-		s.pump.neighbours.update(t.Context(), state, func(known catalog.Table) bool {
+		s.relay.neighbours.Update(t.Context(), state, func(t catalog.Table) bool { return t.OID == archive })
+		s.relay.neighbours.Update(t.Context(), state, func(known catalog.Table) bool {
 			t.Errorf("the columns of %s are looked at again", known.Name)
 			return true
 		})
@@ -90,24 +87,12 @@ func TestPumpStopsAtUnsuitableColumnsOfADroppedTable(t *testing.T) {
 		cfg := Config{Tables: []string{"outbox"}}
 		cfg.Route.Place = []encode.Placement{{Column: "tenant", To: encode.ToHeader}}
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
-		s.pump.neighbours.update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
+		s.relay.neighbours.Update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
 		err := s.run(t.Context())
 		if !as[*encode.ColumnError](err) || ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})
-}
-
-// A published table that could be an outbox cannot be added to outbox.tables if the relay takes messages in place of tables.
-func TestHintToANeighbourWithEvents(t *testing.T) {
-	for messages, want := range map[bool]string{false: "add it to outbox.tables", true: "run another relay for it"} {
-		log := new(bytes.Buffer)
-		state := &catalog.State{Messages: messages, Publication: &catalog.Publication{Tables: []catalog.Table{{OID: 1, Schema: "public", Name: "outbox"}}}}
-		newNeighbours(slog.New(slog.NewTextHandler(log, nil))).update(t.Context(), state, func(catalog.Table) bool { return true })
-		if !strings.Contains(log.String(), "table=public.outbox rows=skipped") || !strings.Contains(log.String(), want) {
-			t.Errorf("messages %t: %s, want %q", messages, log, want)
-		}
-	}
 }
 
 // A neighbour that may have been a part of an outbox is relayed up to the position where the catalog shows it as a neighbour, also
@@ -128,9 +113,9 @@ func TestPumpRelaysFormerParts(t *testing.T) {
 		s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
 		state := outboxCatalog()
 		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: detached, Schema: "public", Name: "outbox_0"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
-		s.pump.neighbours.update(t.Context(), state, func(catalog.Table) bool { return true })
+		s.relay.neighbours.Update(t.Context(), state, func(catalog.Table) bool { return true })
 		asked := 0
-		s.pump.readPast = func(_ context.Context, table uint32) (catalog.Past, error) {
+		s.catalog.past = func(_ context.Context, table uint32) (catalog.Past, error) {
 			asked++
 			past := catalog.Past{Until: pglogrepl.LSN(150 * asked)}
 			if table == detached {
@@ -161,8 +146,8 @@ func TestPumpSkipsAnArchiveThatWasRemoved(t *testing.T) {
 			}}
 			prod := newScriptedProducer()
 			s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
-			s.pump.neighbours.update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
-			s.pump.readPast = func(context.Context, uint32) (catalog.Past, error) { return catalog.Past{Alone: alone}, nil }
+			s.relay.neighbours.Update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
+			s.catalog.past = func(context.Context, uint32) (catalog.Past, error) { return catalog.Past{Alone: alone}, nil }
 			if err := s.run(t.Context()); !errors.Is(err, errLost) {
 				t.Errorf("session ended with %v", err)
 			}
@@ -170,37 +155,5 @@ func TestPumpSkipsAnArchiveThatWasRemoved(t *testing.T) {
 				t.Errorf("alone %t: sent %s, want %s\n%s", alone, got, want, log)
 			}
 		})
-	}
-}
-
-// The names that an outbox had while the relay ran are names of that table only: rows of another table that takes one are skipped.
-func TestNamesOfARenamedOutbox(t *testing.T) {
-	t.Parallel()
-	n := newNeighbours(slog.New(slog.DiscardHandler))
-	look := func(oid uint32, name string, others ...catalog.Table) {
-		state := outboxCatalog()
-		state.Publication.Tables = append([]catalog.Table{{OID: oid, Schema: "public", Name: name}}, others...)
-		state.Outboxes = []catalog.Outbox{{Configured: "outbox", Parts: []catalog.Part{{OID: oid, Schema: "public", Name: name}}}}
-		n.update(t.Context(), state, func(catalog.Table) bool { return true })
-	}
-	relayed := func(oid uint32, name string) bool {
-		is, _ := n.known(&decoder.Relation{OID: oid, Namespace: "public", Name: name})
-		return is
-	}
-	look(1, "outbox")
-	look(1, "tmp")
-	look(1, "outbox")
-	look(1, "outbox", catalog.Table{OID: 2, Schema: "public", Name: "tmp"})
-	if relayed(2, "tmp") || !relayed(1, "tmp") || !relayed(1, "outbox") {
-		t.Error("a table with a former name of the outbox is relayed, or the outbox is not")
-	}
-	look(1, "events")
-	look(3, "outbox", catalog.Table{OID: 1, Schema: "public", Name: "events"})
-	events := &decoder.Relation{OID: 1, Namespace: "public", Name: "events"}
-	if relayed(1, "events") || n.relayUntil(t.Context(), events, catalog.Past{Until: 7}) != 7 || n.relayUntil(t.Context(), events, catalog.Past{Until: 8}) != 7 {
-		t.Error("rows of the former outbox are not relayed up to the position of the first look, or later")
-	}
-	if !relayed(1, "outbox") || !relayed(3, "outbox") {
-		t.Error("rows under the configured name are not relayed")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -384,7 +385,7 @@ func (r *Relay) readRecord(ctx context.Context) (record *checkpoint.Position, er
 }
 
 // planRefill returns the copy that resends what is left of a refill.
-func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tableCopy, error) {
+func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*pump.Copy, error) {
 	if !r.recovering && !r.cfg.RefillOnLoss {
 		return nil, errRefillUnfinished
 	}
@@ -399,9 +400,9 @@ func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tab
 	missing := &catalog.Missing{Delivered: snapshot.Text, Until: refill.Until, Earlier: refill.Earlier}
 	total := r.missing
 	r.missing = 0 // other rows may be missing the next time
-	return &tableCopy{
-		point: refill.Start, since: withMargin(snapshot.CommitTime), router: router, total: total, markDone: r.positions.MarkCopied, log: r.log,
-		open: func(ctx context.Context) (*catalog.Copy, error) {
+	return &pump.Copy{
+		Point: refill.Start, Since: withMargin(snapshot.CommitTime), Router: router, Total: total, MarkDone: r.positions.MarkCopied,
+		Open: func(ctx context.Context) (*catalog.Copy, error) {
 			if r.copy != nil && r.copy.Point != refill.Start { // another process has created the slot since
 				r.closeCopy(ctx)
 			}

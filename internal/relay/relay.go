@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -159,14 +160,15 @@ type Relay struct {
 	router     *encode.Router  // used by the pump
 	tables     tableChecker    // used by the watcher while a session runs
 	named      *catalog.Tables // the outbox tables of the configuration
-	neighbours *neighbours
+	neighbours *pump.Neighbours
 	sink       atomic.Pointer[sink.Sink] // nil: not open yet
 
 	// Read by Stat.
 	flow        flow
+	progress    pump.Progress
 	phase       phase
 	slot        atomic.Pointer[SlotStat] // nil: the catalog was not read yet
-	deadLetters *deadLetters
+	deadLetters *pump.DeadLetters
 
 	waits     waitLog
 	store     *position.Store
@@ -175,7 +177,7 @@ type Relay struct {
 	sender    sender           // of the newest session
 	history   catalog.History  // of the source; used by the watcher while a session runs
 	catalog   *catalog.State   // read by contactBothSides for the first session
-	skip      *skip            // nil: no SkipTo
+	skip      *pump.Skip       // nil: no SkipTo
 	copy      *catalog.Copy    // of the slot that this start has created; nil: none, or in use
 
 	recovering bool   // Recover runs
@@ -202,23 +204,31 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, errors.New("parked keys need position_topic, where the relay stores them, and dead_letter_topic")
 	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
+	var parked *parking.Set
+	if cfg.ParkedKeys > 0 {
+		parked = parking.NewSet(cfg.ParkedKeys)
+	}
 	r := &Relay{
 		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
 		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
 		named:       catalog.NewTables(cfg.Tables),
-		neighbours:  newNeighbours(log),
-		deadLetters: newDeadLetters(cfg, log),
+		neighbours:  pump.NewNeighbours(log),
+		deadLetters: newDeadLetters(cfg, parked, log),
 		store:       position.NewStore(cfg.Positions, cfg.Name, log),
-		skip:        newSkip(cfg.SkipTo, log),
+		skip:        pump.NewSkip(cfg.SkipTo, log),
 		history:     catalog.History{LongTransaction: cfg.LongTransaction},
 	}
-	if cfg.ParkedKeys > 0 {
-		r.deadLetters.parked = parking.NewSet(cfg.ParkedKeys)
-	}
 	r.positions = position.NewWriter(position.Config{
-		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: r.deadLetters.parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
+		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
 	})
 	return r, nil
+}
+
+// newDeadLetters returns the dead letters of a process. parked is nil if no keys are parked.
+func newDeadLetters(cfg Config, parked *parking.Set, log *slog.Logger) *pump.DeadLetters {
+	return pump.NewDeadLetters(pump.LetterConfig{
+		Topic: cfg.DeadLetterTopic, Slot: cfg.Source.Slot, IDColumn: cfg.Route.Columns.ID, TopicTimeout: cfg.MissingTopicTimeout, Parked: parked, Log: log,
+	})
 }
 
 // Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a
@@ -347,18 +357,17 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	retry.strict = false
 
 	t := r.tenure
-	before, rows := t.tracker.Confirmed(), r.flow.load().rows
-	t.pump.published, t.pump.describe, t.pump.lookUp = state.Publication, r.cfg.Rows().Describe, r.newLookUp(stream.Config())
-	t.pump.readPast = r.newReadPast(stream.Config())
+	before, rows := t.tracker.Confirmed(), r.progress.Counts().Rows
+	s.published, s.catalog = state.Publication, &streamCatalog{r.cfg, stream.Config(), r.named}
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
-	if as[*checkpoint.PrefixError](err) && t.pump.copy != nil {
+	if as[*checkpoint.PrefixError](err) && t.pump.Copying() {
 		r.positions.StartOver()
 	}
 	if t.over {
 		r.tenure = nil
 	}
 	confirmed := t.tracker.Confirmed()
-	if confirmed > before || r.flow.load().rows > rows || time.Since(opened) >= steadySession {
+	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
 	}
 	r.logEnd(ctx, confirmed, err)

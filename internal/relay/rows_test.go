@@ -19,11 +19,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
 
 // updateMessage returns the update of a row with key a, id n and payload n. was is the old id, or 0 if the id is
@@ -74,9 +73,9 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 				src, prod := &scriptedSource{script: script, err: errLost}, newScriptedProducer()
 				s, log := newTestSessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0)
 				err := s.run(t.Context())
-				var change *changeError
+				var change *pump.ChangeError
 				switch stops := tc.sent == "a/1"; {
-				case stops && (!errors.As(err, &change) || change.kind != "UPDATE" || ExitCode(err) != exit.NoDelivery || change.commitLSN != 100):
+				case stops && (!errors.As(err, &change) || change.Kind != "UPDATE" || ExitCode(err) != exit.NoDelivery || change.CommitLSN != 100):
 					t.Errorf("session ended with %v", err)
 				case !stops && !errors.Is(err, errLost):
 					t.Errorf("session ended with %v", err)
@@ -91,26 +90,6 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The relay counts dropped updates, and logs them at most once a minute per table.
-func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		u := newUpdatePolicy(encode.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
-		rel := rows.Relation(catalog.Table{Schema: "public", Name: "outbox"})
-		for range 3 {
-			u.dropUpdate(t.Context(), rel)
-		}
-		u.dropUpdate(t.Context(), rows.Relation(catalog.Table{Schema: "public", Name: "other"}))
-		bubble.Sleep(droppedLogInterval)
-		u.dropUpdate(t.Context(), rel)
-		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {
-			if strings.Count(log.String(), want) != 1 {
-				t.Errorf("%q is not logged once:\n%s", want, log.String())
-			}
-		}
-	})
 }
 
 // When Postgres resends an interrupted transaction, each row has the same index as before.
@@ -232,7 +211,6 @@ func TestSkipSpansSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := slotIdentity{slot: "slot"}
 		var sent []string
 		var start pglogrepl.LSN
 		for _, script := range []script{
@@ -240,7 +218,7 @@ func TestSkipSpansSessions(t *testing.T) {
 			joinScripts(script{logicalMessage("rows", 150, 0, 2), keepalive(160), beginMessage(200), insertMessage("a", 3), insertInto("no topic", "b", 3)}),
 			joinScripts(script{beginMessage(200), insertMessage("a", 3), keepalive(250), insertInto("no topic", "b", 3), commitMessage(200, 210)}, transaction(210, 220, "a", 4)),
 		} {
-			if err := c.skip.startSession(e, start, 0, 1000); err != nil {
+			if err := c.skip.StartSession(replication.System{ID: "1"}, start, 0, 1000); err != nil {
 				t.Fatal(err)
 			}
 			prod := newScriptedProducer()
@@ -260,35 +238,6 @@ func TestSkipSpansSessions(t *testing.T) {
 	})
 }
 
-func TestSkipChecksThePositionAtTheStart(t *testing.T) {
-	e := slotIdentity{slot: "slot"}
-	for name, tc := range map[string]struct {
-		start, slot, walEnd pglogrepl.LSN
-		err, over           bool
-	}{
-		"as it should be":   {slot: 100, walEnd: 300},
-		"at the log's end":  {slot: 100, walEnd: 200},
-		"behind the log":    {slot: 100, walEnd: 199, err: true},
-		"already confirmed": {slot: 200, walEnd: 300, over: true},
-		"the record is":     {slot: 100, start: 250, walEnd: 300, over: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log bytes.Buffer
-			s := newSkip(200, slog.New(slog.NewTextHandler(&log, nil)))
-			err := s.startSession(e, tc.start, tc.slot, tc.walEnd)
-			if (err != nil) != tc.err || err != nil && ExitCode(err) != exit.Usage || s.done != tc.over || (log.Len() > 0) != tc.over {
-				t.Errorf("begin: %v, over %t, said %q", err, s.done, log.String())
-			}
-			if err != nil || tc.over {
-				return
-			}
-			if err := s.startSession(slotIdentity{slot: "slot", system: replication.System{Timeline: 2}}, 0, 0, 1000); err != nil || s.covers(150) {
-				t.Errorf("a position is kept on another timeline: %v", err)
-			}
-		})
-	}
-}
-
 // If the catalog is unavailable, that is not the fault of a row. The session ends with an error of the source.
 func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -296,10 +245,8 @@ func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 		cfg := Config{DeadLetterTopic: "dead"}
 		cfg.Route.Encoding.Key = format.JSONSchema
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
-		s.pump.describe = func(context.Context) encode.Describe {
-			return func(*decoder.Relation) ([]format.Column, error) {
-				return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
-			}
+		s.catalog.describe = func(*decoder.Relation) ([]format.Column, error) {
+			return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
 		}
 		err := s.run(t.Context())
 		if f := faultOf(err); f.patience != outage || f.exit != exit.Source || prod.records() != "" {

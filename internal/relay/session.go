@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -42,6 +43,9 @@ type session struct {
 	clock  *clock
 
 	observer *catalog.Observer // of the server that streams; used by one goroutine at a time: by takeOver, then by the watcher
+
+	published *catalog.Publication // as of the start; nil until the pump gets the batches
+	catalog   pump.Catalog         // of the server that streams; as published
 
 	batches chan *replication.Batch
 	life    context.Context         //nolint:containedctx // ends when the reading ends, with the reason as its cause

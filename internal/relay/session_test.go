@@ -17,6 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -413,7 +415,7 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: script, err: replication.ErrServerStopping}
 		s := newTestSession(t, src, newScriptedProducer(), 0)
-		s.pump.published = &catalog.Publication{Insert: true, Truncate: true}
+		s.published = &catalog.Publication{Insert: true, Truncate: true}
 		if err := s.run(t.Context()); !errors.Is(err, replication.ErrServerStopping) || s.tracker.Confirmed() != 210 {
 			t.Errorf("session ended with %v at %s", err, s.tracker.Confirmed())
 		}
@@ -422,17 +424,20 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 
 // While one record is unacknowledged, the relay sends further records, up to a limit.
 func TestPumpBoundsTheTrackersSpan(t *testing.T) {
-	const span = 100
+	const span = pump.MaxSpan
 	synctest.Test(t, func(t *testing.T) {
 		long := script{outboxRelation()}
-		for n := range span + 10 {
+		for n := range 2 {
 			lsn := pglogrepl.LSN(1000 + 10*n)
-			long = append(long, beginMessage(lsn), insertMessage("a", n), commitMessage(lsn, lsn+5))
+			long = append(long, beginMessage(lsn))
+			for range span/2 + 5 {
+				long = append(long, insertMessage("a", n))
+			}
+			long = append(long, commitMessage(lsn, lsn+5))
 		}
 		prod := newScriptedProducer()
 		prod.heldSeq = 1
 		s := newTestSession(t, &scriptedSource{script: long, err: replication.ErrServerStopping}, prod, 0)
-		s.pump.maxSpan = span
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(t.Context()) }()
 		synctest.Wait()
@@ -483,6 +488,39 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		positiontest.Write(t, r.positions)
 		if diff := cmp.Diff([]checkpoint.Snapshot{snapshot}, r.positions.Stored().Snapshots); diff != "" {
 			t.Errorf("snapshots of the record (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A session creates spans for its records. A transaction is measured with the trace id of one of its records.
+func TestSessionMakesSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const (
+			end    = 510
+			aTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+		)
+		plain, sampled := insertOf("id", "order", "a", "T", "1", null), insertOf("id", "order", "a", "T", "2", `{"traceparent": "00-`+aTrace+`-00f067aa0ba902b7-01"}`)
+		src := &scriptedSource{script: script{
+			walData(relationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
+			beginMessage(100), walData(plain), commitMessage(100, 110),
+			beginMessage(200), walData(plain), walData(sampled), walData(sampled), commitMessage(200, 210),
+			beginMessage(300), walData(sampled), commitMessage(300, end),
+		}}
+		var got []string
+		s, _ := newTestSessionWith(t, Config{
+			Tracer:    tracing.New(tracing.Config{System: "kafka"}, slog.New(slog.DiscardHandler)),
+			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
+		}, src, newScriptedProducer(), 0)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		synctest.Wait()
+		stop()
+		if err := <-ended; err != nil || s.tracker.Confirmed() != end {
+			t.Errorf("ended with %v at %s", err, s.tracker.Confirmed())
+		}
+		if diff := cmp.Diff([]string{"", aTrace, aTrace}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := &scriptedSource{err: errLost}
 				s, _ := newTestSessionWith(t, Config{Name: "orders", Positions: position.Place{Topic: position.DefaultTopic}}, src, newScriptedProducer(), 0)
-				src.script = joinScripts(script{beginMessage(100), insertMessage("a", 1), ownMessage(tc.content(s.pump.nonce)), commitMessage(100, 110)})
+				src.script = joinScripts(script{beginMessage(100), insertMessage("a", 1), ownMessage(tc.content(s.relay.nonce)), commitMessage(100, 110)})
 				if err := s.run(t.Context()); !errors.Is(err, errLost) {
 					t.Fatalf("session ended with %v", err)
 				}

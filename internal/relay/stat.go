@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -70,6 +71,9 @@ type Stat struct {
 	Spans     *tracing.Stat // nil: tracing is off
 }
 
+// RefillStat is the progress of a running refill of a lost slot.
+type RefillStat = pump.RefillStat
+
 // SlotStat is the state of the slot when the catalog was last read.
 type SlotStat struct {
 	ReadAt        time.Time // zero: never
@@ -105,22 +109,10 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 	return st
 }
 
-// flowCounts are the counts of a pump. It adds them to flow once per batch, so that it needs no lock and
-// no shared cache line per row.
-type flowCounts struct {
-	transactions, rows uint64
-	received           pglogrepl.LSN
-	walBytes           uint64 // only in flow: see Stat.WALBytes
-}
-
 // flow is the part of Stat that changes with the data.
 type flow struct {
 	tracker   atomic.Pointer[checkpoint.Tracker] // of the current or last tenure; nil: there was none
 	confirmed atomic.Uint64                      // an LSN: the confirmed position of the slot
-	refill    atomic.Pointer[refillProgress]     // nil: no refill is running
-
-	mu     sync.Mutex
-	counts flowCounts
 }
 
 // noteConfirmed records that lsn was confirmed to Postgres. 0 confirms nothing.
@@ -128,39 +120,6 @@ func (f *flow) noteConfirmed(lsn pglogrepl.LSN) {
 	if lsn != 0 {
 		f.confirmed.Store(uint64(lsn))
 	}
-}
-
-// addCounts moves counts to f and clears them.
-func (f *flow) addCounts(counts *flowCounts) {
-	if *counts == (flowCounts{}) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.counts.transactions += counts.transactions
-	f.counts.rows += counts.rows
-	if from := f.counts.received; counts.received > from {
-		f.counts.received = counts.received
-		if from != 0 { // otherwise the relay has not read up to this position: the tenure starts there
-			f.counts.walBytes += uint64(counts.received - from)
-		}
-	}
-	*counts = flowCounts{}
-}
-
-// startTenure resets the received position, because the new tenure may be on another timeline.
-func (f *flow) startTenure(t *checkpoint.Tracker) {
-	f.tracker.Store(t)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.counts.received = t.Confirmed()
-}
-
-// load returns the counts so far.
-func (f *flow) load() flowCounts {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts
 }
 
 // phase is the part of Stat that changes with the Relay's state.
@@ -228,12 +187,12 @@ func (r *Relay) Stat() Stat {
 			st.Behind = oldest
 		}
 	}
-	counts := r.flow.load()
-	st.Transactions, st.Rows, st.Received, st.WALBytes = counts.transactions, counts.rows, counts.received, counts.walBytes
-	st.Neighbours = r.neighbours.list()
-	st.Refill = r.flow.refill.Load().stat()
-	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.counts()
-	st.Parked, st.ParkedRecords = r.deadLetters.parked.List(), r.deadLetters.parked.Total()
+	counts := r.progress.Counts()
+	st.Transactions, st.Rows, st.Received, st.WALBytes = counts.Transactions, counts.Rows, counts.Received, counts.WALBytes
+	st.Neighbours = r.neighbours.List()
+	st.Refill = r.progress.Refill()
+	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.Counts()
+	st.Parked, st.ParkedRecords = r.deadLetters.Parked().List(), r.deadLetters.Parked().Total()
 	r.phase.mu.Lock()
 	st.State, st.Since, st.Sessions, st.LastError = r.phase.state, r.phase.since, r.phase.sessions, r.phase.err
 	st.Role = r.phase.role

@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -53,14 +53,14 @@ func (s *reportingSource) Close(ctx context.Context, confirmed pglogrepl.LSN) er
 func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &positiontest.Store{}
-		r := &Relay{deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
+		r := &Relay{deadLetters: newDeadLetters(Config{}, nil, slog.New(slog.DiscardHandler)), neighbours: pump.NewNeighbours(nil)}
 		storeIn(t, r, store)
 		positiontest.Begin(t, r.positions, positiontest.Server(50))
 		tracker := positiontest.Start(t, r.positions, positiontest.Server(50))
 		store.Allow = make(chan error)
 		src := &reportingSource{closing: make(chan struct{})}
 		s := startSession(t.Context(), src, slotIdentity{}, 1, &r.flow, &r.phase)
-		r.flow.startTenure(tracker)
+		r.flow.tracker.Store(tracker)
 		s.positions.Store(r.positions)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
@@ -120,7 +120,7 @@ func TestRole(t *testing.T) {
 // confirmed that the session could no longer report.
 func TestLostSessionIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler)), neighbours: newNeighbours(nil)}
+		r := &Relay{deadLetters: newDeadLetters(Config{}, nil, slog.New(slog.DiscardHandler)), neighbours: pump.NewNeighbours(nil)}
 		storeIn(t, r, nil)
 		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(50))
 		positiontest.Deliver(tracker, 110)
@@ -141,34 +141,6 @@ func TestLostSessionIsShownAtOnce(t *testing.T) {
 			t.Errorf("after the last report confirmed is %s", st.Confirmed)
 		}
 	})
-}
-
-// WALBytes counts the WAL that was read, and not what lies before the first position or between two tenures.
-func TestWALBytes(t *testing.T) {
-	var f flow
-	for _, step := range []struct {
-		starts     bool // a tenure, at the position
-		read       pglogrepl.LSN
-		bytes, end uint64
-	}{
-		{starts: true, read: 0},
-		{read: 5000, end: 5000},
-		{read: 5100, bytes: 100, end: 5100},
-		{read: 0, bytes: 100, end: 5100}, // a batch without a position
-		{starts: true, read: 9000, bytes: 100, end: 9000},
-		{read: 9040, bytes: 140, end: 9040},
-		{starts: true, read: 4000, bytes: 140, end: 4000}, // on another timeline
-		{read: 4002, bytes: 142, end: 4002},
-	} {
-		if step.starts {
-			f.startTenure(checkpoint.New(step.read, nil))
-		} else {
-			f.addCounts(&flowCounts{received: step.read, rows: 1})
-		}
-		if got := f.load(); got.walBytes != step.bytes || uint64(got.received) != step.end {
-			t.Errorf("after %+v: %d bytes, received %d", step, got.walBytes, got.received)
-		}
-	}
 }
 
 // A position file that cannot be written is a stall, like a position store at the broker.

@@ -100,27 +100,30 @@ var errOlderRow = errors.New("the table has the column now, but the row was writ
 // hasColumns reports whether rows of t could become records.
 func (c *tableChecker) hasColumns(t catalog.Table) bool { return c.router.Check(c.relation(t)) == nil }
 
-// newLookUp returns a function that reads the catalog of the server of a stream into r.neighbours. The pump calls it.
-func (r *Relay) newLookUp(source replication.Config) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
-		defer cancel()
-		state, err := catalog.Inspect(ctx, source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, r.named)
-		if err != nil {
-			return err
-		}
-		r.neighbours.update(ctx, state, func(t catalog.Table) bool { return r.router.Check(rows.Relation(t)) == nil })
-		return nil
-	}
+// A streamCatalog is the [pump.Catalog] of the server of a stream.
+type streamCatalog struct {
+	cfg    Config
+	stream replication.Config
+	named  *catalog.Tables
 }
 
-// newReadPast returns a function that reads the past of a table from the server of a stream. The pump calls it.
-func (r *Relay) newReadPast(source replication.Config) func(context.Context, uint32) (catalog.Past, error) {
-	return func(ctx context.Context, table uint32) (catalog.Past, error) {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
-		defer cancel()
-		return catalog.ReadPast(ctx, source.Conn, source.Slot, table)
-	}
+// Describe returns the function with which a router reads the catalog.
+func (c *streamCatalog) Describe(ctx context.Context) encode.Describe {
+	return c.cfg.Rows().Describe(ctx)
+}
+
+// Inspect reads the state of the publication, its tables and the slot.
+func (c *streamCatalog) Inspect(ctx context.Context) (*catalog.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	return catalog.Inspect(ctx, c.stream.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot, c.named)
+}
+
+// Past reads the past of a table.
+func (c *streamCatalog) Past(ctx context.Context, table uint32) (catalog.Past, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	return catalog.ReadPast(ctx, c.stream.Conn, c.stream.Slot, table)
 }
 
 // relation returns the relation for t: the same pointer as long as t does not change.

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -48,9 +48,12 @@ type Tail struct {
 	cfg     Config
 	stream  source
 	tracker *checkpoint.Tracker
-	pump    *pump
+	pump    *pump.Pump
 	show    func(*Tailed) error
 	showErr error // error of show
+
+	published *catalog.Publication
+	catalog   pump.Catalog
 
 	walEnd pglogrepl.LSN // of the server when the Tail was opened
 	until  pglogrepl.LSN // Run returns when it has read up to here; 0: it goes on
@@ -76,11 +79,10 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 		_ = stream.Close(contact, 0)
 		return nil, err
 	}
-	t := newTail(cfg, router, stream, state.Publication, log)
-	t.walEnd = state.WALEnd
-	r := &Relay{cfg: cfg, router: router, named: catalog.NewTables(cfg.Tables), neighbours: t.pump.neighbours}
-	t.pump.lookUp, t.pump.readPast = r.newLookUp(stream.Config()), r.newReadPast(stream.Config())
-	t.pump.neighbours.update(ctx, state, func(t catalog.Table) bool { return router.Check(rows.Relation(t)) == nil })
+	neighbours := pump.NewNeighbours(log)
+	neighbours.Update(ctx, state, func(t catalog.Table) bool { return router.Check(rows.Relation(t)) == nil })
+	t := newTail(cfg, router, stream, neighbours, log)
+	t.walEnd, t.published, t.catalog = state.WALEnd, state.Publication, &streamCatalog{cfg, stream.Config(), catalog.NewTables(cfg.Tables)}
 	return t, nil
 }
 
@@ -88,15 +90,12 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 func (t *Tail) UntilEnd() { t.until = t.walEnd }
 
 // newTail returns a Tail of a started stream.
-func newTail(cfg Config, router *encode.Router, stream source, published *catalog.Publication, log *slog.Logger) *Tail {
+func newTail(cfg Config, router *encode.Router, stream source, neighbours *pump.Neighbours, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
-	f := new(flow)
-	f.startTenure(t.tracker)
-	t.pump = &pump{
-		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailWriter{t}, flow: f,
-		published: published, neighbours: newNeighbours(log), updates: newUpdatePolicy(cfg.Route.OnUpdate, log), messages: cfg.Messages,
-		deadLetters: newDeadLetters(cfg, log),
-	}
+	t.pump = pump.New(pump.Config{
+		Router: router, Writer: tailWriter{t}, Outcomes: pump.NewOutcomes(t.tracker, newDeadLetters(cfg, nil, log), nil), Progress: new(pump.Progress),
+		Neighbours: neighbours, OnUpdate: cfg.Route.OnUpdate, Messages: cfg.Messages, Log: log,
+	})
 	return t
 }
 
@@ -105,7 +104,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 // returns nil if ctx is done, and otherwise the error of show or of the stream.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
-	t.pump.router.SetDescribe(t.cfg.Rows().Describe(ctx))
+	t.pump.StartSession(ctx, t.published, t.catalog)
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	batches := make(chan *replication.Batch, batchQueue)
@@ -157,28 +156,20 @@ func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, ba
 
 // showMessage shows the row of a message, if it has one.
 func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
-	switch m := m.(type) {
-	case *replication.Keepalive:
-		t.tracker.Keepalive(m.WALEnd)
-	case *replication.RowError:
-		return m
-	case *replication.WALData:
-		_, err := t.pump.pumpMessage(ctx, m)
-		if err != nil && t.showErr == nil {
-			return t.showRejected(err)
-		}
-		return err
+	_, err := t.pump.Handle(ctx, m)
+	if err != nil && t.showErr == nil {
+		return t.showRejected(err)
 	}
-	return nil
+	return err
 }
 
 // showRejected shows the row at which a Relay would stop with err. It returns err if err is not about a row.
 func (t *Tail) showRejected(err error) error {
 	shown := &Tailed{Index: -1, ExitCode: ExitCode(err)}
-	if row, ok := errors.AsType[*deliveryError](err); ok {
-		shown.CommitLSN, shown.Index, shown.Reason = row.commitLSN, row.row, row.err.Error()
-	} else if change, ok := errors.AsType[*changeError](err); ok {
-		shown.CommitLSN, shown.Reason = change.commitLSN, change.Error()
+	if row, ok := errors.AsType[*pump.DeliveryError](err); ok {
+		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
+	} else if change, ok := errors.AsType[*pump.ChangeError](err); ok {
+		shown.CommitLSN, shown.Reason = change.CommitLSN, change.Error()
 	} else if as[*encode.ColumnError](err) {
 		return nil // about a table: each of its rows reports it
 	} else {
@@ -188,16 +179,15 @@ func (t *Tail) showRejected(err error) error {
 	return t.showErr
 }
 
-// A tailWriter is the recordWriter of a Tail.
+// A tailWriter is the [pump.Writer] of a Tail.
 type tailWriter struct{ *Tail }
 
 // Send shows a record and acknowledges it.
 func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
 	seq := checkpoint.Seq(rec.Seq)
 	shown := &Tailed{Record: rec}
-	if tx := t.pump.tx; tx != nil {
-		shown.CommitLSN, shown.Index = tx.CommitLSN, tx.rows-1
-	} else { // a non-transactional message
+	var ok bool
+	if shown.CommitLSN, shown.Index, ok = t.pump.Row(); !ok { // a non-transactional message
 		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
 	}
 	if rec.Topic == t.cfg.DeadLetterTopic {

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
@@ -28,8 +29,11 @@ func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tail := newTail(cfg.withDefaults(), router, src, &catalog.Publication{Insert: true}, slog.New(slog.DiscardHandler))
-	tail.pump.neighbours.update(t.Context(), outboxCatalog(), nil)
+	log := slog.New(slog.DiscardHandler)
+	neighbours := pump.NewNeighbours(log)
+	neighbours.Update(t.Context(), outboxCatalog(), nil)
+	tail := newTail(cfg.withDefaults(), router, src, neighbours, log)
+	tail.published, tail.catalog = &catalog.Publication{Insert: true}, new(scriptedCatalog)
 	return tail
 }
 

@@ -64,7 +64,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	}
 	if r.tenure != nil && ended == nil {
 		r.positions.StartSession(ctx, stream)
-		return r.skip.startSession(s.id, r.tenure.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+		return r.skip.StartSession(s.id.system, r.tenure.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
 	if continued := r.tenure != nil && r.tenure.id == s.id; continued {
 		r.endTenure(ctx, ended)
@@ -255,7 +255,7 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	if err != nil {
 		return err
 	}
-	if err := r.skip.startSession(s.id, start, server.Confirmed, server.WALEnd); err != nil {
+	if err := r.skip.StartSession(s.id.system, start, server.Confirmed, server.WALEnd); err != nil {
 		return err
 	}
 	switch {
@@ -264,8 +264,8 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	case start == 0:
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
-	r.tenure = newTenure(r, s.id, start, planned, (*r.sink.Load()).NewWriter)
-	r.tenure.pump.horizon = server.WALEnd
+	begin := beginning{id: s.id, start: start, horizon: server.WALEnd, copy: planned}
+	r.tenure = newTenure(r, begin, (*r.sink.Load()).NewWriter)
 	r.tenure.run(ctx)
 	return nil
 }
@@ -277,7 +277,7 @@ func (r *Relay) mayContinue(t *tenure, s *session, server checkpoint.Server) err
 		return errOtherServer
 	case t.life.Err() != nil:
 		return context.Cause(t.life)
-	case t.pump.copy != nil:
+	case t.pump.Copying():
 		return errCopyInterrupted
 	}
 	return r.positions.CanContinue(server)

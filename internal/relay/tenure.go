@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking/release"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -27,7 +28,9 @@ type tenure struct {
 	id           slotIdentity
 	tracker      *checkpoint.Tracker
 	writer       sink.Writer
-	pump         *pump
+	letters      *pump.DeadLetters
+	outcomes     *pump.Outcomes
+	pump         *pump.Pump
 	positions    *position.Writer
 	checkOrder   func(context.Context) error
 	fence        fence
@@ -42,52 +45,64 @@ type tenure struct {
 	stopRest  context.CancelFunc      // stops the goroutines beside the writer
 	rest      sync.WaitGroup
 	over      bool // stop was called; used by the goroutine of Relay.Run only
-
-	seqs []checkpoint.Seq // buffer of ackRecords
 }
 
-// newTenure returns a tenure that starts at start, or at the slot's own position if start is 0, after the rows of planned, if that
-// is not nil.
-func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, planned *tableCopy, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
-	tracker := checkpoint.New(start, r.observeConfirmed)
-	r.flow.startTenure(tracker)
+// A beginning is where a tenure starts.
+type beginning struct {
+	id      slotIdentity
+	start   pglogrepl.LSN // 0: at the slot's own position
+	horizon pglogrepl.LSN // see [pump.Config]
+	copy    *pump.Copy    // sent before the stream; nil: none
+}
+
+// newTenure returns a tenure that starts at begin.
+func newTenure(r *Relay, begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
+	tracker := checkpoint.New(begin.start, r.observeConfirmed)
+	r.flow.tracker.Store(tracker)
+	r.progress.StartTenure(tracker.Confirmed())
 	r.positions.StartTenure(tracker)
 	t := &tenure{
-		id: id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
-		pump: &pump{
-			router: r.router, tracker: tracker, flow: &r.flow, nonce: r.nonce,
-			neighbours: r.neighbours, updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
-			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
-			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan, copy: planned,
-		},
+		id: begin.id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
+		letters: r.deadLetters, outcomes: pump.NewOutcomes(tracker, r.deadLetters, r.cfg.Tracer),
 		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
 	}
+	t.writer = newWriter(t.writerConfig(r, begin.copy))
+	var turn chan struct{}
+	if r.cfg.ParkedKeys > 0 {
+		turn = make(chan struct{}, 1)
+	}
+	t.pump = pump.New(pump.Config{
+		Router: r.router, Writer: t.writer, Outcomes: t.outcomes, Progress: &r.progress, Neighbours: r.neighbours, OnUpdate: r.cfg.Route.OnUpdate,
+		Messages: r.cfg.Messages, Nonce: r.nonce, Skip: r.skip, Copy: begin.copy, Horizon: begin.horizon, Turn: turn, Log: r.log,
+	})
+	if r.cfg.ParkedKeys > 0 {
+		t.releaser = release.New(release.Config{
+			Sink: r.cfg.Sink, DeadLetters: r.cfg.DeadLetterTopic, Timeout: r.cfg.StartupTimeout, Rows: r.cfg.Rows(),
+			Set: r.deadLetters.Parked(), Store: r.store, Keys: r.positions.ParkedKeys(), Positions: r.positions, Tracker: tracker,
+			Fence: t.fence.checkOpen, Flush: t.writer.Flush, Copying: t.pump.Copying, Turn: turn, Log: r.log,
+		})
+	}
+	return t
+}
+
+func (t *tenure) writerConfig(r *Relay, planned *pump.Copy) sink.WriterConfig {
 	cfg := sink.WriterConfig{
-		Fence: t.fence.checkOpen, Owner: r.positions.Owner(), Substitute: t.replaceRejected, Answered: r.cfg.Answered,
+		Fence: t.fence.checkOpen, Owner: r.positions.Owner(), Substitute: t.outcomes.Substitute, Answered: r.cfg.Answered,
 		MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.Stored().AdvancedAt,
 	}
 	if planned != nil {
-		t.pump.copying.Store(true)
-		cfg.CopiedSince = planned.since
+		cfg.CopiedSince = planned.Since
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
-		cfg.GiveUp = r.deadLetters.giveUpTopic
+		cfg.GiveUp = r.deadLetters.GiveUpTopic
 	}
 	if r.cfg.ParkedKeys > 0 {
-		cfg.Divert = t.divertParked
-		t.pump.turn = make(chan struct{}, 1)
-		t.releaser = release.New(release.Config{
-			Sink: r.cfg.Sink, DeadLetters: r.cfg.DeadLetterTopic, Timeout: r.cfg.StartupTimeout, Rows: r.cfg.Rows(),
-			Set: r.deadLetters.parked, Store: r.store, Keys: r.positions.ParkedKeys(), Positions: r.positions, Tracker: tracker,
-			Fence: t.fence.checkOpen, Flush: func() { t.writer.Flush() }, Copying: t.pump.copying.Load, Turn: t.pump.turn, Log: r.log,
-		})
+		cfg.Divert = t.outcomes.Divert
 	}
-	if spans := t.pump.spans; spans != nil {
-		cfg.Delivered = spans.endSpans
+	if r.cfg.Tracer != nil {
+		cfg.Delivered = t.outcomes.EndSpans
 	}
-	t.writer = newWriter(cfg)
-	t.pump.writer = t.writer
-	return t
+	return cfg
 }
 
 // observeConfirmed keeps the snapshot and reports the latency of a confirmed transaction.
@@ -118,7 +133,7 @@ func (t *tenure) run(ctx context.Context) {
 				err = t.ackRecords(seqs)
 			}
 			if err != nil {
-				t.fail(t.locateRow(seqs, err)) // nothing after a lost record may be confirmed
+				t.fail(t.outcomes.Explain(seqs, err)) // nothing after a lost record may be confirmed
 			}
 		})
 		if err != nil {
@@ -127,7 +142,7 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.Run, t.pump.deadLetters.logNew, t.checkOrder, t.releaser.Run} {
+	for _, run := range []func(context.Context) error{t.positions.Run, t.letters.LogNew, t.checkOrder, t.releaser.Run} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -172,8 +187,9 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 		}
 	})
 	pumping, release := s.during(hard)
-	if err := t.pump.run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
-		if as[*sendError](err) {
+	t.pump.StartSession(pumping, s.published, s.catalog)
+	if err := t.pump.Run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
+		if as[*pump.SendError](err) {
 			select {
 			case <-t.written:
 				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the tenure
@@ -221,7 +237,7 @@ func (t *tenure) undelivered(err error) error {
 // drain waits until every record that the writer has accepted has an outcome, or until ctx ends. While the
 // fence is closed, it waits for the requests on the wire only.
 func (t *tenure) drain(ctx context.Context) error {
-	t.pump.deadLetters.holdUp.Store(true)
+	t.letters.HoldUp()
 	t.writer.CloseSend()
 	select {
 	case <-t.written:
@@ -255,7 +271,7 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 			missing, err = "not confirmed to Postgres", unconfirmed
 		}
 	}
-	t.pump.spans.abandonSpans()
+	t.outcomes.Abandon()
 	t.fail(nil)
 	if err == nil {
 		return nil
@@ -280,49 +296,13 @@ func (t *tenure) abandon(cause error) {
 	<-t.written
 	t.stopRest()
 	t.rest.Wait()
-	t.pump.spans.abandonSpans()
+	t.outcomes.Abandon()
 }
 
-// ackRecords acknowledges records to the Tracker. It is called from one goroutine at a time.
+// ackRecords acknowledges records. It is called from one goroutine at a time.
 func (t *tenure) ackRecords(seqs []uint64) error {
 	defer t.releaser.SignalAck()
-	defer t.pump.signalAck()
-	t.seqs = t.seqs[:0]
-	for _, seq := range seqs {
-		t.seqs = append(t.seqs, checkpoint.Seq(seq))
-	}
-	return t.tracker.Ack(t.seqs...)
-}
-
-// replaceRejected is the writer's [sink.Substitute]: it returns the dead letter of a rejected record.
-func (t *tenure) replaceRejected(r *sink.Record, rejected *sink.RecordError) *sink.Record {
-	t.pump.spans.failSpan(rejected)
-	commitLSN, index, ok := t.tracker.Locate(checkpoint.Seq(r.Seq))
-	if !ok {
-		return nil
-	}
-	tx := encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
-	return t.pump.deadLetters.replaceRecord(tx, index, r, rejected)
-}
-
-// locateRow returns err, which is about the first record of seqs, with the position of its row.
-func (t *tenure) locateRow(seqs []uint64, err error) error {
-	if len(seqs) == 0 {
-		return err
-	}
-	commitLSN, index, ok := t.tracker.Locate(checkpoint.Seq(seqs[0]))
-	if !ok {
-		return err
-	}
-	failed := &deliveryError{commitLSN: commitLSN, row: index, err: t.pump.deadLetters.explainFull(err)}
-	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
-		for _, h := range rec.Headers {
-			if h.Key == encode.IDHeader {
-				failed.id = string(h.Value)
-			}
-		}
-	}
-	return failed
+	return t.outcomes.Ack(seqs)
 }
 
 // withGrace returns a context that ends d after parent.

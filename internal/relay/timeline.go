@@ -24,7 +24,7 @@ func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s
 	}
 	delivered := *record
 	if t := r.tenure; t != nil && t.id.system.Timeline == record.Timeline {
-		delivered.EndLSN = max(delivered.EndLSN, r.flow.load().received)
+		delivered.EndLSN = max(delivered.EndLSN, r.progress.Counts().Received)
 	}
 	fork, lost := delivered.LostTail(s)
 	if !lost || r.warnedTimeline == s.Timeline {

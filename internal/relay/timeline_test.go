@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
@@ -37,7 +38,7 @@ func TestWarnLostTail(t *testing.T) {
 			r := &Relay{log: slog.New(slog.NewTextHandler(&log, nil))}
 			if tc.read != 0 {
 				r.tenure = &tenure{id: of1}
-				r.flow.addCounts(&flowCounts{received: tc.read})
+				r.progress.Add(&pump.Counts{Received: tc.read})
 			}
 			for range 2 { // the session may be lost before the position is recorded
 				r.warnLostTail(t.Context(), tc.record, tc.server)

@@ -69,7 +69,7 @@ func (r *Relay) newWatcher(s *session, stream *replication.Stream, state *catalo
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
 		},
 		isDue: func() bool { return r.tables.isDue(r.confirmed(nil)) }, isHeld: func() bool { return r.tables.held != nil },
-		rowsSent: func() uint64 { return r.flow.load().rows }, nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
+		rowsSent: func() uint64 { return r.progress.Counts().Rows }, nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
 		log: r.log,
 	}
 }
@@ -230,7 +230,7 @@ func (r *Relay) confirmed(state *catalog.State) pglogrepl.LSN {
 func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
 	err := r.tables.check(ctx, state, r.cfg.Rows().Describe(ctx), r.confirmed(state))
 	if err == nil {
-		r.neighbours.update(ctx, state, r.tables.hasColumns)
+		r.neighbours.Update(ctx, state, r.tables.hasColumns)
 	}
 	if err == nil || as[*encode.ColumnError](err) {
 		return err

@@ -137,7 +137,7 @@ func TestWatcherWaitsForRowsWithOlderColumns(t *testing.T) {
 		renamed.Slot.ConfirmedFlushLSN = 0x1000
 		w := newWatch(t, step{catalog: renamed}, step{catalog: renamed}, step{catalog: renamed}, step{catalog: renamed})
 		tracker := checkpoint.New(0x1000, nil)
-		w.relay.flow.startTenure(tracker)
+		w.relay.flow.tracker.Store(tracker)
 		time.AfterFunc(25*time.Second, func() { tracker.Keepalive(0x2000) })
 		err := w.run(t.Context())
 		if code := ExitCode(err); code != exit.NoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {

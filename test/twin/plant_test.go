@@ -30,7 +30,7 @@ const (
 	relayFile    = "internal/relay/relay.go"
 	sessionFile  = "internal/relay/session.go"
 	fenceFile    = "internal/relay/fence.go"
-	rowsFile     = "internal/relay/rows.go"
+	rowsFile     = "internal/relay/pump/rows.go"
 	trackerFile  = "checkpoint/reread.go"
 	startFile    = "internal/relay/position/start.go"
 	timelineFile = "checkpoint/timeline.go"
@@ -43,7 +43,7 @@ const (
 	parkedFile   = "internal/relay/position/parked.go"
 	parkingFile  = "internal/parking/set.go"
 	missingFile  = "internal/catalog/refill.go"
-	copyFile     = "internal/relay/copy.go"
+	copyFile     = "internal/relay/pump/copy.go"
 )
 
 var plants = []mistake{
@@ -77,7 +77,7 @@ var plants = []mistake{
 		plant.In(resumeFile, "			err = t.readBack(r.begins[at], end)\n", "			err = nil\n"),
 	}, "stored again"},
 	{"the rows after the confirmed position of the slot are not contested", []plant.Edit{
-		plant.In(takeoverFile, ".pump.horizon = server.WALEnd\n", ".pump.horizon = server.Confirmed\n"),
+		plant.In(takeoverFile, "horizon: server.WALEnd,", "horizon: server.Confirmed,"),
 	}, "stored again"},
 	{"a row is numbered although the writer has not accepted it", []plant.Edit{
 		plant.In(rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"),

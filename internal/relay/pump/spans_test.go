@@ -1,13 +1,11 @@
-package relay
+package pump
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,34 +93,4 @@ func TestSpansEndWithoutDelivery(t *testing.T) {
 	none.failSpan(nil)
 	none.cancelSpan(1)
 	none.abandonSpans()
-}
-
-// A session creates spans for its records. A transaction is measured with the trace id of one of its records.
-func TestSessionMakesSpans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const end = 510
-		plain, sampled := insertOf("id", "order", "a", "T", "1", null), insertOf("id", "order", "a", "T", "2", `{"traceparent": "`+traceparent+`"}`)
-		src := &scriptedSource{script: script{
-			walData(relationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
-			beginMessage(100), walData(plain), commitMessage(100, 110),
-			beginMessage(200), walData(plain), walData(sampled), walData(sampled), commitMessage(200, 210),
-			beginMessage(300), walData(sampled), commitMessage(300, end),
-		}}
-		var got []string
-		s, _ := newTestSessionWith(t, Config{
-			Tracer:    tracing.New(tracing.Config{System: "kafka"}, slog.New(slog.DiscardHandler)),
-			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
-		}, src, newScriptedProducer(), 0)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- s.run(ctx) }()
-		synctest.Wait()
-		stop()
-		if err := <-ended; err != nil || s.tracker.Confirmed() != end {
-			t.Errorf("ended with %v at %s", err, s.tracker.Confirmed())
-		}
-		if diff := cmp.Diff([]string{"", aTrace, aTrace}, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package relay
+package pump
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
 
-// neighbours tells the outbox tables from the other tables of the publication, whose rows the relay skips. The watcher reads the
+// Neighbours tells the outbox tables from the other tables of the publication, whose rows the relay skips. The watcher reads the
 // catalog into it, and the pump asks it about each relation of the stream.
 //
 // A row belongs to the table that it was written to. The stream has the name that this table had then, and its identity; the
@@ -19,7 +19,7 @@ import (
 // catalog does not publish any more, such as a dropped or detached partition, is an outbox if it has the columns of one and was
 // never a neighbour: to skip its rows would lose them. For the same reason, a neighbour that may have been a part of an outbox
 // while unconfirmed rows were written is one up to the position where the catalog shows it as a neighbour.
-type neighbours struct {
+type Neighbours struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -53,16 +53,17 @@ type told struct {
 	rows string
 }
 
-func newNeighbours(log *slog.Logger) *neighbours {
-	return &neighbours{
+// NewNeighbours returns the Neighbours of a process.
+func NewNeighbours(log *slog.Logger) *Neighbours {
+	return &Neighbours{
 		log: log, names: make(map[tableName]bool), renamed: make(map[namedTable]bool), tables: make(map[string]uint32),
 		relayed: make(map[uint32]bool), skipped: make(map[uint32]bool), former: make(map[uint32]former), told: make(map[told]bool),
 	}
 }
 
-// update takes the tables of a catalog, and logs each new neighbour. hasColumns reports whether rows of a table could become
+// Update takes the tables of a catalog, and logs each new neighbour. hasColumns reports whether rows of a table could become
 // records.
-func (n *neighbours) update(ctx context.Context, state *catalog.State, hasColumns func(catalog.Table) bool) {
+func (n *Neighbours) Update(ctx context.Context, state *catalog.State, hasColumns func(catalog.Table) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range state.Outboxes {
@@ -98,7 +99,7 @@ func (n *neighbours) update(ctx context.Context, state *catalog.State, hasColumn
 }
 
 // takeName takes a table of the configuration. It has the configured name, unless it was taken before and has another name now.
-func (n *neighbours) takeName(configured string, table catalog.Part) {
+func (n *Neighbours) takeName(configured string, table catalog.Part) {
 	name := tableName{table.Schema, table.Name}
 	if n.tables[configured] != table.OID {
 		n.names[name] = true
@@ -108,22 +109,22 @@ func (n *neighbours) takeName(configured string, table catalog.Part) {
 }
 
 // tell logs what happens to the rows of a table, once.
-func (n *neighbours) tell(ctx context.Context, t tableName, rows, hint string) {
+func (n *Neighbours) tell(ctx context.Context, t tableName, rows, hint string) {
 	if !n.told[told{t, rows}] {
 		n.told[told{t, rows}] = true
 		n.log.WarnContext(ctx, "published table is not in outbox.tables", slog.String("table", t.schema+"."+t.name), slog.String("rows", rows), slog.String("hint", hint))
 	}
 }
 
-// list returns the names of the neighbours in the newest catalog.
-func (n *neighbours) list() []string {
+// List returns the names of the neighbours in the newest catalog.
+func (n *Neighbours) List() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.present
 }
 
 // known reports whether rows of rel are relayed. ok is false if the catalog has not had the table yet.
-func (n *neighbours) known(rel *decoder.Relation) (relayed, ok bool) {
+func (n *Neighbours) known(rel *decoder.Relation) (relayed, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.names[tableName{rel.Namespace, rel.Name}] || n.relayed[rel.OID] {
@@ -133,7 +134,7 @@ func (n *neighbours) known(rel *decoder.Relation) (relayed, ok bool) {
 }
 
 // relayUntil returns the position up to which rows of rel, a neighbour, are relayed. It is 0 if rel was none but a neighbour.
-func (n *neighbours) relayUntil(ctx context.Context, rel *decoder.Relation, past catalog.Past) pglogrepl.LSN {
+func (n *Neighbours) relayUntil(ctx context.Context, rel *decoder.Relation, past catalog.Past) pglogrepl.LSN {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	name := tableName{rel.Namespace, rel.Name}
@@ -156,7 +157,7 @@ func (n *neighbours) relayUntil(ctx context.Context, rel *decoder.Relation, past
 
 // decide remembers whether rows of a relation are relayed that the catalog does not publish any more.
 // hint says why they are skipped.
-func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed bool, hint string) {
+func (n *Neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed bool, hint string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	name := tableName{rel.Namespace, rel.Name}
@@ -168,52 +169,4 @@ func (n *neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed 
 	}
 	n.skipped[rel.OID] = true
 	n.tell(ctx, name, "skipped", hint)
-}
-
-// relays reports whether a row of rel, in the open transaction, becomes a record. It reads the catalog if it does not know the
-// table.
-func (p *pump) relays(ctx context.Context, rel *decoder.Relation) (bool, error) {
-	if rel != p.relation {
-		relayed, until, err := p.judge(ctx, rel)
-		if err != nil {
-			return false, err
-		}
-		p.relation, p.relayed, p.until = rel, relayed, until
-	}
-	return p.relayed || p.tx != nil && p.tx.CommitLSN < p.until, nil
-}
-
-// judge reports whether rows of rel become records, or those of transactions before until do.
-func (p *pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, until pglogrepl.LSN, err error) {
-	relayed, known := p.neighbours.known(rel)
-	if !known && p.lookUp != nil {
-		if err := p.lookUp(ctx); err != nil {
-			return false, 0, err
-		}
-		relayed, known = p.neighbours.known(rel)
-	}
-	if relayed || known && p.readPast == nil {
-		return relayed, 0, nil
-	}
-	// Unsuitable types do not make it a neighbour: its rows stop the relay, as those of the table would that it was a part of.
-	hasColumns := p.router.HasColumns(rel)
-	if !hasColumns {
-		if !known {
-			p.neighbours.decide(ctx, rel, false, "it is not published any more, and has not the columns of an outbox")
-		}
-		return false, 0, nil
-	}
-	if p.readPast == nil {
-		p.neighbours.decide(ctx, rel, true, "")
-		return true, 0, nil
-	}
-	past, err := p.readPast(ctx, rel.OID)
-	if err != nil {
-		return false, 0, err
-	}
-	if !known {
-		p.neighbours.decide(ctx, rel, !past.Alone, "it is not published any more, and was no part of an outbox when these rows were written")
-		return !past.Alone, 0, nil
-	}
-	return false, p.neighbours.relayUntil(ctx, rel, past), nil
 }

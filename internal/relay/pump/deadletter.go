@@ -1,7 +1,8 @@
-package relay
+package pump
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -12,10 +13,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// deadLetters decides whether a row or record that cannot be delivered goes to the dead-letter
-// topic, and counts and logs dead letters. Its methods may be called from any goroutine. All but logNew
+// DeadLetters decides whether a row or record that cannot be delivered goes to the dead-letter
+// topic, and counts and logs dead letters. Its methods may be called from any goroutine. All but LogNew
 // return immediately.
-type deadLetters struct {
+type DeadLetters struct {
 	topic    string // empty: no dead-letter topic
 	slot     string
 	idColumn encode.ColumnNames
@@ -23,7 +24,7 @@ type deadLetters struct {
 	wake     chan struct{} // cap 1; dead letters to log
 
 	parked       *parking.Set  // nil: no keys are parked
-	topicTimeout time.Duration // Config.MissingTopicTimeout
+	topicTimeout time.Duration // LetterConfig.TopicTimeout
 	holdUp       atomic.Bool   // unacknowledged records keep the pump from reading, or the relay from stopping
 
 	mu        sync.Mutex
@@ -37,16 +38,33 @@ type deadLetters struct {
 	origin    encode.Origin
 }
 
-func newDeadLetters(cfg Config, log *slog.Logger) *deadLetters {
-	return &deadLetters{
-		topic: cfg.DeadLetterTopic, slot: cfg.Source.Slot, idColumn: cfg.Route.Columns.ID, log: log, wake: make(chan struct{}, 1),
-		topicTimeout: cfg.MissingTopicTimeout,
+// LetterConfig configures DeadLetters.
+type LetterConfig struct {
+	Topic        string // empty: no dead-letter topic
+	Slot         string
+	IDColumn     encode.ColumnNames
+	TopicTimeout time.Duration // how long a row waits for a missing topic
+	Parked       *parking.Set  // nil: no keys are parked
+	Log          *slog.Logger
+}
+
+// NewDeadLetters returns the DeadLetters of a process.
+func NewDeadLetters(cfg LetterConfig) *DeadLetters {
+	return &DeadLetters{
+		topic: cfg.Topic, slot: cfg.Slot, idColumn: cfg.IDColumn, log: cfg.Log, wake: make(chan struct{}, 1), parked: cfg.Parked,
+		topicTimeout: cfg.TopicTimeout,
 	}
 }
 
+// Parked returns the set of parked keys, or nil if no keys are parked.
+func (d *DeadLetters) Parked() *parking.Set { return d.parked }
+
+// HoldUp says that unacknowledged records keep the relay from stopping.
+func (d *DeadLetters) HoldUp() { d.holdUp.Store(true) }
+
 // accept counts a dead letter for the row or record at o, and reports true. It reports false if there is no
 // dead-letter topic.
-func (d *deadLetters) accept(reason string, o encode.Origin) bool {
+func (d *DeadLetters) accept(reason string, o encode.Origin) bool {
 	if d.topic == "" {
 		return false
 	}
@@ -61,17 +79,17 @@ func (d *deadLetters) accept(reason string, o encode.Origin) bool {
 // missingShare is the part of the sink's window that rows may take while they wait for missing topics.
 const missingShare = 0.25
 
-// giveUpTopic reports whether the rows that wait for a missing topic, which they have chosen, become dead
+// GiveUpTopic reports whether the rows that wait for a missing topic, which they have chosen, become dead
 // letters. Anyone who can insert a row can name such a topic, so rows wait only as long as they hold up neither
 // others nor a stop.
-func (d *deadLetters) giveUpTopic(m sink.Missing) bool {
+func (d *DeadLetters) GiveUpTopic(m sink.Missing) bool {
 	return m.Destination != d.topic &&
 		(time.Since(m.Since) >= d.topicTimeout || m.WindowShare > missingShare || d.holdUp.Load())
 }
 
 // replaceRecord returns the dead letter for a rejected record, or nil if the rejection must stop the relay.
 // If the broker rejects a dead letter because it is too large, replaceRecord returns a truncated one.
-func (d *deadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, rejected *sink.RecordError) *sink.Record {
+func (d *DeadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, rejected *sink.RecordError) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
 	if rec.Topic == d.topic {
 		return d.truncate(rec, rejected)
@@ -86,7 +104,21 @@ func (d *deadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, r
 	return park(encode.DeadRecord(d.topic, o, rec, rejected.Error()))
 }
 
-func (d *deadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) *sink.Record {
+// follow returns the dead letter of the record at o if its key is parked because of an earlier one, and otherwise nil.
+func (d *DeadLetters) follow(r *sink.Record, o encode.Origin) *sink.Record {
+	parked, bad, ok := d.parked.Follow(r.Topic, r.Key, parking.Row{LSN: o.Tx.CommitLSN, Index: o.Index})
+	if !ok {
+		return nil
+	}
+	reason := fmt.Sprintf("the key is parked: it waits behind %s", bad)
+	d.accept(reason, o)
+	d.mu.Lock()
+	d.followed++
+	d.mu.Unlock()
+	return encode.Park(encode.DeadRecord(d.topic, o, r, reason), r.Key, parked)
+}
+
+func (d *DeadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) *sink.Record {
 	if !rejected.TooLarge {
 		return nil
 	}
@@ -104,8 +136,8 @@ func (d *deadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) 
 // letters.
 const deadLetterLogInterval = time.Second
 
-// logNew logs the number of new dead letters, and the newest one, until ctx ends.
-func (d *deadLetters) logNew(ctx context.Context) error {
+// LogNew logs the number of new dead letters, and the newest one, until ctx ends.
+func (d *DeadLetters) LogNew(ctx context.Context) error {
 	for {
 		select {
 		case <-d.wake:
@@ -121,7 +153,7 @@ func (d *deadLetters) logNew(ctx context.Context) error {
 	}
 }
 
-func (d *deadLetters) logOnce(ctx context.Context) {
+func (d *DeadLetters) logOnce(ctx context.Context) {
 	d.mu.Lock()
 	n, cut, reason, origin := d.total-d.logged, d.truncated-d.loggedCut, d.reason, d.origin
 	d.logged, d.loggedCut = d.total, d.truncated
@@ -136,10 +168,18 @@ func (d *deadLetters) logOnce(ctx context.Context) {
 	}
 }
 
-// counts returns the number of dead letters, and how many of them are for records that the broker rejected, and for
+// Counts returns the number of dead letters, and how many of them are for records that the broker rejected, and for
 // records that follow a bad one of their key.
-func (d *deadLetters) counts() (total, rejected, followed uint64) {
+func (d *DeadLetters) Counts() (total, rejected, followed uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.total, d.rejected, d.followed
+}
+
+// signal puts a token into a channel of capacity 1, unless it has one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

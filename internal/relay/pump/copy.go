@@ -1,0 +1,146 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+)
+
+// A Copy is what a tenure sends before the stream: an initial copy or a refill. The tenure then has
+// only one session, because another session would not read the same rows.
+type Copy struct {
+	Point    pglogrepl.LSN  // where the slot starts
+	Router   *encode.Router // of the rows of a refill; nil: it is an initial copy
+	Total    uint64         // rows of a refill; 0: not counted yet
+	Since    time.Time      // from when on its rows may have been stored; zero: unknown
+	Open     func(context.Context) (*catalog.Copy, error)
+	MarkDone func() // called when every row is acknowledged
+}
+
+// errCopyStopped ends the reading of a table.
+var errCopyStopped = errors.New("stopped")
+
+// sendCopy sends the rows of the copy as one transaction, and returns when all of them are
+// acknowledged. The transaction is one byte before the start of the slot, where no commit record can
+// be. stopped is true if stop was closed or ctx has ended.
+func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
+	opening, cancel := untilClosed(ctx, stop)
+	defer cancel()
+	c, err := p.copy.Open(opening)
+	if err != nil && isClosed(stop) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer c.Close(ctx)
+	if p.copy.Router != nil {
+		defer func(router *encode.Router) { p.router = router }(p.router)
+		p.router = p.copy.Router
+		p.router.SetDescribe(p.catalog.Describe(ctx))
+		stop, err := p.progress.startRefill(ctx, c, p.copy.Total)
+		if err != nil {
+			return false, err
+		}
+		defer stop()
+	}
+	began := time.Now()
+	p.copy.logBegin(ctx, p.log, c)
+	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.Point - 1, CommitTime: began, Timestamp: began}, copied: true}
+	p.tx = &p.open
+	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
+		return false, fmt.Errorf("broken invariant: the copy, at %s, lies before the confirmed position %s", p.tx.CommitLSN, confirmed)
+	}
+	if err := p.tracker.Begin(p.tx.CommitLSN, time.Time{}); err != nil {
+		return false, err
+	}
+	p.letters.parked.StartCopy(p.tx.CommitLSN)
+	for _, part := range c.Parts() {
+		for i := range part.Tables {
+			err := p.copyTable(ctx, stop, part, &part.Tables[i])
+			if errors.Is(err, errCopyStopped) {
+				return true, nil
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	if err := p.tracker.Commit(0); err != nil { // confirms nothing: the slot exists already
+		return false, err
+	}
+	p.tx = nil
+	if _, err := p.waitForAcks(ctx, nil, 0); err != nil {
+		return false, err
+	}
+	p.copy.MarkDone()
+	p.copy.logEnd(ctx, p.log, p.open.rows, time.Since(began))
+	p.copy = nil
+	p.copying.Store(false)
+	return false, nil
+}
+
+// untilClosed returns a context that also ends when stop is closed.
+func untilClosed(ctx context.Context, stop <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { // ends with ctx
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func (c *Copy) logBegin(ctx context.Context, log *slog.Logger, rows *catalog.Copy) {
+	attrs := []slog.Attr{slog.String("as_of", rows.Point.String()), slog.Int("tables", len(rows.Tables))}
+	if c.Router == nil {
+		log.LogAttrs(ctx, slog.LevelInfo, "initial copy started", attrs...)
+	} else {
+		log.LogAttrs(ctx, slog.LevelInfo, "refill started", attrs...)
+	}
+}
+
+func (c *Copy) logEnd(ctx context.Context, log *slog.Logger, rows int, took time.Duration) {
+	attrs := []slog.Attr{slog.Int("rows", rows), slog.String("took", took.Round(time.Millisecond).String())}
+	if c.Router == nil {
+		log.LogAttrs(ctx, slog.LevelInfo, "initial copy finished", attrs...)
+	} else {
+		log.LogAttrs(ctx, slog.LevelInfo, "refill finished", attrs...)
+	}
+}
+
+// copyTable sends the rows of a table as if they were just inserted.
+func (p *Pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
+	row := decoder.Insert{Relation: rows.Relation(*t)}
+	var raw []byte
+	return c.Rows(ctx, t, func(values [][]byte) error {
+		if stopped, err := p.waitForAcks(ctx, stop, MaxSpan-1); err != nil {
+			return err
+		} else if stopped || isClosed(stop) || ctx.Err() != nil {
+			return errCopyStopped
+		}
+		rows.SetRow(&row, values)
+		raw = raw[:0]
+		for _, v := range values {
+			raw = append(append(raw, v...), 0)
+		}
+		p.raw = raw
+		if err := p.sendInsert(ctx, &row); err != nil {
+			return fmt.Errorf("copy of the table: %w", err)
+		}
+		p.progress.refill.Load().addRow()
+		p.progress.Add(&p.counts)
+		return nil
+	})
+}

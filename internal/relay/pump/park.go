@@ -1,0 +1,35 @@
+package pump
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// errParkedFull: a bad record would park one key more than the limit.
+var errParkedFull = errors.New("no more keys can be parked: see max_parked_keys")
+
+// park parks the key of the bad record rec, if the relay parks keys and rec has a topic
+// and a key. letter adds to its dead letter that the key is parked. ok is false if the set of parked keys is full.
+func (d *DeadLetters) park(rec *sink.Record, o encode.Origin, reason string) (letter func(*sink.Record) *sink.Record, ok bool) {
+	if d.parked == nil || rec.Topic == "" || rec.Key == nil {
+		return func(dead *sink.Record) *sink.Record { return dead }, true
+	}
+	key := bytes.Clone(rec.Key)
+	parked, ok := d.parked.Park(parking.Key{Topic: rec.Topic, Key: string(key)}, reason, parking.Row{LSN: o.Tx.CommitLSN, Index: o.Index})
+	return func(dead *sink.Record) *sink.Record { return encode.Park(dead, key, parked) }, ok
+}
+
+// explainFull adds to err, with which the tenure ends, that the set of parked keys is full.
+func (d *DeadLetters) explainFull(err error) error {
+	_, rejected := errors.AsType[*sink.RecordError](err)
+	_, bad := errors.AsType[*encode.RowError](err)
+	if d.parked.Refused() && (rejected || bad) {
+		return fmt.Errorf("%w; %w", err, errParkedFull)
+	}
+	return err
+}

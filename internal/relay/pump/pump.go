@@ -1,0 +1,165 @@
+package pump
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A Writer is the part of a [sink.Writer] that a Pump needs.
+type Writer interface {
+	Send(ctx context.Context, r *sink.Record) error
+	Flush()
+}
+
+// A Catalog is the catalog of the server that streams. The Pump reads it only when a message of the stream is about something
+// that it does not know.
+type Catalog interface {
+	// Describe returns the function with which a router reads the catalog. It may be nil if no router needs the catalog.
+	Describe(ctx context.Context) encode.Describe
+
+	// Inspect returns the present state of the publication, its tables and the slot.
+	Inspect(ctx context.Context) (*catalog.State, error)
+
+	// Past returns what a neighbour was while unconfirmed rows were written.
+	Past(ctx context.Context, table uint32) (catalog.Past, error)
+}
+
+// Config configures the Pump of a tenure.
+type Config struct {
+	Router     *encode.Router
+	Writer     Writer
+	Outcomes   *Outcomes // of the records that Writer accepts
+	Progress   *Progress // to be updated
+	Neighbours *Neighbours
+	OnUpdate   encode.Updates
+	Messages   []string // prefixes of the logical messages that have rows
+	Nonce      string   // messages with a snapshot of this process start with it
+	Skip       *Skip    // transactions that the operator wants to skip; nil: none
+	Copy       *Copy    // to be sent before the stream; nil: none
+
+	// An earlier owner of the slot may have sent the transactions before Horizon: the end of the WAL when this one had
+	// acquired it.
+	Horizon pglogrepl.LSN
+
+	Turn chan struct{} // cap 1; held while rows are sent, so that a release can pause the Pump; nil: none pauses it
+	Log  *slog.Logger
+}
+
+// A Pump moves batches from the stream to the writer: it decodes them, sends each outbox row as a
+// record, and reports transactions and keepalives to the Tracker in the order in which it reads them. It
+// does not resend rows that a later session reads again, because the Tracker knows which rows have a
+// record. One goroutine at a time uses a Pump, except for Copying.
+type Pump struct {
+	decoder  *decoder.Decoder
+	router   *encode.Router
+	tracker  *checkpoint.Tracker
+	writer   Writer
+	letters  *DeadLetters
+	spans    *spans // nil: none
+	progress *Progress
+	log      *slog.Logger
+
+	// published is the publication as of the start of the session. The Pump ignores published DELETEs
+	// and TRUNCATEs, which remove delivered rows. If they arrive although they were not published,
+	// somebody has altered the publication.
+	published *catalog.Publication
+	catalog   Catalog
+
+	horizon pglogrepl.LSN // Config.Horizon
+
+	neighbours *Neighbours
+	relation   *decoder.Relation // the relation that relays was called for last
+	relayed    bool              // its rows are relayed
+	until      pglogrepl.LSN     // its rows are relayed if they were committed before
+
+	updates  updatePolicy
+	messages []string
+	skip     *Skip
+	copy     *Copy       // pending; nil: none
+	copying  atomic.Bool // copy is pending
+	turn     chan struct{}
+	nonce    string
+
+	acked  chan struct{} // cap 1; records were acknowledged
+	tx     *openTx       // nil between transactions
+	open   openTx
+	raw    []byte // the message being handled
+	record sink.Record
+	counts Counts // not added to progress yet
+}
+
+// New returns the Pump of a tenure. StartSession must be called before it gets the messages of a session.
+func New(cfg Config) *Pump {
+	p := &Pump{
+		router: cfg.Router, tracker: cfg.Outcomes.tracker, writer: cfg.Writer, letters: cfg.Outcomes.letters, spans: cfg.Outcomes.spans,
+		progress: cfg.Progress, log: cfg.Log, horizon: cfg.Horizon, neighbours: cfg.Neighbours, updates: newUpdatePolicy(cfg.OnUpdate, cfg.Log),
+		messages: cfg.Messages, skip: cfg.Skip, copy: cfg.Copy, turn: cfg.Turn, nonce: cfg.Nonce, acked: cfg.Outcomes.acked,
+	}
+	p.copying.Store(cfg.Copy != nil)
+	return p
+}
+
+// StartSession prepares the Pump for the messages of a session: published is the publication as of its start, and c the catalog
+// of its server.
+func (p *Pump) StartSession(ctx context.Context, published *catalog.Publication, c Catalog) {
+	p.decoder, p.tx, p.relation = decoder.New(), nil, nil
+	p.published, p.catalog = published, c
+	p.tracker.Reread()
+	p.router.SetDescribe(c.Describe(ctx))
+}
+
+// Copying reports whether a copy is pending. It may be called from any goroutine.
+func (p *Pump) Copying() bool { return p.copying.Load() }
+
+// Row returns the position of the row that is being sent. ok is false for a message outside of a transaction.
+func (p *Pump) Row() (commitLSN pglogrepl.LSN, index int, ok bool) {
+	if p.tx == nil {
+		return 0, 0, false
+	}
+	return p.tx.CommitLSN, p.tx.rows - 1, true
+}
+
+// MaxSpan limits the number of records from the oldest unacknowledged one to the newest. The sink's
+// window is no such limit, because it counts unacknowledged records only: while one partition waits
+// for its leader, the others continue, and the Tracker's memory and the number of duplicates after a
+// crash would grow. In the same way, maxSpanBytes limits what the next session reads again.
+const (
+	MaxSpan      = 1 << 18
+	maxSpanBytes = 256 << 20
+)
+
+// waitForAcks blocks until the Tracker's span is at most most records and maxSpanBytes. stopped is true if
+// stop was closed first.
+func (p *Pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
+	defer p.letters.holdUp.Store(false)
+	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
+		p.letters.holdUp.Store(true)
+		p.writer.Flush()
+		select {
+		case <-p.acked:
+		case <-stop:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
