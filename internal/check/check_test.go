@@ -148,7 +148,7 @@ var brokenSources = []broken{
 		}, also: []string{"neighbours", "table public.outbox"},
 	},
 	{
-		name: "relay writes no messages", title: "messages", state: Doubt, says: "may not execute pg_logical_emit_message",
+		name: "relay writes no messages", title: "messages", state: Doubt, says: "may not execute pg_logical_emit_message", fix: "as a superuser, in database ",
 		breaks: func(t *testing.T, r *rig) { r.run(t, emitting(t, r.db, "REVOKE", "FROM "+r.role)) },
 	},
 	{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: Failed, says: "not in publication pub"},
@@ -205,7 +205,11 @@ var brokenSources = []broken{
 	{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
 		r.set("source.create", "all")
 		statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub`)(t, r)
-	}, title: "owner outbox", state: Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
+	}, title: "owner outbox", state: Failed, says: "does not own the table", fix: "as the owner of the tables", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
+	{name: "no right to publish its own table", breaks: func(t *testing.T, r *rig) {
+		r.set("source.create", "all")
+		statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub; ALTER TABLE outbox OWNER TO CDC`)(t, r)
+	}, title: "create", state: Failed, says: "lacks CREATE on database", fix: "as the owner of the database: GRANT CREATE ON DATABASE "},
 	{
 		name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: Failed, says: "does not exist",
 		mend: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },

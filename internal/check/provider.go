@@ -26,6 +26,7 @@ type provider struct {
 const (
 	alterRole    = "ALTER ROLE {role} REPLICATION"
 	asTheAdmin   = " (as %s)"
+	asSuperuser  = "as a superuser, in database "
 	postgresOnly = "ALTER SYSTEM SET {name} = '{value}'"
 )
 
@@ -171,9 +172,9 @@ func (p provider) createRole() string {
 }
 
 // superuserOnly returns the fix that takes a superuser.
-func (p provider) superuserOnly(statements string) string {
-	if p.isOther() && !p.superuser {
+func (s *sourceLook) superuserOnly(statements string) string {
+	if p := s.provider; p.isOther() && !p.superuser {
 		return "none, because it takes a superuser: let only roles connect that need to (REVOKE CONNECT ON DATABASE … FROM PUBLIC)"
 	}
-	return statements
+	return asSuperuser + s.Relay.Source.Conn.Database + ": " + statements
 }

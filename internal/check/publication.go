@@ -95,7 +95,7 @@ func published(p *catalog.Publication) []string {
 
 // tables checks the configured tables, and looks for outboxes among their neighbours.
 func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
-	missing := s.catalog.MissingTables()
+	missing, owns := s.catalog.MissingTables(), true
 	for _, name := range s.Relay.Tables {
 		if slices.Contains(missing, name) {
 			s.missingTable(name)
@@ -109,7 +109,9 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 			continue
 		}
 		s.table(ctx, name, t)
+		owns = owns && t.Owner
 	}
+	s.mayPublish(owns)
 	if s.catalog.Publication == nil {
 		return
 	}
@@ -145,7 +147,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	case p == nil:
 		s.ok("table", name, "exists")
 		if s.creates() && !t.Owner {
-			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+catalog.InstructSetup)
+			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), setUp)
 		}
 	case t.Published == nil && t.Missing == nil:
 		s.ok("table", name, "has no partition yet, and every INSERT into a new one is published")

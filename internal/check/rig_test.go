@@ -132,7 +132,11 @@ func (r *rig) title(c Condition) string {
 // mend applies the fix of a condition: it runs statements as the superuser, and commands with Kafka's tools.
 func (r *rig) mend(t *testing.T, c Condition) {
 	t.Helper()
-	fix, _, _ := strings.Cut(strings.TrimPrefix(c.Fix, useRelayRole), "; or ")
+	fix := strings.TrimPrefix(c.Fix, useRelayRole)
+	for _, as := range []string{asSuperuser + r.db.Name + ": ", "as the owner of the database: "} {
+		fix = strings.TrimPrefix(fix, as)
+	}
+	fix, _, _ = strings.Cut(fix, "; or ")
 	if strings.HasPrefix(fix, "kafka-") {
 		r.command(t, fix)
 		return

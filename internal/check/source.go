@@ -92,16 +92,18 @@ func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
 	}
 }
 
+// setUp is the fix for what the relay's role may not create.
+const setUp = "as the owner of the tables, with CREATE on the database and REPLICATION: " + catalog.InstructSetup
+
 // useRelayRole is the first fix for a role without the relay's rights: it may be that of another program.
 const useRelayRole = "set source.dsn to the relay's role, or if this is it: "
 
 func (s *sourceLook) rights() {
 	r := s.role
-	name := replication.QuoteIdent(r.Name)
 	if r.Replication {
 		s.ok("role", "", r.Name+" has REPLICATION")
 	} else {
-		s.fail("role", "", r.Name+" lacks REPLICATION", useRelayRole+s.provider.allowReplication(name))
+		s.fail("role", "", r.Name+" lacks REPLICATION", useRelayRole+s.provider.allowReplication(replication.QuoteIdent(r.Name)))
 	}
 	if r.Superuser {
 		s.warn("least privilege", "", r.Name+" is a superuser; LOGIN and REPLICATION are enough for the relay",
@@ -110,10 +112,18 @@ func (s *sourceLook) rights() {
 		s.ok("least privilege", "", r.Name+" is not a superuser")
 	}
 	s.messages()
-	if s.creates() && !r.Create {
-		s.fail("create", "", fmt.Sprintf("run would create the publication and the slot, but %s lacks CREATE on database %s", r.Name, s.catalog.Database),
-			"as the owner of the tables: "+catalog.InstructSetup+"; or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
+}
+
+// mayPublish checks that the relay may create the publication. owns says that it owns the tables.
+func (s *sourceLook) mayPublish(owns bool) {
+	if !s.creates() || s.role == nil || s.role.Create {
+		return
 	}
+	database, fix := s.catalog.Database, setUp
+	if owns {
+		fix = "as the owner of the database: GRANT CREATE ON DATABASE " + replication.QuoteIdent(database) + " TO " + replication.QuoteIdent(s.role.Name)
+	}
+	s.fail("create", "", fmt.Sprintf("run would create the publication and the slot, but %s lacks CREATE on database %s", s.role.Name, database), fix)
 }
 
 // messages checks that the relay may write logical messages, and, if it reads events from them, who else may: by default
@@ -125,12 +135,12 @@ func (s *sourceLook) messages() {
 	grant := "GRANT EXECUTE ON FUNCTION " + r.EmitText + " TO " + role
 	switch {
 	case !r.EmitsMessages:
-		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", s.provider.superuserOnly(grant))
+		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", s.superuserOnly(grant))
 	case s.catalog == nil || !s.catalog.Messages:
 		s.ok(name, "", r.Name+" may execute pg_logical_emit_message")
 	case len(r.OpenEmit) > 0:
 		s.warn(name, "", "every role of the database may write events: outbox.messages reads them from logical messages, and pg_logical_emit_message is granted to PUBLIC",
-			s.provider.superuserOnly(grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
+			s.superuserOnly(grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
 				" FROM PUBLIC; or first grant it to the other roles that run prune or write events with it"))
 	default:
 		s.ok(name, "", "only roles that were granted pg_logical_emit_message may write logical messages")
