@@ -88,7 +88,7 @@ func (s *soak) complain(t *testing.T) {
 }
 
 // run writes through so many strikes, lets everything come to rest and checks it. It ends
-// early when something is found.
+// early when something is found, or the relay could not read further.
 func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 	t.Helper()
 	s.underLoad(t, func() {
@@ -96,7 +96,7 @@ func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 			s.awaitSnapshot(t)
 		}
 		nemesis := NewNemesis(s.seed, weights)
-		for i := 0; i < cycles && len(s.found()) == 0 && !t.Failed(); i++ {
+		for i := 0; i < cycles && len(s.found()) == 0 && !t.Failed() && !s.fullBehindMissing(); i++ {
 			strike := nemesis.Next()
 			time.Sleep(strike.Load)
 			began := time.Now()

@@ -74,6 +74,15 @@ func TestSoakMissingTopic(t *testing.T) {
 	s.complain(t)
 }
 
+// rowsBehindMissing is how many rows may come after those of the missing topic: the relay holds at most 256 MiB of them, and one
+// takes about 1 kB.
+const rowsBehindMissing = 150_000
+
+// fullBehindMissing reports whether the relay will soon wait until the missing topic is created.
+func (s *soak) fullBehindMissing() bool {
+	return s.cfg.missing && s.checker.Progress().Rows > rowsBehindMissing
+}
+
 // waitsForOthers delays one topic while another one is missing.
 func waitsForOthers(fake *kafkatest.FakeCluster) {
 	fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topicPrefix + "a", Err: kerr.UnknownTopicOrPartition, Count: -1})
