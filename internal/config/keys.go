@@ -259,7 +259,7 @@ func (c *Config) processKeys() []key {
 		{path: "admin", doc: "The admin server: metrics, probes, status and the live page."},
 		{
 			path: "admin.listen", at: &c.Admin.Listen, def: "127.0.0.1:9187", pattern: `^(([^\s:/]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?$`, rule: "host:port, :port, or empty",
-			doc: "Address of the admin server. It has no TLS and no login. Empty: no admin server. If the default port is in use, the relay logs a warning and runs without one.",
+			doc: "Address of the admin server. It has no TLS and no login. Empty: no admin server. If the default port is in use, the relay logs a warning and waits for it while it runs.",
 		},
 		{
 			path: "admin.hosts", at: &c.Admin.Hosts, pattern: `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`, rule: "a host name, without scheme and port", example: "[relay.example.com]",
