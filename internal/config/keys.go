@@ -250,7 +250,7 @@ func (c *Config) processKeys() []key {
 		},
 		{
 			path: "drain_timeout", at: &c.DrainTimeout, def: 25 * time.Second,
-			doc: "How long a stop waits until the broker has acknowledged the records in flight.",
+			doc: "How long a stop waits until the broker has acknowledged the records in flight. If the broker or Postgres does not respond, saving and confirming the last position then takes up to 5 s each.",
 		},
 		{path: "log", doc: "The log, on standard error."},
 		{path: "log.level", at: &c.Log.Level, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Minimum level to log. SIGHUP reloads it."},

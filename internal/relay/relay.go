@@ -130,7 +130,8 @@ type Config struct {
 	Tracer *tracing.Tracer
 
 	// DrainTimeout limits how long a stop waits until the open transaction is read and every sent
-	// record is acknowledged. The next start resends the others. Zero means 25 s.
+	// record is acknowledged. The next start resends the others. Saving and confirming the last position may take closeTimeout
+	// each after that. Zero means 25 s.
 	DrainTimeout time.Duration
 }
 
