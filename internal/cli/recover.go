@@ -82,7 +82,7 @@ func (r *recovery) run(ctx context.Context) error {
 	if r.dryRun {
 		return r.preview(ctx, loss)
 	}
-	return r.refill(ctx, loss.Rows())
+	return r.refill(ctx)
 }
 
 // explain prints which rows are missing, and why.
@@ -94,7 +94,7 @@ func (r *recovery) explain(l *relay.Loss) {
 	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, cause)
 	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
-		fmt.Fprintf(r.stdout, "  %s of %s that the snapshot of %s does not show as delivered\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
+		fmt.Fprintf(r.stdout, "  %s of %s that were not delivered at %s, of the position record's last snapshot\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
 	}
 	if l.Resumes {
 		fmt.Fprintln(r.stdout, "An earlier recover was interrupted. This one continues after the acknowledged rows.")
@@ -122,8 +122,8 @@ func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
 	return nil
 }
 
-// refill sends the missing rows and shows the progress. rows is how many were selected before.
-func (r *recovery) refill(ctx context.Context, rows int64) error {
+// refill sends the missing rows and shows the progress.
+func (r *recovery) refill(ctx context.Context) error {
 	rel, err := relay.New(r.cfg, r.log)
 	if err != nil {
 		return command.Failed(err)
@@ -144,9 +144,10 @@ func (r *recovery) refill(ctx context.Context, rows int64) error {
 	if err != nil {
 		return r.failed(ctx, err)
 	}
-	sent, others := rel.Stat().Sink.Acked().Records, ""
-	if sent < rows {
-		others = "; the broker had the others already"
+	st, others := rel.Stat(), ""
+	sent := int(st.Sink.Acked().Records)
+	if recognized := int(st.Rows) - sent; recognized > 0 {
+		others = fmt.Sprintf("; the broker had %s already", terminal.Counted(recognized, "row"))
 	}
 	fmt.Fprintf(r.stdout, "Refilled: %s sent and acknowledged, in %.1f s%s. Start the relay: it continues at the new slot.\n",
 		terminal.Counted(sent, "record"), time.Since(began).Seconds(), others)

@@ -3,7 +3,9 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,7 +210,15 @@ func TestRecoverRowsThatKafkaHas(t *testing.T) {
 		process = r.Run(t) // it has just recorded another snapshot
 	}
 	dropSlot(t, r)
-	out := runRecover(t, r, exit.OK, nil, "the broker had the others already")
+	out := runRecover(t, r, exit.OK, nil, "; the broker had ")
+	numbers := regexp.MustCompile(`(?s)\n  (\d+) rows? of .*Refilled: (\d+) records? sent .* had (\d+) rows? already`).FindStringSubmatch(out)
+	if numbers == nil {
+		t.Fatalf("recover does not say how many rows Kafka has:\n%s", out)
+	}
+	number := func(i int) int { n, _ := strconv.Atoi(numbers[i]); return n }
+	if number(1) != number(2)+number(3) {
+		t.Errorf("sent and found are not the rows that were selected:\n%s", out)
+	}
 	if said, _, _ := strings.Cut(out, "Missing: "); strings.Contains(said, "outbox-cdc recover") {
 		t.Errorf("recover advises recover:\n%s", out)
 	}
