@@ -98,11 +98,11 @@ func (st *Status) Relaying() Verdict {
 	case float64(st.InFlight.Since) >= unacknowledged:
 		return Verdict{
 			Warn, "Waiting for acknowledgements",
-			fmt.Sprintf("%s has acknowledged nothing for %s. Records in flight: %s.", st.Sink.Broker, terminal.Span(float64(st.InFlight.Since)), terminal.Number(st.InFlight.Records)),
+			fmt.Sprintf("%s has acknowledged nothing for %s. Records in flight: %s.", st.Sink.Broker, terminal.Span(st.InFlight.Since), terminal.Number(st.InFlight.Records)),
 			"If this lasts, check the broker. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
 		}
 	case float64(st.Lag.Seconds) > catchingUp:
-		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), st.Sink.WindowAdvice}
+		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(st.Lag.Seconds), terminal.Size(st.Lag.Bytes)), st.Sink.WindowAdvice}
 	}
 	if st.Parked.Number > 0 {
 		return st.parking()
@@ -119,7 +119,7 @@ func (st *Status) parking() Verdict {
 	}
 	return Verdict{
 		Warn, "Keys are parked", fmt.Sprintf("%s to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s",
-			keys, terminal.Span(float64(st.Parked.Oldest)), first.Row, first.Reason),
+			keys, terminal.Span(st.Parked.Oldest), first.Row, first.Reason),
 		"Fix the cause, then: " + first.Release,
 	}
 }
@@ -130,7 +130,7 @@ func (st *Status) Stalls() bool { return st.Sink.Stalled >= stalls || st.Sink.Mi
 // stalled returns the verdict on a relay whose records the broker does not acknowledge. A missing topic does not
 // appear by itself. Any other stall may be a leader election, for as long as the relay is ready.
 func (st *Status) stalled() Verdict {
-	lasted := terminal.Span(float64(st.Sink.Stalled))
+	lasted := terminal.Span(st.Sink.Stalled)
 	if missing := st.Sink.Missing; missing != "" {
 		return Verdict{
 			Bad, fmt.Sprintf("Destination %s does not exist", missing),

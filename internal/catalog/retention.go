@@ -30,19 +30,19 @@ func (r *retention) look(c *State) []Warning {
 	risk := reserve.Judge(c.ReadAt)
 	if risk.Danger == Calm && r.warned != Calm && reserve.freeShare() > recovered {
 		r.warned = Calm
-		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it retains %s of WAL, which is below the limit again", terminal.Size(float64(s.retained(c.WALEnd))))}}
+		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it retains %s of WAL, which is below the limit again", terminal.Size(s.retained(c.WALEnd)))}}
 	}
 	if risk.Danger <= r.warned {
 		return nil
 	}
 	r.warned = risk.Danger
-	text := fmt.Sprintf("it retains %s of WAL, from %s on", terminal.Size(float64(s.retained(c.WALEnd))), s.RestartLSN)
+	text := fmt.Sprintf("it retains %s of WAL, from %s on", terminal.Size(s.retained(c.WALEnd)), s.RestartLSN)
 	switch risk.Danger {
 	case Unreserved:
 		text += ": Postgres may invalidate the slot at the next checkpoint"
 	case Tenth, Soon, Half:
 		text += fmt.Sprintf("; after %s more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is %s)%s",
-			terminal.Size(float64(*s.SafeWALSize)), terminal.Size(float64(c.MaxSlotWALKeepSize)), timeLeft(risk.TimeToLimit))
+			terminal.Size(*s.SafeWALSize), terminal.Size(c.MaxSlotWALKeepSize), timeLeft(risk.TimeToLimit))
 	case Extended:
 		text += ", which exceeds max_wal_size"
 		if s.SafeWALSize == nil {

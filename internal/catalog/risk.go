@@ -108,7 +108,7 @@ func (r Reserve) limit() string {
 	case *r.Safe <= 0:
 		return "reached"
 	}
-	return terminal.Size(float64(*r.Safe)) + " left"
+	return terminal.Size(*r.Safe) + " left"
 }
 
 // Judge returns how close Postgres is, at the time now, to invalidating the slot, and what to do.
@@ -159,7 +159,7 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 	case Half:
 		return "The slot is filling", "Less than half of max_slot_wal_keep_size is left: Postgres may remove WAL that the slot needs, " + r.untilLimit(risk), moreRoom
 	case Extended:
-		why = fmt.Sprintf("Postgres retains %s of WAL for the slot, more than max_wal_size, and the disk fills.", terminal.Size(float64(r.Retained)))
+		why = fmt.Sprintf("Postgres retains %s of WAL for the slot, more than max_wal_size, and the disk fills.", terminal.Size(r.Retained))
 		if r.Safe == nil {
 			why += " There is no limit, and a full disk stops Postgres."
 		}
@@ -171,7 +171,7 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 
 // untilLimit returns the end of a sentence: how much is left to the limit, which must exist.
 func (r Reserve) untilLimit(risk Risk) string {
-	text := "after " + terminal.Size(float64(*r.Safe)) + " more WAL"
+	text := "after " + terminal.Size(*r.Safe) + " more WAL"
 	if risk.TimeToLimit > 0 {
 		text += ", in " + terminal.Span(risk.TimeToLimit.Seconds()) + " at this rate"
 	}

@@ -112,7 +112,7 @@ func (o *oldest) look(c *State, patience time.Duration) []Warning {
 	o.warned = t.object()
 	return append(warnings, Warning{Object: o.warned, Text: fmt.Sprintf(
 		"it has been open for %s (%s): until it ends, slot %q retains the WAL from %s on, now %s, which Postgres decodes again after every reconnect; %s",
-		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, terminal.Size(float64(c.Slot.retained(c.WALEnd))), t.Remedy())})
+		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, terminal.Size(c.Slot.retained(c.WALEnd)), t.Remedy())})
 }
 
 // open returns for how long the oldest transaction is known to be open.

@@ -71,7 +71,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	c := s.catalog
 	reserve := c.Reserve(time.Time{})
 	reserve.IdleAt = time.Time{} // a condition of its own
-	kept, risk := terminal.Size(float64(reserve.Retained)), reserve.Judge(c.ReadAt)
+	kept, risk := terminal.Size(reserve.Retained), reserve.Judge(c.ReadAt)
 	switch {
 	case risk.Danger == catalog.Lost:
 		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered", slot.ConfirmedFlushLSN),
@@ -89,11 +89,11 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	}
 	left := *slot.SafeWALSize
 	if risk.Danger >= catalog.Half {
-		s.warn("safe_wal_size", "", fmt.Sprintf("Postgres may invalidate the slot after %s more WAL; it retains %s%s", terminal.Size(float64(left)), kept, s.lasts(left)),
+		s.warn("safe_wal_size", "", fmt.Sprintf("Postgres may invalidate the slot after %s more WAL; it retains %s%s", terminal.Size(left), kept, s.lasts(left)),
 			"let the relay catch up, or raise max_slot_wal_keep_size")
 		return
 	}
-	s.ok("safe_wal_size", "", terminal.Size(float64(left))+" of WAL until Postgres may invalidate the slot")
+	s.ok("safe_wal_size", "", terminal.Size(left)+" of WAL until Postgres may invalidate the slot")
 }
 
 // holder reports who streams from the slot.
@@ -151,16 +151,16 @@ func (s *sourceLook) retention() {
 		s.warn("disk", "", "max_slot_wal_keep_size is -1: without a relay, Postgres retains WAL until the disk is full, and stops."+
 			" Set a limit above the WAL of the longest outage and below the free disk space", limitIt)
 	default:
-		s.ok("disk", "", fmt.Sprintf("max_slot_wal_keep_size is %s, so a slot cannot fill the disk", terminal.Size(float64(limit))))
+		s.ok("disk", "", fmt.Sprintf("max_slot_wal_keep_size is %s, so a slot cannot fill the disk", terminal.Size(limit)))
 	}
 	const name = "max_slot_wal_keep_size"
 	switch {
 	case limit < 0:
 		s.ok(name, "", "no limit")
 	case limit < smallLimit, s.rate()*shortStop.Seconds() > float64(limit):
-		s.warn(name, "", terminal.Size(float64(limit))+": Postgres invalidates the slot after so much WAL without the relay"+s.lasts(limit), limitIt)
+		s.warn(name, "", terminal.Size(limit)+": Postgres invalidates the slot after so much WAL without the relay"+s.lasts(limit), limitIt)
 	default:
-		s.ok(name, "", terminal.Size(float64(limit))+s.lasts(limit))
+		s.ok(name, "", terminal.Size(limit)+s.lasts(limit))
 	}
 	switch idle := c.IdleSlotTimeout; {
 	case c.ServerVersion < 180000:

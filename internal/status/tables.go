@@ -30,8 +30,8 @@ func (v View) slot(r *Report) []string {
 		title += " " + s.Name
 		facts = append(facts,
 			fact{"State", strings.TrimSpace(cmp.Or(s.WALStatus, "no WAL")+" "+s.Invalidation) + ", " + state},
-			fact{"Confirmed LSN", s.Confirmed + ", " + terminal.Size(float64(s.NotConfirmed)) + " behind the end of the WAL"},
-			fact{"Retained WAL", terminal.Size(float64(s.Retained)) + ", from " + s.Restart})
+			fact{"Confirmed LSN", s.Confirmed + ", " + terminal.Size(s.NotConfirmed) + " behind the end of the WAL"},
+			fact{"Retained WAL", terminal.Size(s.Retained) + ", from " + s.Restart})
 		facts = append(facts, limit(s.reserve().Judge(r.At).Limit, s.Retained, s.Safe, r.timeToLimit())...)
 		if s.Synced {
 			last := "successful"
@@ -41,7 +41,7 @@ func (v View) slot(r *Report) []string {
 			facts = append(facts, fact{"Copy", "of the primary's slot; last synchronization: " + last})
 		}
 		if d := s.Decoding; d.SpilledTransactions > 0 {
-			facts = append(facts, fact{"Spilled to disk", fmt.Sprintf("%s of %d transactions larger than logical_decoding_work_mem", terminal.Size(float64(d.SpilledBytes)), d.SpilledTransactions)})
+			facts = append(facts, fact{"Spilled to disk", fmt.Sprintf("%s of %d transactions larger than logical_decoding_work_mem", terminal.Size(d.SpilledBytes), d.SpilledTransactions)})
 		}
 		if t := r.Postgres.Oldest; t != nil && t.Age > longOpen.Seconds() {
 			facts = append(facts, fact{"Oldest writer", fmt.Sprintf("%s, open for %s: Postgres retains WAL for it", t.name(), terminal.Span(t.Age))})
@@ -51,7 +51,7 @@ func (v View) slot(r *Report) []string {
 		facts = append(facts,
 			fact{"State", cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay read it " + ago(st.Slot.ReadAt, st.At)},
 			fact{"Confirmed LSN", st.Source.Confirmed},
-			fact{"Retained WAL", terminal.Size(float64(st.Slot.Retained))})
+			fact{"Retained WAL", terminal.Size(st.Slot.Retained)})
 		facts = append(facts, limit(st.Slot.Limit, st.Slot.Retained, st.Slot.Safe, r.timeToLimit())...)
 	default:
 		return nil
@@ -132,17 +132,17 @@ func (v View) topics(st *admin.Status, most int) []string {
 			lines = append(lines, v.Style.Dim(fmt.Sprintf("and %d more", len(st.Topics)-most)))
 			break
 		}
-		lines = append(lines, row(t.Name, terminal.Count(float64(t.Rate)), terminal.Count(float64(t.Records)), terminal.Size(float64(t.Bytes))))
+		lines = append(lines, row(t.Name, terminal.Count(t.Rate), terminal.Count(t.Records), terminal.Size(t.Bytes)))
 	}
 	if len(st.Topics) == 0 {
 		lines = append(lines, "No records yet.")
 	}
 	if n := st.Totals.DeadLetters; n > 0 {
-		count := "Dead letters: " + terminal.Count(float64(n))
+		count := "Dead letters: " + terminal.Count(n)
 		lines = append(lines, v.Style.Warn(count))
 	}
 	if n := st.Parked.Number; n > 0 {
-		parked := "Parked keys: " + terminal.Count(float64(n)) + ", for " + terminal.Span(float64(st.Parked.Oldest))
+		parked := "Parked keys: " + terminal.Count(n) + ", for " + terminal.Span(st.Parked.Oldest)
 		lines = append(lines, v.Style.Warn(parked))
 	}
 	return lines

@@ -104,7 +104,7 @@ const noRelayYet = "No relay has run yet"
 
 // stopped returns the verdict on a slot that no relay reads. why is what else is known.
 func (r *Report) stopped(title, why string) admin.Verdict {
-	v := admin.Verdict{Level: admin.Bad, Title: title, Why: terminal.Size(float64(r.Postgres.Slot.NotConfirmed)) + " of WAL are not delivered." + why, Advice: startAdvice}
+	v := admin.Verdict{Level: admin.Bad, Title: title, Why: terminal.Size(r.Postgres.Slot.NotConfirmed) + " of WAL are not delivered." + why, Advice: startAdvice}
 	switch next := r.NextStart; {
 	case next == nil:
 	case next.Error != "":
@@ -189,5 +189,5 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 			Advice: "Name its admin server: --admin HOST:PORT. To ask Postgres only: --set admin.listen=",
 		}
 	}
-	return admin.Verdict{Level: admin.Good, Title: "The slot is active", Why: fmt.Sprintf("WAL sender %d streams from it; %s of WAL are not confirmed.", slot.ActivePID, terminal.Size(float64(slot.NotConfirmed)))}
+	return admin.Verdict{Level: admin.Good, Title: "The slot is active", Why: fmt.Sprintf("WAL sender %d streams from it; %s of WAL are not confirmed.", slot.ActivePID, terminal.Size(slot.NotConfirmed))}
 }

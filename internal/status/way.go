@@ -32,15 +32,15 @@ func position(lsn string) string {
 func (v View) way(st *admin.Status) []string {
 	lag := terminal.NotKnown
 	if streams(st) {
-		lag = terminal.Size(float64(st.Lag.Bytes)) + " lag"
+		lag = terminal.Size(st.Lag.Bytes) + " lag"
 	}
 	stations := []station{
 		{"Postgres", lag, [2]string{"WAL ends at", position(st.Source.ServerEnd)}},
-		{"Decoder", terminal.Count(float64(st.Rates.Rows)) + " rows/s", [2]string{terminal.Size(float64(st.Rates.Log)) + "/s of WAL", "at " + position(st.Source.Received)}},
-		{"In flight", terminal.Count(float64(st.InFlight.Records)) + " records", [2]string{
-			terminal.Size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
+		{"Decoder", terminal.Count(st.Rates.Rows) + " rows/s", [2]string{terminal.Size(st.Rates.Log) + "/s of WAL", "at " + position(st.Source.Received)}},
+		{"In flight", terminal.Count(st.InFlight.Records) + " records", [2]string{
+			terminal.Size(st.InFlight.Bytes), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},
-		{st.Sink.Broker, terminal.Count(float64(st.Rates.Records)) + " records/s", [2]string{terminal.Size(float64(st.Rates.Bytes)) + "/s", "ack p99 " + terminal.Span(float64(st.Latency.AckP99))}},
+		{st.Sink.Broker, terminal.Count(st.Rates.Records) + " records/s", [2]string{terminal.Size(st.Rates.Bytes) + "/s", "ack p99 " + terminal.Span(st.Latency.AckP99)}},
 	}
 	if v.Width < beside {
 		var lines []string
@@ -82,18 +82,18 @@ func visible(st *admin.Status) string {
 	if math.IsNaN(float64(st.Latency.CommitToAckP50)) && st.Rates.Records > 0 {
 		return "oldest not acknowledged"
 	}
-	return "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99))
+	return "p50 " + terminal.Span(st.Latency.CommitToAckP50) + ", p99 " + terminal.Span(st.Latency.CommitToAckP99)
 }
 
 func (v View) charts(st *admin.Status) []string {
 	lag := terminal.NotKnown
 	if streams(st) {
-		lag = terminal.Span(float64(st.Lag.Seconds))
+		lag = terminal.Span(st.Lag.Seconds)
 	}
 	charts := []chart{
 		{"Lag", lag, "lag_seconds"},
 		{"Consumer-visible latency", visible(st), "commit_to_ack_p99"},
-		{"Records per second", terminal.Count(float64(st.Rates.Records)), "records_per_second"},
+		{"Records per second", terminal.Count(st.Rates.Records), "records_per_second"},
 	}
 	const nowWidth = 24
 	nameWidth := min(26, v.Width/2)

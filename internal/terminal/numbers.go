@@ -9,11 +9,16 @@ import (
 // NotKnown is shown for an unknown number.
 const NotKnown = "–"
 
+type number interface {
+	~int | ~int64 | ~uint64 | ~float64
+}
+
 // tenths formats n with one decimal digit, unless that is 0.
 func tenths(n float64) string { return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) }
 
 // Count formats a number, with one decimal digit if it is small.
-func Count(n float64) string {
+func Count[N number](count N) string {
+	n := float64(count)
 	switch {
 	case math.IsNaN(n):
 		return NotKnown
@@ -24,7 +29,8 @@ func Count(n float64) string {
 }
 
 // Size formats a number of bytes in Postgres' units: a kB is 1024 B.
-func Size(n float64) string {
+func Size[N number](bytes N) string {
+	n := float64(bytes)
 	if math.IsNaN(n) {
 		return NotKnown
 	}
@@ -45,7 +51,8 @@ func Size(n float64) string {
 }
 
 // Span formats a number of seconds, in the unit that fits.
-func Span(s float64) string {
+func Span[N number](seconds N) string {
+	s := float64(seconds)
 	whole := func(n float64) string { return strconv.Itoa(int(math.Round(n))) }
 	const minute, hour, day = 60, 3600, 86400
 	switch {
