@@ -7,16 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // A transaction that locks the table fails a condition, which names the transaction and says what to do. A relay starts nevertheless.
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
-	srv, fake := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
-	r := whole(t, srv, fake.Cluster)
+	r, srv, _ := beside(t)
 	conn, err := pgx.Connect(t.Context(), r.db.DSN)
 	if err != nil {
 		t.Fatal(err)

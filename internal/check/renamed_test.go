@@ -8,9 +8,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
@@ -18,8 +15,7 @@ import (
 // no row.
 func TestRenamedTable(t *testing.T) {
 	t.Parallel()
-	srv, broker := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
-	r := whole(t, srv, broker.Cluster)
+	r, _, broker := beside(t)
 	insert := func(table string) {
 		t.Helper()
 		r.db.Exec(t, `INSERT INTO `+table+` (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'created', '{}')`)

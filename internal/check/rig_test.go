@@ -71,6 +71,13 @@ func whole(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 	return r
 }
 
+// beside is whole with a broker in the process, for a test that also runs relays.
+func beside(t *testing.T) (*rig, *pgserver.Server, *kafkatest.FakeCluster) {
+	t.Helper()
+	srv, fake := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
+	return whole(t, srv, fake.Cluster), srv, fake
+}
+
 func (r *rig) makeSlot(t *testing.T, plugin string) {
 	t.Helper()
 	r.db.Exec(t, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', '%s')", r.db.Name, plugin))
