@@ -62,7 +62,7 @@ records are duplicated.`,
 			return command.Failed(err)
 		}
 		if *takeover {
-			conditions, err := a.takeover(cmd.Context(), cfg, s.File, *offsets)
+			conditions, err := a.takeover(cmd.Context(), cfg, *offsets)
 			if err != nil {
 				return err
 			}
@@ -95,12 +95,12 @@ func unmet(conditions []check.Condition) error {
 }
 
 // takeover checks the conditions for continuing from a slot of Debezium.
-func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets string) ([]check.Condition, error) {
+func (a *app) takeover(ctx context.Context, cfg *config.Config, offsets string) ([]check.Condition, error) {
 	setup, err := cfg.Setup()
 	if err != nil {
 		return nil, command.Failed(err)
 	}
-	t := debezium.Takeover{Config: file}
+	t := debezium.Takeover{Config: cfg.File()}
 	if offsets != "" {
 		if t.Offset, err = readOffset(offsets, cfg.Debezium.Name, ""); err != nil {
 			return nil, mistake(err)
@@ -147,7 +147,7 @@ const (
 
 // checkBeside runs a check beside a relay that has just started, and logs the conditions that are not met and that the
 // relay itself does not notice. stop ends the check.
-func checkBeside(ctx context.Context, relay relay.Config, log *slog.Logger) (stop func()) {
+func checkBeside(ctx context.Context, relay relay.Config, file string, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
@@ -156,7 +156,7 @@ func checkBeside(ctx context.Context, relay relay.Config, log *slog.Logger) (sto
 		case <-ctx.Done(): // the relay has stopped
 			return
 		}
-		for _, c := range check.AtStart(ctx, check.Config{Relay: relay, Timeout: besideTimeout}) {
+		for _, c := range check.AtStart(ctx, check.Config{Relay: relay, File: file, Timeout: besideTimeout}) {
 			level := slog.LevelWarn
 			if c.State == check.Failed {
 				level = slog.LevelError

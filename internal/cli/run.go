@@ -119,7 +119,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 
 	defer reload.during(ctx, cfg, log)()
 	start := time.Now()
-	enough := checkBeside(ctx, relayCfg, log)
+	enough := checkBeside(ctx, relayCfg, cfg.File(), log)
 	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, r) })
 	enough()
 	st := r.Stat()
@@ -139,7 +139,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	}
 	switch f.Exit {
 	case exit.SlotInUse: // a relay that may wait never ends with this code
-		f.Next = "stop what holds the slot, which outbox-cdc check names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
+		f.Next = "stop what holds the slot, which check names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
 	case exit.Sink:
 		f.Object = relayCfg.Sink.String()
 	}

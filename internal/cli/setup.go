@@ -67,7 +67,7 @@ the slot had not confirmed. Setup does not change the tables.`,
 			return f
 		}
 		if !*drop {
-			a.printNext(cmd.Context(), s.File, cfg, setupCfg, steps)
+			a.printNext(cmd.Context(), cfg, setupCfg, steps)
 		}
 		return nil
 	}
@@ -109,8 +109,9 @@ func nextStart(ctx context.Context, cfg *config.Config) *relay.NextStart {
 }
 
 // printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must
-// be done before. file is the configuration file; empty: none.
-func (a *app) printNext(ctx context.Context, file string, cfg *config.Config, created catalog.SetupConfig, steps []catalog.Step) {
+// be done before.
+func (a *app) printNext(ctx context.Context, cfg *config.Config, created catalog.SetupConfig, steps []catalog.Step) {
+	file := cfg.File()
 	if next := nextStart(ctx, cfg); next != nil && next.Broken != nil {
 		fmt.Fprintf(a.stdout, "\n%s\n", catalog.Terms{Slot: created.Slot, Publication: created.Publication, File: file}.Fill(hindrance(next, steps)))
 		return
