@@ -209,8 +209,8 @@ const (
 	remedyLogin    = "check the password in source.dsn, or set it with ALTER ROLE … PASSWORD"
 	remedyDatabase = "fix the database in source.dsn, or create it"
 	remedyHBA      = "the role needs LOGIN, and pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
-	remedyConnect  = "the role needs REPLICATION (ALTER ROLE … REPLICATION; on a managed server, outbox-cdc check prints the statement) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
-	remedySetup    = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION; on a managed server, outbox-cdc check prints the statement)"
+	remedyConnect  = "the role needs REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
+	remedySetup    = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement)"
 	remedySenders  = "find out who is connected in pg_stat_replication and pg_stat_activity; the limits are max_wal_senders, max_connections and the role's CONNECTION LIMIT"
 	remedySlots    = "drop an unused slot (see pg_replication_slots), or raise max_replication_slots and restart the server"
 

@@ -161,7 +161,7 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 		if whole, err := c.isWhole(ctx, *t); err != nil {
 			return err
 		} else if !whole {
-			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only outbox-cdc prune deletes rows: --assume-unpruned",
+			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only prune deletes rows: --assume-unpruned",
 				ErrRefill, t.SQLName())
 		}
 	}

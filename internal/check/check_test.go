@@ -69,7 +69,7 @@ func TestNoSelect(t *testing.T) {
 	r.set("outbox.topic", "missing.${route}")
 	conditions = Run(t.Context(), r.config(t))
 	i = slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "topic" && c.Object == "missing.${route}" })
-	if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, "outbox-cdc status -c outbox-cdc.yaml names the missing ones") {
+	if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, "status names the missing ones") {
 		t.Errorf("%+v", conditions)
 	}
 }

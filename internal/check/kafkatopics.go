@@ -100,7 +100,7 @@ func (s *kafkaLook) unknown() {
 		return
 	}
 	s.warn("topic", template, "no row was read (see the condition rows), so check does not know the names; the relay does not create topics, and records for a missing one wait",
-		"create the topics, or set sink.kafka.create_topics.partitions; while a relay runs, outbox-cdc status names the missing ones that records wait for")
+		"create the topics, or set sink.kafka.create_topics.partitions; while a relay runs, status names the missing ones that records wait for")
 }
 
 // topic checks one topic.

@@ -206,7 +206,7 @@ func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
 	switch {
 	case s.Relay.Positions.IsZero(): // nothing says what was delivered
 	case t.RefillAlter == "":
-		s.ok("refill", name, "has xid and position: outbox-cdc recover can send what a lost slot had not delivered")
+		s.ok("refill", name, "has xid and position: recover can send what a lost slot had not delivered")
 	case s.Relay.RefillOnLoss:
 		s.fail("refill", name, "source.on_slot_loss is refill, which is not available: without xid and position, nothing tells which rows were not delivered; the statement rewrites the table and locks it meanwhile",
 			t.RefillAlter)

@@ -150,7 +150,7 @@ const (
 		"relay a name or a position store of its own (position_topic, position.file)."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
-	adviseParked = "Start the relay with on_bad_record: park, and release the keys: outbox-cdc dead-letter list shows them. Later records of\n" +
+	adviseParked = "Start the relay with on_bad_record: park, and release the keys: dead-letter list shows them. Later records of\n" +
 		"these keys would otherwise overtake the parked ones."
 	adviseParkedLost = "Somebody has deleted the position topic, or the relay's name has changed. If it has, set the old name. If all keys were\n" +
 		"released, or if the records are of another relay with a slot of the same name in another database, run once with\n" +
