@@ -24,7 +24,7 @@ func (s *sourceLook) position(ctx context.Context) {
 	defer cancel()
 	next, err := relay.FindNextStart(ctx, s.Relay, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return // there is no record or it is a file, or another condition has the reason
+		return // the record is not known here, or another condition has the reason
 	}
 	s.recorded = next.Record != nil
 	s.add(PositionRecord(next))

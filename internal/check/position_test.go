@@ -3,10 +3,13 @@ package check
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -16,24 +19,24 @@ import (
 // What the next start says of the position record, check says before.
 func TestPositionRecord(t *testing.T) {
 	t.Parallel()
-	const position = "position record"
+
 	srv, fake := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
 	for name, tc := range map[string]struct {
 		change    string // SLOT is the slot
 		condition string
 		says, fix string // in the condition; empty: it is met
 	}{
-		"no change":             {`SELECT 1`, position, "", ""},
-		"slot advanced":         {`INSERT INTO outbox (type, aggregatetype) VALUES ('T', 'x'); SELECT pg_replication_slot_advance('SLOT', pg_current_wal_lsn())`, position, "run would exit with 15: slot", "outbox-cdc recover"},
-		"slot re-created":       {`SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')`, position, "run would exit with 15: slot", "outbox-cdc recover"},
-		"publication restored":  {`ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox`, position, "run would exit with 13: ", "do what the error says"},
+		"no change":             {`SELECT 1`, positionRecord, "", ""},
+		"slot advanced":         {`INSERT INTO outbox (type, aggregatetype) VALUES ('T', 'x'); SELECT pg_replication_slot_advance('SLOT', pg_current_wal_lsn())`, positionRecord, "run would exit with 15: slot", "outbox-cdc recover"},
+		"slot re-created":       {`SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')`, positionRecord, "run would exit with 15: slot", "outbox-cdc recover"},
+		"publication restored":  {`ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox`, positionRecord, "run would exit with 13: ", "do what the error says"},
 		"slot dropped, a relay": {`SELECT pg_drop_replication_slot('SLOT')`, "slot", "a relay has used it", "outbox-cdc recover"},
 		"both dropped":          {`SELECT pg_drop_replication_slot('SLOT'); DROP PUBLICATION pub`, "slot", "a relay has used it", "outbox-cdc recover"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := whole(t, srv, fake.Cluster)
-			if found := conditionOf(t, r, position); found.State != Met || !strings.Contains(found.Found, "no relay of this name has run yet") {
+			if found := conditionOf(t, r, positionRecord); found.State != Met || !strings.Contains(found.Found, "no relay of this name has run yet") {
 				t.Errorf("before the first start: %+v", found)
 			}
 			r.runOnce(t)
@@ -52,6 +55,25 @@ func TestPositionRecord(t *testing.T) {
 				t.Errorf("%+v, want %q, %q", found, tc.says, tc.fix)
 			}
 		})
+	}
+}
+
+// A record in a file is read, too, on the machine that has it. Without the file nobody knows whether a relay has run.
+func TestPositionRecordInAFile(t *testing.T) {
+	t.Parallel()
+	r, _, _ := beside(t)
+	file := filepath.Join(t.TempDir(), "positions")
+	r.change = func(c *Config) { c.Relay.Positions = position.Place{File: file} }
+	if conditions := Run(t.Context(), r.config(t)); slices.ContainsFunc(conditions, func(c Condition) bool { return c.Name == positionRecord }) {
+		t.Errorf("a record without a file: %+v", conditionOf(t, r, positionRecord))
+	}
+	r.runOnce(t)
+	if c := conditionOf(t, r, positionRecord); c.State != Met || !strings.Contains(c.Found, ", from ") {
+		t.Errorf("%+v", c)
+	}
+	r.run(t, `SELECT pg_logical_emit_message(true, 'x', 'y')`, `SELECT pg_replication_slot_advance('`+r.db.Name+`', pg_current_wal_lsn())`)
+	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "run would exit with 15: slot") {
+		t.Errorf("slot advanced: %+v", c)
 	}
 }
 

@@ -18,9 +18,9 @@ type NextStart struct {
 }
 
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
-// wraps [errors.ErrUnsupported] if there is no position store, or it is a file.
+// wraps [errors.ErrUnsupported] if there is no position store, or it is a file without a record: the relay's may be on another machine.
 func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStart, error) {
-	if cfg.Positions.Topic == "" {
+	if cfg.Positions.IsZero() {
 		return nil, errors.ErrUnsupported
 	}
 	r, err := New(cfg, log)
@@ -33,6 +33,9 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	}
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Positions.File != "" && found.Position == nil {
+		return nil, errors.ErrUnsupported
 	}
 	source := &Loss{cfg: r.cfg}
 	if err := source.inspect(ctx, log); err != nil {

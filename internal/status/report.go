@@ -23,7 +23,7 @@ type Report struct {
 	Postgres Postgres `json:"postgres"`
 	Relay    Relay    `json:"relay"`
 
-	NextStart *NextStart `json:"next_start"` // null: a relay runs, or the position store did not respond or is a file
+	NextStart *NextStart `json:"next_start"` // null: a relay runs, or the position store did not respond or is a file of another machine
 }
 
 // A NextStart is what the next start of the relay would find.
