@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -69,6 +70,11 @@ func Import(in *Input, opts Options) (*Result, error) {
 	for _, e := range in.entries {
 		e.key = currentName(e.key, func(key string) bool { _, ok := in.find(key); return ok })
 		m.entries[e.key] = e
+	}
+	for _, key := range []string{"table.include.list", "table.exclude.list", "schema.include.list", "schema.exclude.list"} {
+		if strings.TrimSpace(m.value(key)) == "" { // to Debezium, a blank list is none
+			delete(m.entries, key)
+		}
 	}
 	m.withWorker()
 	m.chain = chainOf(m.entries)

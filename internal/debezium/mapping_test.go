@@ -138,6 +138,22 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// Debezium takes a blank list of tables or schemas for none.
+func TestBlankLists(t *testing.T) {
+	table := tableName{"public", "outbox"}
+	live := &Live{tables: []liveTable{{name: table, root: table, columns: []string{"id", "aggregateid", "aggregatetype", "payload"}}}}
+	for _, key := range []string{"table.include.list", "table.exclude.list", "schema.include.list", "schema.exclude.list"} {
+		for _, changes := range []string{"-table.include.list\n", "-table.include.list\nschema.include.list=public\n", ""} {
+			for _, opts := range []Options{{}, {Live: live}} {
+				want := imported(t, changes+"-"+key, false, opts).Report.findings
+				if got := imported(t, changes+key+"= ", false, opts).Report.findings; !slices.Equal(got, want) {
+					t.Errorf("%q with a blank %s, live %t: %v, want %v", changes, key, opts.Live != nil, got, want)
+				}
+			}
+		}
+	}
+}
+
 // plainCase returns a case for a rule that returns the same verdict for every value.
 func plainCase(r rule) verdictCase {
 	setup := ""
