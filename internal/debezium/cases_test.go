@@ -67,6 +67,7 @@ var connectorCases = []verdictCase{
 	{changes: "database.sslcert=/c.pem\ndatabase.sslkey=/k.pem", want: same},
 	{changes: "database.sslkey=/k.pem", want: rejected, text: "sslcert"},
 	{changes: "database.sslcert=/c.pem\ndatabase.sslkey=/k.pk8", want: partial, text: "openssl pkcs8 -inform DER -in /k.pk8"},
+	{changes: "database.sslcert=/k.pem\ndatabase.sslkey=/k.pk8", want: partial, text: "-out /k.pk8.pem"},
 	{changes: "database.sslpassword=x", want: same},
 	{changes: "database.initial.statements=SET x = 1", want: rejected, text: "ALTER ROLE"},
 	{changes: "driver.targetServerType=primary", want: same},

@@ -107,7 +107,7 @@ func encryptionRules() []rule {
 				value, names := m.refs.placeholders(e.value, e.key)
 				m.dsn["sslkey"] = value
 				if ext := filepath.Ext(e.value); ext == ".pk8" || ext == ".der" {
-					pem := strings.TrimSuffix(e.value, ext) + ".pem"
+					pem := e.value + ".pem" // and not the name of the certificate
 					m.dsn["sslkey"] = pem
 					return partial, fmt.Sprintf("source.dsn, as %s, which you make: openssl pkcs8 -inform DER -in %s -nocrypt -out %s", pem, e.value, pem)
 				}
