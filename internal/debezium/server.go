@@ -28,18 +28,32 @@ func converterOfFormat(part, format string) string {
 	return format
 }
 
+// prodProfile is the prefix of keys for the profile of Quarkus in which Debezium Server runs, unless QUARKUS_PROFILE is set:
+// https://quarkus.io/guides/config-reference#profiles
+const prodProfile = "%prod."
+
 // fromServer adds the keys of Debezium Server under Kafka Connect's names.
 func (in *Input) fromServer(pairs []pair) {
 	in.server = true
 	said := make(map[string]bool)
-	kafka := slices.ContainsFunc(pairs, func(p pair) bool { return p.key == serverPrefix+"sink.type" && p.value == sinkKafka })
+	replaced := func(p pair) bool {
+		return slices.ContainsFunc(pairs, func(by pair) bool { return by.key == prodProfile+p.key })
+	}
+	kafka := slices.ContainsFunc(pairs, func(p pair) bool {
+		return strings.TrimPrefix(p.key, prodProfile) == serverPrefix+"sink.type" && p.value == sinkKafka && !replaced(p)
+	})
 	for _, p := range pairs {
-		key := serverKey(p.key)
+		name := strings.TrimPrefix(p.key, prodProfile)
+		if replaced(p) {
+			in.add("server.%"+p.key, p.key, p.value)
+			continue
+		}
+		key := serverKey(name)
 		if strings.HasPrefix(key, producerPrefix) && !kafka { // of a sink that is not used
-			key = "server." + strings.TrimPrefix(p.key, serverPrefix)
+			key = "server." + strings.TrimPrefix(name, serverPrefix)
 		}
 		value := strings.ReplaceAll(p.value, "$$", "$")
-		if value != p.value || !strings.HasPrefix(p.key, serverPrefix) {
+		if value != p.value || !strings.HasPrefix(name, serverPrefix) {
 			in.add(key, p.key, value)
 		} else {
 			in.add(key, p.key, serverExpression(key, value))
@@ -49,8 +63,8 @@ func (in *Input) fromServer(pairs []pair) {
 		if regexp.MustCompile(`\$\{\w+:[^}]`).MatchString(p.value) && takesReference(key) {
 			last.lost = "; its default is not imported"
 		}
-		said[p.key] = true
-		if part, ok := strings.CutPrefix(p.key, serverPrefix+"format."); ok && !strings.Contains(part, ".") {
+		said[name] = true
+		if part, ok := strings.CutPrefix(name, serverPrefix+"format."); ok && !strings.Contains(part, ".") {
 			last.value = converterOfFormat(part, value)
 		}
 	}

@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,6 +39,37 @@ func TestServerFormatClass(t *testing.T) {
 		}
 		if strings.Contains(report.String(), " REJ ") || strings.Contains(tt.lines, "avro") && !strings.Contains(report.String(), "debezium.format.value.class counts") {
 			t.Errorf("%q:\n%s", tt.lines, report.String())
+		}
+	}
+}
+
+// Debezium Server runs in Quarkus' profile prod: a value of this profile counts in place of one without a profile.
+func TestServerProfile(t *testing.T) {
+	const (
+		profiles = "%prod.debezium.source.database.hostname=127.0.0.1\n%prod.debezium.format.value=simplestring\n%prod.debezium.sink.type=kafka\n" +
+			"%dev.debezium.source.database.hostname=dev\n%dev.debezium.transforms.outbox.table.field.event.id=dev\n"
+		inYAML = `"%prod": {debezium: {source: {database: {hostname: 127.0.0.1}}, format: {value: simplestring}}}
+"%dev": {debezium: {source: {database: {hostname: dev}}}}
+debezium:
+  sink: {type: kafka, kafka.producer.bootstrap.servers: "kafka:9092"}
+  source:
+    connector.class: io.debezium.connector.postgresql.PostgresConnector
+    database: {hostname: localhost, user: cdc, dbname: app}
+    topic.prefix: shop
+    plugin.name: pgoutput
+    table.include.list: public.outbox
+  transforms: {~: outbox, outbox.type: io.debezium.transforms.outbox.EventRouter}
+`
+	)
+	for _, text := range []string{serverBase + profiles, profiles + serverBase, inYAML} {
+		result := importedText(t, text)
+		if file := string(result.YAML); !strings.Contains(file, "host=127.0.0.1 ") || !strings.Contains(file, "value: string\n") || !strings.Contains(file, "id: id\n") {
+			t.Errorf("%s\n%v\n%s", text, result.Report.findings, file)
+		}
+		for _, key := range []string{"debezium.source.database.hostname", "%dev.debezium.source.database.hostname"} {
+			if !slices.ContainsFunc(result.Report.findings, func(f Finding) bool { return f.key == key && strings.Contains(f.text, "profile") }) {
+				t.Errorf("%s\nno finding about %s: %v", text, key, result.Report.findings)
+			}
 		}
 	}
 }
