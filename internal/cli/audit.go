@@ -220,6 +220,7 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("interrupted before all rows and records were read"), exit.Unexpected, "interrupted", "", "run the audit again"
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Exit, f.Advice, f.Next = exit.Usage, "", "audit needs a broker that can be read back (docs/sinks.md)"
+	case replication.FromPooler(err): // nothing of the audit's own
 	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = exit.Usage, "", "fix the selection or the configuration, and run the audit again"
 	}

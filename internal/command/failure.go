@@ -53,9 +53,6 @@ func Failed(err error) *ExitError {
 	if _, ok := errors.AsType[*advisory.HeldError](err); ok {
 		f.What, f.Next = "locked by another session", "end that session or wait for it, then run the command again (docs/runbook.md#another-session-holds-the-lock)"
 	}
-	if replication.FromPooler(err) {
-		f.Next = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
-	}
 	if _, ok := errors.AsType[*catalog.HiddenError](err); ok || replication.HidesRows(err) {
 		f.Next = "let the role see every row, or give the --dsn of the table's owner (docs/security.md#row-level-security)"
 	}

@@ -104,7 +104,7 @@ func TestNextOfAFailure(t *testing.T) {
 		{&replication.RowError{CommitLSN: 7, Err: replication.ErrRow}, exit.BadRecord, "skip its transaction"},
 		{replication.ErrUnreachable, exit.Source, "start Postgres, or fix host and port"},
 		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), exit.SlotLost, `outbox-cdc recover --dsn "$OPERATOR_DSN"; if the relay has never run, outbox-cdc setup --dsn "$OWNER_DSN"`},
-		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), exit.Unexpected, "docs/clouds.md#poolers"},
+		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), exit.Source, "docs/clouds.md#poolers"},
 	} {
 		f := Failed(tt.err)
 		if !strings.Contains(f.Next, tt.next) || f.Exit != tt.exit {

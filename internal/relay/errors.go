@@ -82,6 +82,7 @@ var faults = []fault{
 	{is(replication.ErrSlotMissing), exit.SlotLost, never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), exit.SlotLost, never, "", ""},
 	{as[*catalog.WALLevelError], exit.Source, never, "", nextWALLevel},
+	{replication.FromPooler, exit.Source, never, "", nextPooler},
 	{is(replication.ErrConfig), exit.Source, never, "", nextConfig},
 	{as[*checkpoint.GapError], exit.Continuity, never, adviseGap, nextGap},
 	{is(position.ErrRecord), exit.Continuity, never, adviseRecord, nextRecord},
@@ -171,6 +172,7 @@ const (
 const (
 	nextWALLevel    = "set wal_level and restart Postgres, then run the command again (docs/access.md#postgres)"
 	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
+	nextPooler      = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
 	nextConfig      = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
 	nextPrivilege   = "use the role that the command is for, or grant this one what the error names, then run the command again (docs/roles.md#which-role-runs-which-command)"
 	nextLogin       = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"

@@ -81,6 +81,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"lost slot":             {replication.ErrSlotLost, 11, never, ""},
 		"missing WAL":           {replication.ErrWALRemoved, 11, briefly, ""},
 		"no password":           {&replication.CredentialsError{Err: errors.New("no token")}, 10, later, ""},
+		"pooler":                {fmt.Errorf("%w: %w", replication.ErrConfig, &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), 10, never, ""},
 		"setting":               {replication.ErrConfig, 10, never, ""},
 		"wal_level":             {&catalog.WALLevelError{Level: "replica"}, 10, never, ""},
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, briefly, ""},

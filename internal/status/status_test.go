@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
@@ -213,11 +214,15 @@ func TestAdviceNamesTheExitCode(t *testing.T) {
 	}
 }
 
-// A login that Postgres refuses has a next step, as in run.
+// A login that Postgres or a pooler refuses has a next step, as in run.
 func TestAdviceOnALogin(t *testing.T) {
-	err := fmt.Errorf("%w: password authentication failed", replication.ErrAccess)
-	if got := adviceOn(err); !strings.Contains(got, "docs/access.md#postgres") {
-		t.Errorf("advice: %q", got)
+	for section, err := range map[string]error{
+		"docs/access.md#postgres": fmt.Errorf("%w: password authentication failed", replication.ErrAccess),
+		"docs/clouds.md#poolers":  fmt.Errorf("%w: %w", replication.ErrConfig, &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}),
+	} {
+		if got := adviceOn(err); !strings.Contains(got, section) {
+			t.Errorf("advice: %q, want %s", got, section)
+		}
 	}
 }
 

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// An audit through a pooler fails as every other command does.
+func TestAuditThroughAPooler(t *testing.T) {
+	cfg, err := config.Load(config.Sources{File: "a.yaml", Content: []byte("source: {dsn: host=localhost}\nsink: {kafka: {brokers: ['localhost:9092']}}\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(auditing)
+	if r.cfg.Relay, err = cfg.Sending(); err != nil {
+		t.Fatal(err)
+	}
+	refused := fmt.Errorf("%w: %w", replication.ErrConfig, &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"})
+	if f := r.failed(t.Context(), refused); f.Exit != exit.Source || !strings.Contains(f.Next, "docs/clouds.md#poolers") {
+		t.Errorf("exit code %d, next: %s", f.Exit, f.Next)
+	}
+}
