@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -71,7 +72,7 @@ func (r *recovery) run(ctx context.Context) error {
 	r.log = command.NewLogger(cfg.Log, r.stderr)
 	r.cfg.MemoryChanged = r.memoryLimiter(cfg)
 	loss, err := relay.FindLoss(ctx, r.cfg, r.log)
-	if errors.Is(err, relay.ErrNothingLost) {
+	if errors.Is(err, refill.ErrNothingLost) {
 		fmt.Fprintf(r.stdout, "Nothing to recover: slot %q continues at the position record.\n", r.cfg.Source.Slot)
 		return nil
 	}
@@ -86,7 +87,7 @@ func (r *recovery) run(ctx context.Context) error {
 }
 
 // explain prints which rows are missing, and why.
-func (r *recovery) explain(l *relay.Loss) {
+func (r *recovery) explain(l *refill.Loss) {
 	record := l.Record
 	fmt.Fprintf(r.stdout, "Position record: %s on timeline %d of system %s, written at %s\n",
 		record.EndLSN, record.Timeline, record.SystemID, record.WrittenAt.UTC().Format(time.RFC3339))
@@ -102,7 +103,7 @@ func (r *recovery) explain(l *relay.Loss) {
 }
 
 // preview prints how many records would go to each topic.
-func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
+func (r *recovery) preview(ctx context.Context, l *refill.Loss) error {
 	counts := make(topicCounts)
 	rejected := 0
 	err := l.Preview(ctx, func(rec *sink.Record, reason error) {
@@ -138,7 +139,7 @@ func (r *recovery) refill(ctx context.Context) error {
 	err = rel.Recover(ctx)
 	stop()
 	<-watched
-	if errors.Is(err, relay.ErrNothingLost) { // another process has recovered it meanwhile
+	if errors.Is(err, refill.ErrNothingLost) { // another process has recovered it meanwhile
 		err = nil
 	}
 	if err != nil {

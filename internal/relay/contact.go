@@ -120,7 +120,7 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 
 // needsSetup reports whether setUpSource has something to do after the catalog was read with err.
 func (r *Relay) needsSetup(state *catalog.State, err error) bool {
-	return state != nil && (r.createsSource(state, err) || r.refills(err) || r.recovering && err == nil)
+	return state != nil && (r.createsSource(state, err) || r.planner.Refills(err) || r.planner.Recovering() && err == nil)
 }
 
 // createsSource reports whether err says that publication and slot, or the slot alone, are missing, and
@@ -133,13 +133,13 @@ func (r *Relay) createsSource(state *catalog.State, err error) bool {
 // setUpSource creates what createsSource has found missing because of cause, unless there is a position
 // record. If there is one, Run refills if that follows cause. Recover refills in any case.
 func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) error {
-	if r.recovering {
+	if r.planner.Recovering() {
 		r.catalog = nil
-		return r.refillSource(ctx, cause)
+		return r.planner.Prepare(ctx, cause)
 	}
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	if r.refills(cause) {
+	if r.planner.Refills(cause) {
 		found, err := r.positions.Read(limited)
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	if exists, err := r.claimSource(limited, retry); exists || err != nil {
 		return err
 	}
-	steps, err := r.createSource(ctx)
+	steps, err := r.planner.Create(ctx)
 	for _, s := range steps {
 		r.log.InfoContext(ctx, "setup", slog.String("object", s.Object), slog.String("action", s.Action))
 		if s.Warning != "" {
@@ -166,24 +166,6 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 		r.catalog, err = r.readCatalog(ctx)
 	}
 	return err
-}
-
-// createSource creates publication and slot, and opens an initial copy. It waits for transactions in progress without a limit.
-func (r *Relay) createSource(ctx context.Context) (steps []catalog.Step, err error) {
-	cfg := r.setupConfig()
-	cfg.Copy = r.copyFilter()
-	lock, err := r.lockSlot(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close(ctx)
-	creating, waiting, cancel := r.whileWaiting(ctx, r.announceWait)
-	defer cancel()
-	if !r.cfg.InitialCopy {
-		return lock.Setup(creating, waiting)
-	}
-	steps, r.copy, err = lock.SetupCopy(creating, r.cfg.Source, waiting)
-	return steps, err
 }
 
 // claimSource makes this process the owner of the position store and announces the initial copy, before publication and slot are
@@ -212,12 +194,5 @@ func (r *Relay) claimSource(ctx context.Context, retry *retry) (exists bool, err
 		case state == nil || !r.createsSource(state, missing):
 			return false, missing
 		}
-	}
-}
-
-func (r *Relay) setupConfig() catalog.SetupConfig {
-	return catalog.SetupConfig{
-		Conn: r.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables,
-		Messages: len(r.cfg.Messages) > 0, Failover: r.cfg.SlotFailover, Updates: r.cfg.Route.TakesUpdates(),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -88,10 +89,10 @@ var faults = []fault{
 	{is(position.ErrRecord), exit.Continuity, never, adviseRecord, nextRecord},
 	{is(position.ErrKeysParked), exit.Continuity, never, adviseParked, nextParked},
 	{is(position.ErrParkedLost), exit.Continuity, never, adviseParkedLost, nextParkedLost},
-	{is(errCopyUnfinished), exit.Continuity, never, adviseCopy, nextCopy},
-	{is(errRefillUnfinished), exit.Continuity, never, adviseRefill, nextRefill},
+	{is(refill.ErrCopyUnfinished), exit.Continuity, never, adviseCopy, nextCopy},
+	{is(refill.ErrUnfinished), exit.Continuity, never, adviseRefill, nextRefill},
 	{is(catalog.ErrRefill), exit.Continuity, never, "", nextNoRefill},
-	{is(ErrNothingLost), exit.OK, never, "", ""},
+	{is(refill.ErrNothingLost), exit.OK, never, "", ""},
 	{as[*checkpoint.RereadError], exit.Continuity, never, adviseGap, nextGap},
 	{is(pump.ErrSkip), exit.Usage, never, "", ""},
 
@@ -103,7 +104,7 @@ var faults = []fault{
 	{is(position.ErrPromoted), exit.Source, outage, "", ""},
 	{is(errLostSender), exit.Source, outage, "", ""},
 	{as[*checkpoint.PrefixError], exit.Continuity, outage, "", ""},
-	{is(errNoStore), exit.Sink, outage, "", ""},
+	{is(position.ErrNoStore), exit.Sink, outage, "", ""},
 
 	{is(sink.ErrFenced), exit.Fenced, never, "", ""},
 	{is(sink.ErrAccess), exit.Sink, briefly, "", nextBrokerLogin},

@@ -24,6 +24,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -98,13 +99,13 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"stood still":           {errSuspended, 10, outage, ""},
 		"lost connection":       {errLostSender, 10, outage, ""},
 		"other open rows":       {&checkpoint.PrefixError{}, 15, outage, ""},
-		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
-		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
+		"store is away":         {fmt.Errorf("%w: %w", position.ErrNoStore, sink.ErrUnreachable), 20, outage, ""},
+		"copy not finished":     {refill.ErrCopyUnfinished, 15, never, "initial_copy"},
 		"keys are parked":       {position.ErrKeysParked, 15, never, "on_bad_record: park"},
 		"parked keys are lost":  {position.ErrParkedLost, 15, never, "--accept-gap"},
-		"refill not finished":   {errRefillUnfinished, 15, never, "outbox-cdc recover"},
+		"refill not finished":   {refill.ErrUnfinished, 15, never, "outbox-cdc recover"},
 		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, never, ""},
-		"nothing lost":          {ErrNothingLost, 0, never, ""},
+		"nothing lost":          {refill.ErrNothingLost, 0, never, ""},
 		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", pump.ErrSkip), 2, never, ""},
 		"fenced":                {sink.ErrFenced, 21, never, ""},
 		"broker refuses":        {sink.ErrAccess, 20, briefly, ""},
@@ -319,7 +320,7 @@ func TestFailureNamesASection(t *testing.T) {
 		"docs/access.md#postgres": fmt.Errorf("%w: no pg_hba.conf entry", replication.ErrAccess),
 		"":                        replication.ErrSlotInUse,
 		"docs/runbook.md#exit-14": &pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}},
-		"docs/recover.md#recover": errRefillUnfinished,
+		"docs/recover.md#recover": refill.ErrUnfinished,
 		"docs/bad-rows.md":        &undeliveredError{error: &encode.RowError{}},
 		"docs/runbook.md#exit-11": replication.ErrSlotLost,
 	} {

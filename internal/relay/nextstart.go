@@ -8,6 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 )
 
 // A NextStart is what a start of the relay would find now.
@@ -37,16 +38,16 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if cfg.Positions.File != "" && found.Position == nil {
 		return nil, errors.ErrUnsupported
 	}
-	source := &Loss{cfg: r.cfg}
-	if err := source.inspect(ctx, log); err != nil {
+	server, state, _, err := refill.Inspect(ctx, r.cfg.Source, r.cfg.Tables, log)
+	if err != nil {
 		return nil, err
 	}
-	next := &NextStart{Record: found.Position, Catalog: source.state.Verify()}
-	if r.createsSource(source.state, next.Catalog) && next.Record == nil || r.refills(next.Catalog) && next.Record != nil {
+	next := &NextStart{Record: found.Position, Catalog: state.Verify()}
+	if r.createsSource(state, next.Catalog) && next.Record == nil || r.planner.Refills(next.Catalog) && next.Record != nil {
 		next.Catalog = nil
 	}
-	if source.state.Slot != nil {
-		next.Broken = r.breaks(ctx, found, source.server, source.state)
+	if state.Slot != nil {
+		next.Broken = r.breaks(ctx, found, server, state)
 	}
 	return next, nil
 }
@@ -55,10 +56,10 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 func (r *Relay) breaks(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
 	err := r.positions.Check(ctx, found, s, state.CheckPublished)
 	switch {
-	case r.refills(err):
+	case r.planner.Refills(err):
 		return nil
 	case err == nil && found.Position != nil && found.Position.Copying && !r.cfg.InitialCopy:
-		return errCopyUnfinished
+		return refill.ErrCopyUnfinished
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -21,7 +22,7 @@ func (r *Relay) checkOrder(ctx context.Context) error {
 		return nil
 	}
 	r.orderChecked = true
-	limited, cancel := context.WithTimeout(ctx, storeTimeout)
+	limited, cancel := context.WithTimeout(ctx, position.Timeout)
 	defer cancel()
 	err := r.store.CheckOrder(limited)
 	if errors.Is(err, sink.ErrOlderAccepted) {

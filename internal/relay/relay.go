@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -179,10 +180,7 @@ type Relay struct {
 	history   catalog.History  // of the source; used by the watcher while a session runs
 	catalog   *catalog.State   // read by contactBothSides for the first session
 	skip      *pump.Skip       // nil: no SkipTo
-	copy      *catalog.Copy    // of the slot that this start has created; nil: none, or in use
-
-	recovering bool   // Recover runs
-	missing    uint64 // number of rows of the refill that was prepared last; 0: not counted, or already used
+	planner   *refill.Planner
 
 	warnedTimeline int32 // the server's timeline for which warnLostTail has logged
 	orderChecked   bool  // checkOrder was called; used by its goroutine only
@@ -222,6 +220,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	r.positions = position.NewWriter(position.Config{
 		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
 	})
+	r.planner = refill.NewPlanner(r.cfg.refill(), r.positions, planning{r}, log)
 	return r, nil
 }
 
@@ -243,7 +242,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.phase.setState(Stopped, nil)
 	r.phase.setState(Starting, nil)
 	retry := &retry{waits: &r.waits, limit: r.cfg.StartupTimeout, strict: true}
-	defer r.closeCopy(ctx)
+	defer r.planner.Close(ctx)
 	if err := r.contactBothSides(ctx, retry); err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -254,7 +253,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		if ctx.Err() != nil && r.tenure != nil {
 			err = nil // the session ended during the stop
 		}
-		if ctx.Err() == nil && r.refills(err) {
+		if ctx.Err() == nil && r.planner.Refills(err) {
 			if err = unlessStopped(ctx, r.refillLost(ctx, err)); err == nil {
 				continue
 			}
@@ -336,7 +335,7 @@ func unlessStopped(ctx context.Context, err error) error {
 // runSession runs one session, from reading the catalog to its end. It returns nil if ctx has ended and
 // every record is acknowledged and confirmed.
 func (r *Relay) runSession(ctx context.Context, retry *retry) error {
-	defer r.closeCopy(ctx)
+	defer r.planner.Close(ctx)
 	s, stream, state, err := r.openSession(ctx)
 	if err != nil {
 		return unlessStopped(ctx, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -96,7 +97,7 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 	}
 	r.waits.announce(ctx, err)
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
-	if errors.Is(err, errNoStore) {
+	if errors.Is(err, position.ErrNoStore) {
 		backoff = max(backoff, releaseFor)
 	}
 	r.attempt++

@@ -23,9 +23,8 @@ type slotIdentity struct {
 
 const (
 	// firstStoreTimeout limits the first attempt to use the position store. After it, the relay reports
-	// that it waits for the broker. storeTimeout limits each later attempt.
+	// that it waits for the broker.
 	firstStoreTimeout = time.Second
-	storeTimeout      = 5 * time.Second
 
 	// A session that cannot reach the store releases the slot after releaseAfter, for releaseFor,
 	// because a standby may be able to reach the broker.
@@ -43,9 +42,6 @@ var (
 
 	// errSlotTaken: the WAL sender that holds the slot is not that of the session.
 	errSlotTaken = errors.New("another connection has the slot")
-
-	// errNoStore: the position store did not respond while the session held the slot.
-	errNoStore = errors.New("the position store does not respond")
 )
 
 // takeOver decides what a session sends. The current tenure continues if no other process has become the owner of the position
@@ -139,7 +135,7 @@ func (r *Relay) checkStored(ctx context.Context, found *position.Found, s checkp
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,
 // it retries, and the session holds the slot, for at most releaseAfter.
 func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.Stream, use func(context.Context) error) error {
-	interval := storeTimeout
+	interval := position.Timeout
 	if t := stream.SenderTimeout(); t > 0 {
 		interval = min(interval, t/5) // the fence closes after half of it
 	}
@@ -148,10 +144,10 @@ func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	limit := firstStoreTimeout
-	for began := time.Now(); ; limit = storeTimeout {
+	for began := time.Now(); ; limit = position.Timeout {
 		asked := time.Now()
-		err := checkMeanwhile(ctx, interval, check, func(ctx context.Context) error { return tryStore(ctx, limit, use) })
-		if !errors.Is(err, errNoStore) || time.Since(began) >= releaseAfter {
+		err := catalog.Meanwhile(ctx, interval, check, func(ctx context.Context) error { return position.Try(ctx, limit, use) })
+		if !errors.Is(err, position.ErrNoStore) || time.Since(began) >= releaseAfter {
 			return err
 		}
 		r.announceWait(ctx, err)
@@ -170,42 +166,7 @@ func (r *Relay) announceWait(ctx context.Context, err error) {
 	r.waits.announce(ctx, err)
 }
 
-// checkMeanwhile calls do, and calls check after each interval until do has returned. If check fails,
-// do's context ends, and checkMeanwhile returns the error of check.
-func checkMeanwhile(ctx context.Context, interval time.Duration, check, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	checked := make(chan struct{})
-	go func() { // ends with ctx
-		defer close(checked)
-		for pause(ctx, interval) == nil {
-			if err := check(ctx); err != nil {
-				cancel(err)
-			}
-		}
-	}()
-	err := do(ctx)
-	cancel(nil)
-	<-checked
-	return err
-}
-
-// tryStore calls use once. It returns errNoStore if the store does not respond within limit.
-func tryStore(ctx context.Context, limit time.Duration, use func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := use(limited)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case limited.Err() != nil || errors.Is(err, sink.ErrUnreachable):
-		return fmt.Errorf("%w: %w", errNoStore, err)
-	}
-	return err
-}
-
-// checkStore returns errNoStore if the writer has been stalled for releaseAfter and the store does not
+// checkStore returns position.ErrNoStore if the writer has been stalled for releaseAfter and the store does not
 // respond either, because then the relay can reach no broker.
 func (r *Relay) checkStore(ctx context.Context) error {
 	if r.cfg.Positions.IsZero() {
@@ -214,11 +175,11 @@ func (r *Relay) checkStore(ctx context.Context) error {
 	if since := r.sinkStat().StalledSince; since.IsZero() || time.Since(since) < releaseAfter {
 		return nil
 	}
-	err := tryStore(ctx, storeTimeout, func(ctx context.Context) error {
+	err := position.Try(ctx, position.Timeout, func(ctx context.Context) error {
 		_, err := r.positions.Read(ctx)
 		return err
 	})
-	if errors.Is(err, errNoStore) {
+	if errors.Is(err, position.ErrNoStore) {
 		return err
 	}
 	return nil
@@ -251,7 +212,7 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	if err != nil {
 		return err
 	}
-	planned, err := r.planCopy(ctx, server, slot)
+	planned, err := r.planner.Plan(ctx, server, slot)
 	if err != nil {
 		return err
 	}

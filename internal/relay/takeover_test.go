@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -43,13 +44,13 @@ func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 		stalled.since = time.Now()
 		check(nil)
 		bubble.Sleep(releaseAfter)
-		check(errNoStore)
+		check(position.ErrNoStore)
 		store.Silent = false
 		check(nil)
 
 		began := time.Now()
 		retry := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}}
-		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", errNoStore)); err != nil || bubble.Since(began) < releaseFor {
+		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", position.ErrNoStore)); err != nil || bubble.Since(began) < releaseFor {
 			t.Errorf("the slot is free for %s, %v", bubble.Since(began), err)
 		}
 	})
@@ -68,11 +69,11 @@ func TestAnswer(t *testing.T) {
 		}{
 			"it answers":           {t.Context(), func(context.Context) error { return nil }, nil},
 			"it refuses":           {t.Context(), func(context.Context) error { return refused }, refused},
-			"it cannot be reached": {t.Context(), func(context.Context) error { return sink.ErrUnreachable }, errNoStore},
-			"it takes too long":    {t.Context(), func(ctx context.Context) error { <-ctx.Done(); return refused }, errNoStore},
+			"it cannot be reached": {t.Context(), func(context.Context) error { return sink.ErrUnreachable }, position.ErrNoStore},
+			"it takes too long":    {t.Context(), func(ctx context.Context) error { <-ctx.Done(); return refused }, position.ErrNoStore},
 			"the session is over":  {ended, func(context.Context) error { return refused }, errLost},
 		} {
-			if err := tryStore(tc.ctx, time.Second, tc.ask); !errors.Is(err, tc.want) {
+			if err := position.Try(tc.ctx, time.Second, tc.ask); !errors.Is(err, tc.want) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -86,14 +87,14 @@ func TestSlotIsCheckedWhileTheStoreIsUsed(t *testing.T) {
 		checks := 0
 		hold := func(context.Context) error { checks++; return nil }
 		slow := func(ctx context.Context) error {
-			return tryStore(ctx, storeTimeout, func(ctx context.Context) error { return pause(ctx, 4*time.Second) })
+			return position.Try(ctx, position.Timeout, func(ctx context.Context) error { return pause(ctx, 4*time.Second) })
 		}
-		if err := checkMeanwhile(t.Context(), 1600*time.Millisecond, hold, slow); err != nil || checks != 2 {
+		if err := catalog.Meanwhile(t.Context(), 1600*time.Millisecond, hold, slow); err != nil || checks != 2 {
 			t.Errorf("%v after %d checks", err, checks)
 		}
 		taken := func(context.Context) error { return errSlotTaken }
 		began := time.Now()
-		if err := checkMeanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, errSlotTaken) || bubble.Since(began) != time.Second {
+		if err := catalog.Meanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, errSlotTaken) || bubble.Since(began) != time.Second {
 			t.Errorf("%v after %s", err, bubble.Since(began))
 		}
 	})

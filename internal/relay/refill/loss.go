@@ -1,0 +1,223 @@
+package refill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// refillHeader is the header of a refilled record, with the text true, encoded as headers are. It
+// comes after all others.
+const refillHeader = "refilled"
+
+// A Loss describes the rows that a lost slot had not delivered.
+type Loss struct {
+	Record   checkpoint.Position // of the lost slot
+	Cause    error               // why the slot does not continue there
+	Snapshot checkpoint.Snapshot // the delivered transactions are visible in it
+	WALEnd   pglogrepl.LSN       // now
+	Tables   []MissingRows
+	Resumes  bool // an interrupted refill continues
+
+	begins  checkpoint.Position // the record from which the refill starts
+	cfg     Config              // of the server that was asked
+	server  checkpoint.Server
+	missing catalog.Missing
+	state   *catalog.State
+}
+
+// MissingRows are the rows of a table that are to be refilled, those that have been resent by an
+// interrupted refill included.
+type MissingRows struct {
+	Table string
+	Rows  int64
+}
+
+// Rows returns the number of all missing rows.
+func (l *Loss) Rows() (n int64) {
+	for _, t := range l.Tables {
+		n += t.Rows
+	}
+	return n
+}
+
+// Find returns what a refill of the gap after record would resend now. It changes nothing. The error wraps ErrNothingLost if
+// the slot continues at the record, and [catalog.ErrRefill] if the gap cannot be refilled. It reads the tables, which has no time
+// limit.
+func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
+	if record == nil {
+		return nil, fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
+			catalog.ErrRefill, cfg.Name, cfg.Positions)
+	}
+	l := &Loss{Record: *record, begins: *record, cfg: cfg}
+	if record.Refill != nil {
+		l.Record = record.Refill.Lost
+	}
+	inspecting, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	if err := l.inspect(inspecting, log); err != nil {
+		return nil, err
+	}
+	if err := l.judge(record); err != nil {
+		return nil, err
+	}
+	if err := l.selectRows(); err != nil {
+		return nil, err
+	}
+	return l, l.count(ctx)
+}
+
+// inspect reads the state of the server, the publication and the slot.
+func (l *Loss) inspect(ctx context.Context, log *slog.Logger) (err error) {
+	l.server, l.state, l.cfg.Source, err = Inspect(ctx, l.cfg.Source, l.cfg.Tables, log)
+	l.WALEnd = l.server.WALEnd
+	return err
+}
+
+// Inspect reads the state of the server, the publication and the slot of a source. All other connections of reached lead to the
+// same server.
+func Inspect(ctx context.Context, source replication.Config, tables []string, log *slog.Logger) (s checkpoint.Server, state *catalog.State, reached replication.Config, err error) {
+	stream, err := replication.Open(ctx, source, log)
+	if err != nil {
+		return s, nil, source, err
+	}
+	reached = stream.Config()
+	s = checkpoint.Server{
+		SystemID: stream.System().ID, Timeline: stream.System().Timeline, History: checkpoint.History(stream.History()), Slot: source.Slot,
+		WALEnd: stream.WALEnd(),
+	}
+	if err := stream.Close(ctx, 0); err != nil {
+		return s, nil, reached, err
+	}
+	if state, err = catalog.Inspect(ctx, reached.Conn, reached.Publication, reached.Slot, catalog.NewTables(tables)); err != nil {
+		return s, nil, reached, err
+	}
+	if state.Slot != nil {
+		s.Confirmed = state.Slot.ConfirmedFlushLSN
+	}
+	return s, state, reached, nil
+}
+
+// judge sets the reason why the slot does not continue at the record.
+func (l *Loss) judge(record *checkpoint.Position) error {
+	l.state.Messages = len(l.cfg.Messages) > 0
+	l.Cause = l.state.Verify()
+	switch {
+	case errors.Is(l.Cause, replication.ErrSlotMissing), errors.Is(l.Cause, replication.ErrSlotLost):
+		return nil
+	case l.Cause != nil:
+		return l.Cause
+	case l.state.Slot.Active:
+		return fmt.Errorf("%w: server process %d streams from slot %q; stop that relay first", replication.ErrSlotInUse, l.state.Slot.ActivePID, l.cfg.Source.Slot)
+	case record.Refill != nil:
+		l.Cause = ErrUnfinished
+		_, changed := record.Continue(l.server)
+		l.Resumes = changed == nil
+		return nil
+	case record.Copying:
+		return ErrCopyUnfinished
+	}
+	_, l.Cause = record.Continue(l.server)
+	if l.Cause == nil {
+		return ErrNothingLost
+	}
+	return nil
+}
+
+// selectRows finds the snapshot that shows which rows were delivered.
+func (l *Loss) selectRows() error {
+	if len(l.cfg.Messages) > 0 {
+		return fmt.Errorf("%w: rows that are logical messages (outbox.messages) are in the WAL only", catalog.ErrRefill)
+	}
+	lost, assume := l.Record, l.cfg.Assume
+	if lost.SystemID == l.server.SystemID {
+		assume.Upgraded, assume.Restored = false, false
+	} else if assume.Upgraded || assume.Restored {
+		l.begins, lost = l.begins.Adopt(l.server), lost.Adopt(l.server)
+	}
+	snapshot, reason := lost.Undelivered(l.server)
+	switch {
+	case lost.SystemID != l.server.SystemID:
+		return fmt.Errorf("%w: %s; if it was upgraded from that system with pg_upgrade: --assume-upgraded; if the tables were restored from a dump of that system, and nothing has written to them since: --assume-restored",
+			catalog.ErrRefill, reason)
+	case reason != "":
+		return fmt.Errorf("%w: %s; to send rows of a time or with given ids: outbox-cdc replay", catalog.ErrRefill, reason)
+	}
+	l.Snapshot = snapshot
+	l.missing = catalog.Missing{Delivered: snapshot.Text, Assume: assume}
+	if l.Resumes {
+		l.missing.Until, l.missing.Earlier = l.begins.Refill.Until, l.begins.Refill.Earlier
+	} else {
+		l.missing.Earlier = l.begins.Interrupted(l.server)
+	}
+	return nil
+}
+
+// count counts the missing rows, after a check that the tables still have all of them.
+func (l *Loss) count(ctx context.Context) error {
+	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.cfg.Tables, l.missing)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	for _, t := range c.Tables {
+		if err := rows.CheckTable(ctx, l.cfg.rows(), t); err != nil {
+			return err
+		}
+		n, err := c.Count(ctx, t)
+		if err != nil {
+			return err
+		}
+		l.Tables = append(l.Tables, MissingRows{t.Schema + "." + t.Name, n})
+	}
+	return nil
+}
+
+// Preview calls fn with the record of each missing row, or with the reason why the row cannot become one.
+// It sends none. The record is valid until fn returns.
+func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected error)) error {
+	cfg := l.cfg
+	cfg.Route = refillRoute(cfg.Route)
+	router, err := cfg.rows().NewRouter(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.cfg.Tables, l.missing)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	now := time.Now()
+	for i := range c.Tables {
+		ofTable, err := rows.NewTableRouter(router, c.Tables[i])
+		if err != nil {
+			return err
+		}
+		err = c.Rows(ctx, &c.Tables[i], func(values [][]byte) error {
+			fn(ofTable.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, values))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refillRoute returns cfg for refilled rows.
+func refillRoute(cfg encode.Config) encode.Config {
+	cfg.Static = append(slices.Clone(cfg.Static), encode.StaticHeader{Name: refillHeader, Value: "true"})
+	return cfg
+}
