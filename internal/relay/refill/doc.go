@@ -17,6 +17,6 @@
 // ahead of the old record, which is a gap: the next start refills again. If the slot of a refill is lost, another refill sends
 // the same rows first, so that it can continue after those that were acknowledged.
 //
-// The package starts no goroutine of its own. The goroutine of the relay uses a [Planner], and that of the pump opens the rows of
-// a copy; they never run at the same time.
+// The goroutine of the relay's Run, which also runs the pump, uses a [Planner]. The package has no lock, channel or goroutine of its
+// own.
 package refill
