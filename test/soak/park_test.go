@@ -42,12 +42,8 @@ const (
 // OUTBOX_TEST_PARKS is the number of strikes.
 func TestSoakPark(t *testing.T) {
 	need.FullRun(t, "faults drawn at random")
-	cfg, weights := soakConfig{park: true, sender: 3 * SenderTimeout}, DefaultWeights() // longer, for a busy machine
-	if !need.Full() {
-		cfg.fake, weights = func(*kafkatest.FakeCluster) {}, WithoutBroker(DefaultWeights())
-	}
-	s := newSoak(t, cfg)
-	s.run(t, rig.EnvInt(t, "OUTBOX_TEST_PARKS", 8), weights)
+	s := newSoak(t, soakConfig{park: true, sender: 3 * SenderTimeout}) // longer, for a busy machine
+	s.run(t, rig.EnvInt(t, "OUTBOX_TEST_PARKS", 8), DefaultWeights())
 	s.report(t)
 	s.parked.explain(t, s.found())
 	s.complain(t)

@@ -64,11 +64,7 @@ func lostSources() map[Attack]int {
 // receives its rows. There are no duplicates.
 func TestSoakMissingTopic(t *testing.T) {
 	need.FullRun(t, "faults drawn at random")
-	cfg := soakConfig{missing: true, heldWithin: heldWithin}
-	if !need.Full() {
-		cfg.fake = func(*kafkatest.FakeCluster) {}
-	}
-	s := newSoak(t, cfg)
+	s := newSoak(t, soakConfig{missing: true, heldWithin: heldWithin})
 	s.run(t, rig.EnvInt(t, "OUTBOX_TEST_SOURCE_LOSSES", 8), lostSources())
 	s.report(t)
 	s.complain(t)
