@@ -91,9 +91,14 @@ func ExampleDown() {
 	value(db.ExecContext(ctx, `DROP PUBLICATION outbox_cdc`))
 	undone, err := migrations.Down(ctx, db, cfg, 0)
 	fmt.Println(undone[0].Name, err)
+	value(migrations.Up(ctx, db, cfg))
+	value(db.ExecContext(ctx, `DROP TABLE app."Outbox"`))
+	_, err = migrations.Up(ctx, db, cfg)
+	fmt.Println(errors.Is(err, migrations.ErrDropped))
 	// Output:
 	// true undo migration 00001_outbox: app."Outbox": a publication contains the table: outbox_cdc
 	// 00001_outbox <nil>
+	// true
 }
 
 func ExampleStatus() {

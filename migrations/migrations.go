@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,6 +19,8 @@ var (
 	ErrTableExists = errors.New("the table exists and was not created by these migrations")
 	// ErrForm means that the table is partitioned and Config.Partitioned is false, or the reverse.
 	ErrForm = errors.New("cannot change the partitioning of an existing table")
+	// ErrDropped means that the table was created by Up, and was not dropped by Down.
+	ErrDropped = errors.New("the table was created by these migrations, and somebody has dropped it")
 	// ErrPublished means that a publication still contains the table, so a relay may be reading it.
 	ErrPublished = errors.New("a publication contains the table")
 )
@@ -44,14 +47,14 @@ func Up(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.checkForm(ctx, cfg); err != nil {
+	if err := m.checkTable(ctx, cfg); err != nil {
 		return nil, err
 	}
 	done, err := m.run(ctx, (*goose.Provider).Up)
 	if err != nil {
 		return done, err
 	}
-	return done, m.checkForm(ctx, cfg) // another deployer may have been first
+	return done, m.checkTable(ctx, cfg) // another deployer may have been first
 }
 
 // Down undoes the migrations above version to, newest first, and returns them. Version 0 drops the tables
@@ -115,12 +118,18 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 	return m, err
 }
 
-// checkForm returns ErrForm if the form of an existing table differs from cfg.
-func (m *migrator) checkForm(ctx context.Context, cfg Config) error {
+// checkTable returns ErrForm if the form of the table differs from cfg, and ErrDropped if only the history has it.
+func (m *migrator) checkTable(ctx context.Context, cfg Config) error {
 	entries, err := m.history.entries(ctx, m.db)
+	dropped := false
+	if err == nil && len(entries) > 0 {
+		err = m.db.QueryRowContext(ctx, `SELECT pg_catalog.to_regclass($1) IS NULL`, m.table.String()).Scan(&dropped)
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", historyTable, err)
+	case dropped:
+		return fmt.Errorf("%s: %w: undo the migrations with migrate down --only %s, then run migrate up again", m.table, ErrDropped, cmp.Or(cfg.Part, Outbox))
 	case len(entries) > 0 && entries[0].partitioned && !cfg.Partitioned:
 		return fmt.Errorf("%s: %w: it is partitioned", m.table, ErrForm)
 	case len(entries) > 0 && !entries[0].partitioned && cfg.Partitioned:

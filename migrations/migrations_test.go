@@ -230,6 +230,28 @@ func TestUpRefusesTheTableOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// A table that was dropped by hand is not up to date. Down and Up create it again.
+func TestUpOfADroppedTable(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []Config{{}, {Part: Inbox}} {
+		db := pgtest.Database(t)
+		p := pool(t, db)
+		if _, err := Up(t.Context(), p, cfg); err != nil {
+			t.Fatal(err)
+		}
+		db.Exec(t, `DROP TABLE IF EXISTS outbox, processed_events`)
+		if _, err := Up(t.Context(), p, cfg); !errors.Is(err, ErrDropped) || !strings.Contains(err.Error(), "migrate down --only ") {
+			t.Fatalf("Up = %v, want ErrDropped", err)
+		}
+		if _, err := Down(t.Context(), p, cfg, 0); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := Up(t.Context(), p, cfg); err != nil || len(done) == 0 {
+			t.Errorf("Up = %v, %v", done, err)
+		}
+	}
+}
+
 func TestUpRefusesToChangeTheForm(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{{}, {Partitioned: true}} {

@@ -72,7 +72,7 @@ func ExitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return exit.Usage
 	}
-	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrPublished} {
+	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrDropped, migrations.ErrPublished} {
 		if errors.Is(err, refusal) {
 			return exit.Usage
 		}
