@@ -173,7 +173,7 @@ func (o *Outbox) leaves() []uint32 {
 // verify checks that the table exists and that the WAL has all of its rows.
 func (o *Outbox) verify(database string) error {
 	if len(o.Parts) == 0 {
-		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: outbox-cdc migrate up --dsn … --table %s",
+		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: outbox-cdc migrate up --dsn \"$OWNER_DSN\" --table %s",
 			replication.ErrPublication, o.Configured, database, o.Configured)
 	}
 	if kind := o.table().Kind; kind != ordinaryTable && kind != partitionedTable {

@@ -63,9 +63,9 @@ func (c *State) verifyPublication() error {
 	case !p.Insert:
 		return fmt.Errorf("%w: publication %q does not publish inserts, so rows that were inserted since it changed are not delivered: run %s",
 			replication.ErrPublication, p.Name, c.Resume("ALTER PUBLICATION "+replication.QuoteIdent(p.Name)+" SET (publish = 'insert')"))
-	case p.isEmpty():
+	case p.isEmpty() && len(c.MissingTables()) == 0:
 		table := "<table>"
-		if len(c.Outboxes) > 0 && len(c.Outboxes[0].Parts) > 0 {
+		if len(c.Outboxes) > 0 {
 			table = c.Outboxes[0].table().SQLName()
 		}
 		return fmt.Errorf("%w: publication %q has no table, so rows that were inserted since it lost one are not delivered: run %s",
@@ -87,7 +87,12 @@ func (c *State) verifyTables() error {
 // verifyTable is [Outbox.verify], and names the published tables that may be a missing one under a new name.
 func (c *State) verifyTable(o *Outbox) error {
 	err, others := o.verify(c.Database), c.nameNeighbours()
-	if len(o.Parts) > 0 || others == "" {
+	switch p := c.Publication; {
+	case len(o.Parts) > 0:
+		return err
+	case others == "" && p != nil && p.isEmpty() && c.Slot != nil: // it was dropped
+		return fmt.Errorf("%w; its rows are not delivered before the publication has it, so then run %s", err, c.Resume(p.Add(o.Configured)))
+	case others == "":
 		return err
 	}
 	return fmt.Errorf("%w; publication %q has %s: if that is the table under a new name, set outbox.tables to it and start the relay again, and no row is lost",

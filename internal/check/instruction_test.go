@@ -17,6 +17,7 @@ func TestOneInstruction(t *testing.T) {
 	for name, tc := range map[string]struct{ change, title string }{
 		"no INSERT":     {`ALTER PUBLICATION pub SET (publish = 'delete')`, "publish"},
 		"another table": {`CREATE TABLE other (id int); ALTER PUBLICATION pub SET TABLE other`, "table outbox"},
+		"table dropped": {`DROP TABLE outbox`, "table outbox"},
 		"no table":      {`ALTER PUBLICATION pub DROP TABLE outbox`, "table outbox"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestStartErrors(t *testing.T) {
 		"empty publication":   {setting{"publication": "empty"}, 13, []string{"empty"}},
 		"publishes no insert": {setting{"publication": "no_inserts"}, 13, []string{"no_inserts", "insert"}},
 		"missing columns":     {setting{"publication": "other", "tables": "other"}, 13, []string{"aggregateid", "outbox.columns.key", "public.other"}},
-		"missing table":       {setting{"publication": "new", "slot": "errors_new", "tables": "no_such_table"}, 13, []string{"no_such_table", "outbox-cdc migrate up --dsn … --table no_such_table"}},
+		"missing table":       {setting{"publication": "new", "slot": "errors_new", "tables": "no_such_table"}, 13, []string{"no_such_table", "outbox-cdc migrate up --dsn \"$OWNER_DSN\" --table no_such_table"}},
 		"unknown key":         {setting{"sink.kafka.borkers": "[x]"}, 2, []string{"borkers", "brokers"}},
 		"no brokers":          {setting{"brokers": ""}, 2, []string{"sink.kafka.brokers"}},
 		"unreachable broker":  {setting{"brokers": dead}, 20, []string{dead, "sink.kafka.brokers"}},
