@@ -141,10 +141,10 @@ const (
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table.\n" +
 		"If a column was renamed, name both, because older rows have the old name: outbox.columns.payload: [payload, body]."
 	adviseOlderRow = "If the column is new in outbox.columns, start the relay without it until these rows are delivered."
-	adviseUpdate   = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres still sends what\n" +
-		"is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
-	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +
-		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
+	adviseUpdate   = "Let the publication send inserts only, as its owner: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres\n" +
+		"still sends what is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
+	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up,\n" +
+		"as the owner of the publication: ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
 		"slot, or which server this is. To refill the gap from the table: " + catalog.InstructRecover + ". To continue after it without these\n" +
 		"rows: run once with --accept-gap; rows still in the table can be resent later."

@@ -377,3 +377,17 @@ func TestSessionEndIsLoggedOnce(t *testing.T) {
 		})
 	}
 }
+
+// What the record says after a stop names the section of the documentation, whatever the error brings along.
+func TestStopAdvice(t *testing.T) {
+	for want, err := range map[string]error{
+		"docs/runbook.md#exit-14": &pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}},
+		"docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay": &pump.ChangeError{Kind: "DELETE"},
+		"docs/runbook.md#exit-21": sink.ErrFenced,
+		"docs/runbook.md#exit-11": replication.ErrSlotMissing,
+	} {
+		if got := stopAdvice(err); strings.Count(got, "docs/") != 1 || !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %s", err, got, want)
+		}
+	}
+}

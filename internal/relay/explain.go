@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -45,6 +46,15 @@ func explain(code int) (meaning, next string) {
 		return "unexpected", "start it again; if it fails again, report it with the lines above"
 	}
 	return meaning, next + " (" + exitSection(code) + ")"
+}
+
+// stopAdvice returns what to do after a stop because of err, with the section of the documentation about it.
+func stopAdvice(err error) string {
+	code := ExitCode(err)
+	if advice := Advice(err); advice != "" {
+		return advice + "\nSee " + cmp.Or(section(err), exitSection(code)) + "."
+	}
+	return cmp.Or(Next(err), NextAfter(code))
 }
 
 func exitSection(code int) string { return fmt.Sprintf("docs/runbook.md#exit-%d", code) }

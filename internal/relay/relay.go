@@ -316,7 +316,7 @@ func (r *Relay) recordStop(ctx context.Context, err error) error {
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: cmp.Or(Advice(err), Next(err), NextAfter(code))}
+	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: stopAdvice(err)}
 	if failed := r.positions.RecordStop(limited, stop); failed != nil && !errors.Is(failed, sink.ErrSuperseded) {
 		r.log.WarnContext(ctx, "status will not say why the relay has stopped", slog.Any("err", failed))
 	}

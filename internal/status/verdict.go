@@ -116,9 +116,6 @@ func (r *Report) stopped(title, why string) admin.Verdict {
 		v.Title = fmt.Sprintf("The relay has stopped with exit code %d", stop.ExitCode)
 		v.Why = fmt.Sprintf("At %s: %s.%s", stop.At.UTC().Format(time.RFC3339), joined(stop.Reason), why)
 		v.Advice = sentence(joined(stop.Advice)) + "."
-		if !strings.Contains(stop.Advice, "docs/") {
-			v.Advice += fmt.Sprintf(" See docs/runbook.md#exit-%d.", stop.ExitCode)
-		}
 	}
 	return v
 }
