@@ -146,9 +146,10 @@ func conditions() []condition {
 		{"53300", always, ErrBusy, remedySenders, nil}, // too_many_connections
 		{"53400", always, ErrBusy, remedySlots, nil},   // configuration_limit_exceeded
 		{"08", always, ErrUnreachable, "", nil},        // connection exception
-		{"28", always, ErrAccess, remedyHBA, nil},      // invalid authorization specification
-		{"53", always, ErrBusy, "", nil},               // insufficient resources
-		{"57", always, ErrUnreachable, "", nil},        // operator intervention
+		{invalidAuthorization, always, ErrAccess, remedyPAM, isPAM},
+		{"28", always, ErrAccess, remedyHBA, nil}, // invalid authorization specification
+		{"53", always, ErrBusy, "", nil},          // insufficient resources
+		{"57", always, ErrUnreachable, "", nil},   // operator intervention
 
 		// The server rejects a setting, an option or the protocol version.
 		{undefinedObject, starting, ErrSlotMissing, "", nil},
@@ -180,6 +181,9 @@ func isFileAccess(err *pgconn.PgError) bool {
 	return strings.HasPrefix(err.Message, "could not ") && strings.Contains(err.Message, `"`)
 }
 
+// isPAM reports whether the server has asked PAM, as RDS does for IAM tokens. Messages may be translated, but not the name.
+func isPAM(err *pgconn.PgError) bool { return strings.Contains(err.Message, "PAM ") }
+
 // IsReadOnly reports whether the server rejects a statement because it writes: it is a standby, or read-only.
 func IsReadOnly(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -206,7 +210,8 @@ func isValue(err *pgconn.PgError) bool {
 }
 
 const (
-	remedyLogin    = "check the password in source.dsn, or set it with ALTER ROLE … PASSWORD"
+	remedyLogin    = "check the password in source.dsn, or what source.password_command prints, or set it with ALTER ROLE … PASSWORD"
+	remedyPAM      = "on RDS and Aurora this is the IAM token: GRANT rds_iam TO …, allow the identity rds-db:connect for the role, and set source.rds_iam_region (docs/clouds.md#iam-authentication-on-rds-and-aurora)"
 	remedyDatabase = "fix the database in source.dsn, or create it"
 	remedyHBA      = "the role needs LOGIN, and pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
 	remedyConnect  = "the role needs REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -22,7 +23,7 @@ func TestEveryCondition(t *testing.T) {
 		code := c.code + "ZZZZZ"[:5-len(c.code)] // for a class, a code without a row of its own
 		for _, message := range []string{
 			"no", "requested WAL segment X has already been removed", `could not open file "f"`, "invalid memory alloc request size 1",
-			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`, hidesRows,
+			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`, "PAM authentication failed", hidesRows,
 		} {
 			for _, at := range []phase{connecting, querying, starting, between, inside} {
 				reported := &pgconn.PgError{Severity: "ERROR", Code: code, Message: message}
@@ -108,5 +109,19 @@ func TestConnectionLostAfterTheLogin(t *testing.T) {
 	}
 	if _, err := Connect(t.Context(), cfg); !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrAccess) {
 		t.Errorf("Connect: %v", err)
+	}
+}
+
+// The error of a refused login says where its password comes from, and of one with an IAM token, which Postgres hands to PAM,
+// what RDS requires.
+func TestRefusedLogins(t *testing.T) {
+	for want, refusal := range map[string]*pgproto3.ErrorResponse{
+		"source.password_command":          {Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "cdc"`},
+		"GRANT rds_iam TO …":               {Severity: "FATAL", Code: "28000", Message: `PAM authentication failed for user "cdc"`},
+		"pg_hba.conf needs a line for thi": {Severity: "FATAL", Code: "28000", Message: `no pg_hba.conf entry for host "10.0.0.1"`},
+	} {
+		if _, err := Connect(t.Context(), refuser(t, "db", refusal)); !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error = %v, want %q", refusal.Message, err, want)
+		}
 	}
 }
