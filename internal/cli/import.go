@@ -160,8 +160,8 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 	if err := i.write(result); err != nil {
 		return err
 	}
-	if i.newSlot == "" {
-		return result.WriteNext(i.stderr)
+	if err := result.WriteNext(i.stderr); err != nil || i.newSlot == "" {
+		return err
 	}
 	fmt.Fprintln(i.stderr)
 	_, err = result.SwitchPlan(cmp.Or(i.output, "outbox-cdc.yaml")).WriteTo(i.stderr)

@@ -49,6 +49,7 @@ type Result struct {
 	oldSlot           string // the connector's, if slot is a new one beside it
 	dropsSlot         bool   // Debezium drops it when it stops
 	offsets           string // file with its offsets; empty: they are in none
+	stop              string // the command that stops the connector
 	server            bool
 	foreign           string
 	steps             []string
@@ -158,7 +159,7 @@ func (m *mapping) result() (*Result, error) {
 	r := &Result{
 		Report: m.report, Variables: slices.Sorted(maps.Keys(set(m.refs.used))),
 		connector: m.in.Name, prefix: m.extras.Name, server: m.in.server,
-		offsets: m.offsets(), slot: cmp.Or(m.out.Source.Slot, m.slotName()), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
+		offsets: m.offsets(), stop: m.stopConnector(), slot: cmp.Or(m.out.Source.Slot, m.slotName()), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
 	}
 	if m.opts.NewSlot != "" {
 		r.oldSlot, r.dropsSlot = m.slotName(), m.dropsSlot()

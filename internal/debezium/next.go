@@ -42,17 +42,18 @@ func (m *mapping) steps(r *Result) []string {
 	if m.opts.Live == nil {
 		out = append(out, "compare the last records with the topic: run this command again with --live")
 	}
-	switch connector := cmp.Or(m.in.Name, "NAME"); {
+	if m.opts.NewSlot != "" {
+		return append(out, "switch over as follows")
+	}
+	switch {
 	case m.in.server:
 		out = append(out, m.stopServer())
 	case m.embedded() && r.offsets == "":
 		out = append(out, "stop the program with Debezium's engine")
 	case m.embedded():
 		out = append(out, "stop the program with Debezium's engine, and keep its offsets: "+r.offsets)
-	case m.in.form == formStrimzi:
-		out = append(out, fmt.Sprintf(`stop the connector: kubectl patch kafkaconnector %s --type merge -p '{"spec":{"state":"stopped"}}'`, connector))
 	default:
-		out = append(out, fmt.Sprintf(`stop the connector: curl -sf -X PUT "$CONNECT/connectors/%s/stop"`, url.PathEscape(connector)))
+		out = append(out, "stop the connector: "+r.stop)
 	}
 	if !m.in.server && !m.embedded() {
 		out = append(out, fmt.Sprintf(`keep its offsets: curl -sf "$CONNECT/connectors/%s/offsets" > offsets.json`, url.PathEscape(cmp.Or(m.in.Name, "NAME"))))
@@ -64,6 +65,15 @@ func (m *mapping) steps(r *Result) []string {
 	return append(out,
 		fmt.Sprintf("outbox-cdc check --takeover -c %s%s", file, given),
 		fmt.Sprintf("outbox-cdc run -c %s, with the --skip-to that check prints", file))
+}
+
+// stopConnector returns the command that stops a connector of Kafka Connect.
+func (m *mapping) stopConnector() string {
+	connector := cmp.Or(m.in.Name, "NAME")
+	if m.in.form == formStrimzi {
+		return fmt.Sprintf(`kubectl patch kafkaconnector %s --type merge -p '{"spec":{"state":"stopped"}}'`, connector)
+	}
+	return fmt.Sprintf(`curl -sf -X PUT "$CONNECT/connectors/%s/stop"`, url.PathEscape(connector))
 }
 
 // offsets returns the file that has the connector's offsets after it is stopped, or "" if they are stored elsewhere.

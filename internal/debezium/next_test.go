@@ -37,6 +37,37 @@ func TestStepsForOtherTables(t *testing.T) {
 	}
 }
 
+// What has to be done before a relay on a new slot starts comes before the plan of the switch, which has the rest.
+func TestStepsBesideANewSlot(t *testing.T) {
+	got := stepsOf(t, imported(t, twoHave+onOutbox+"transforms.outbox.predicate=p\ndatabase.password=${env:PW}", false, Options{NewSlot: "n"}))
+	for _, want := range []string{"1. set PW in the environment", "2. if somebody reads the change events of public.orders", "3. save the configuration", "5. switch over as follows"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in the steps:%s", want, got)
+		}
+	}
+	if strings.Contains(got, "/stop") || strings.Contains(got, "takeover") {
+		t.Errorf("steps:%s", got)
+	}
+}
+
+// Strimzi's operator would start a connector again that is stopped with Kafka Connect's API.
+func TestSwitchPlanForStrimzi(t *testing.T) {
+	in, err := Parse([]byte(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.form = formStrimzi
+	result, err := Import(in, Options{NewSlot: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan strings.Builder
+	_, _ = result.SwitchPlan("outbox-cdc.yaml").WriteTo(&plan)
+	if text := plan.String(); !strings.Contains(text, "kubectl patch kafkaconnector orders-outbox") || strings.Contains(text, "/stop") {
+		t.Errorf("plan:\n%s", text)
+	}
+}
+
 // The steps after a rejection name the flag that helps.
 func TestStepsOfRefusal(t *testing.T) {
 	for changes, want := range map[string]string{

@@ -70,6 +70,6 @@ mv {offsets} {offsets}.old   # debezium.source.offset.storage.file.filename
 func (r *Result) plan(text string, more ...string) Plan {
 	name := cmp.Or(r.connector, "NAME")
 	return Plan{strings.NewReplacer(append(more,
-		"{slot}", cmp.Or(r.oldSlot, r.slot), "{new}", r.slot, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication, "{offsets}", cmp.Or(r.offsets, "data/offsets.dat"),
+		"{slot}", cmp.Or(r.oldSlot, r.slot), "{new}", r.slot, "{stop}", r.stop, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication, "{offsets}", cmp.Or(r.offsets, "data/offsets.dat"),
 	)...).Replace(text)}
 }

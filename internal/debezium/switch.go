@@ -27,7 +27,7 @@ SENT=$(curl -sf "$CONNECT/connectors/{connector}/offsets" | jq '.offsets[0].offs
 	const stopForGood = `# 3. When step 2 has printed t, stop Debezium, and keep its position. Debezium then drops slot {slot}: if you stop it
 #    earlier, rows are lost.
 `
-	const stopConnect = `curl -sf -X PUT "$CONNECT/connectors/{connector}/stop"
+	const stopConnect = `{stop}
 curl -sf "$CONNECT/connectors/{connector}/offsets" > offsets.json
 outbox-cdc check --takeover -c {file} --offsets offsets.json
 `
