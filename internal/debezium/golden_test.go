@@ -72,7 +72,7 @@ func TestGolden(t *testing.T) {
 func TestSwitchPlan(t *testing.T) {
 	for name, changes := range map[string]string{"connect": "-plugin.name", "server": "-plugin.name", "dropping": "slot.drop.on.stop=true"} {
 		result := imported(t, changes, name == "server", Options{NewSlot: "outbox_cdc"})
-		result.server = name == "server"
+		result.alone = name == "server"
 		var plan bytes.Buffer
 		if _, err := result.SwitchPlan("outbox-cdc.yaml").WriteTo(&plan); err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ type Result struct {
 	dropsSlot         bool   // Debezium drops it when it stops
 	offsets           string // file with its offsets; empty: they are in none
 	stop              string // the command that stops the connector
-	server            bool
+	alone             bool   // Debezium runs in a process of its own, and not in Kafka Connect
 	foreign           string
 	steps             []string
 }
@@ -158,7 +158,7 @@ func (m *mapping) result() (*Result, error) {
 	}
 	r := &Result{
 		Report: m.report, Variables: slices.Sorted(maps.Keys(set(m.refs.used))),
-		connector: m.in.Name, prefix: m.extras.Name, server: m.in.server,
+		connector: m.in.Name, prefix: m.extras.Name, alone: m.in.server || m.embedded(),
 		offsets: m.offsets(), stop: m.stopConnector(), slot: cmp.Or(m.out.Source.Slot, m.slotName()), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
 	}
 	if m.opts.NewSlot != "" {

@@ -91,6 +91,12 @@ func TestEmbeddedEngine(t *testing.T) {
 			t.Errorf("%v", f)
 		}
 	}
+	beside := imported(t, engine+"slot.name=a", false, Options{NewSlot: "n"})
+	for _, plan := range []Plan{beside.SwitchPlan("outbox-cdc.yaml"), beside.RollbackPlan()} {
+		if strings.Contains(plan.text, "curl") || !strings.Contains(plan.text, "o.dat") {
+			t.Errorf("plan:\n%s", plan.text)
+		}
+	}
 	if got := nextOf(t, engine); strings.Contains(got, "curl") || !strings.Contains(got, "stop the program with Debezium's engine") || !strings.Contains(got, "--offsets o.dat") {
 		t.Errorf("steps:%s", got)
 	}

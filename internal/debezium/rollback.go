@@ -48,11 +48,11 @@ curl -sf -X PUT "$CONNECT/connectors/{connector}/resume"
 # 4. It runs, and the slot is in use again: RUNNING twice, and t.
 curl -sf "$CONNECT/connectors/{connector}/status" | jq -r '.connector.state, .tasks[].state'
 `
-	const server = `# 3. Forget the stored offset, which is older than the slot, and have Debezium Server copy nothing:
-mv {offsets} {offsets}.old   # debezium.source.offset.storage.file.filename
-#    and in application.properties: debezium.source.snapshot.mode=no_data
+	const server = `# 3. Forget the stored offset, which is older than the slot, and have Debezium copy nothing:
+mv {offsets} {offsets}.old   # offset.storage.file.filename
+#    and set snapshot.mode=no_data (Debezium Server: debezium.source.snapshot.mode)
 
-# 4. Start Debezium Server. The slot is in use again, t:
+# 4. Start Debezium. The slot is in use again, t:
 `
 	const tail = `psql "$DSN" -Atc "SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'"
 
@@ -60,7 +60,7 @@ mv {offsets} {offsets}.old   # debezium.source.offset.storage.file.filename
 # where outbox-cdc was: when it takes over again, start it once with --accept-gap.
 `
 	middle := connect
-	if r.server {
+	if r.alone {
 		middle = server
 	}
 	return r.plan(head + middle + tail)

@@ -16,7 +16,7 @@ outbox-cdc setup -c {file}
 	const connect = `export CONNECT=http://localhost:8083
 SENT=$(curl -sf "$CONNECT/connectors/{connector}/offsets" | jq '.offsets[0].offset.lsn_commit')
 `
-	const server = `SENT=$(grep -ao '"lsn_commit":[0-9]*' {offsets} | tail -1 | cut -d: -f2)   # debezium.source.offset.storage.file.filename
+	const server = `SENT=$(grep -ao '"lsn_commit":[0-9]*' {offsets} | tail -1 | cut -d: -f2)   # offset.storage.file.filename
 `
 	const sent = `psql "$DSN" -Atc "SELECT '0/0'::pg_lsn + $SENT >= confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{new}'"
 
@@ -31,7 +31,7 @@ SENT=$(curl -sf "$CONNECT/connectors/{connector}/offsets" | jq '.offsets[0].offs
 curl -sf "$CONNECT/connectors/{connector}/offsets" > offsets.json
 outbox-cdc check --takeover -c {file} --offsets offsets.json
 `
-	const stopServer = `#    Stop Debezium Server where it is managed (systemctl stop, docker compose stop, kubectl scale --replicas=0; a
+	const stopServer = `#    Stop the program with Debezium, a server where it is managed (systemctl stop, docker compose stop, kubectl scale --replicas=0; a
 #    DebeziumServer resource: kubectl delete debeziumserver), and wait until it has ended.
 outbox-cdc check --takeover -c {file} --offsets {offsets}
 `
@@ -44,7 +44,7 @@ outbox-cdc check --takeover -c {file} --offsets {offsets}
 psql "$DSN" -Atc "SELECT pg_drop_replication_slot('{slot}')"
 `
 	position, end := connect, stopConnect
-	if r.server {
+	if r.alone {
 		position, end = server, stopServer
 	}
 	if r.dropsSlot {
