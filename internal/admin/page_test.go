@@ -103,6 +103,9 @@ var situations = []situation{
 		st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
 		st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
 	}},
+	{"file", "The position file cannot be written", "no space left", "Free space", func(st *relay.Stat) {
+		st.Sink.StalledSince, st.Sink.StallReason, st.Unsaved = time.Now().Add(-5*time.Second), "write positions.new: no space left on device", true
+	}},
 	{"behind", "Catching up", "behind and has 172 MB of WAL left", "set sink.kafka.window.bytes", func(st *relay.Stat) {
 		st.Behind = time.Now().Add(-95 * time.Second)
 		st.Slot.WALEnd += 180_000_000

@@ -120,6 +120,7 @@ type sinkStatus struct {
 	StallReason  string     `json:"stall_reason,omitempty"`
 	Missing      string     `json:"missing,omitempty"` // that the stall waits for
 	StallAdvice  string     `json:"stall_advice,omitempty"`
+	Unsaved      bool       `json:"unsaved,omitempty"`       // the stall is that of the position file
 	WindowAdvice string     `json:"window_advice,omitempty"` // how to deliver faster
 	LastError    string     `json:"last_error,omitempty"`    // was retried
 	LastErrorAt  *time.Time `json:"last_error_at"`
@@ -193,7 +194,7 @@ func (s *Server) status(now time.Time) *Status {
 		},
 		Sink: sinkStatus{
 			Broker: s.cfg.Broker, Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason,
-			Missing: st.Sink.StallMissing, StallAdvice: st.Sink.StallAdvice, WindowAdvice: st.Sink.WindowAdvice,
+			Missing: st.Sink.StallMissing, StallAdvice: st.Sink.StallAdvice, Unsaved: st.Unsaved, WindowAdvice: st.Sink.WindowAdvice,
 			LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt),
 		},
 		Topics:   topics(from, last),

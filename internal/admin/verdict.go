@@ -141,6 +141,12 @@ func (st *Status) stalled() Verdict {
 		Warn, st.Sink.Broker + " does not acknowledge records", fmt.Sprintf("For %s: %s.", lasted, st.Sink.StallReason),
 		"Check the broker and the error above. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
 	}
+	if st.Sink.Unsaved {
+		v = Verdict{
+			Warn, "The position file cannot be written", v.Why,
+			"Free space on its disk, or let the relay write there. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
+		}
+	}
 	if !st.Ready {
 		v.Level = Bad
 	}

@@ -68,6 +68,7 @@ type Stat struct {
 	Slot      SlotStat
 	Refill    *RefillStat // nil: no refill is running
 	Sink      sink.Stat
+	Unsaved   bool          // the stall in Sink is that of the position file
 	Spans     *tracing.Stat // nil: tracing is off
 }
 
@@ -201,7 +202,7 @@ func (r *Relay) Stat() Stat {
 	if slot := r.slot.Load(); slot != nil {
 		st.Slot = *slot
 	}
-	st.Sink = r.sinkStat()
+	st.Sink, st.Unsaved = r.sinkStat()
 	if r.cfg.Tracer != nil {
 		st.Spans = new(r.cfg.Tracer.Stat())
 	}
@@ -209,17 +210,16 @@ func (r *Relay) Stat() Stat {
 }
 
 // sinkStat returns the Stat of the sink. A position store that is not at the broker counts as part of the sink: without it nothing is
-// confirmed either.
-func (r *Relay) sinkStat() sink.Stat {
-	var st sink.Stat
+// confirmed either. unsaved says that its stall is the one in st.
+func (r *Relay) sinkStat() (st sink.Stat, unsaved bool) {
 	if reached := r.sink.Load(); reached != nil {
 		st = (*reached).Stat()
 	}
 	since, cause := r.store.Stall()
 	if !since.IsZero() && (st.StalledSince.IsZero() || since.Before(st.StalledSince)) {
-		st.StalledSince, st.StallReason, st.StallMissing, st.StallAdvice = since, cause.Error(), "", ""
+		st.StalledSince, st.StallReason, st.StallMissing, st.StallAdvice, unsaved = since, cause.Error(), "", "", true
 	}
-	return st
+	return st, unsaved
 }
 
 // maxFailures is the number of failures that a Relay keeps.

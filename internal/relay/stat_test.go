@@ -153,12 +153,12 @@ func TestPositionFileStalls(t *testing.T) {
 	r := &Relay{store: position.NewStore(position.Place{File: filepath.Join(plain, "position")}, "orders", slog.New(slog.DiscardHandler))}
 	opened := make(chan error)
 	go func() { opened <- r.store.Open(ctx, nil) }()
-	wait.For(t, "the stall", func() bool { return strings.Contains(r.sinkStat().StallReason, plain) })
+	wait.For(t, "the stall", func() bool { st, unsaved := r.sinkStat(); return unsaved && strings.Contains(st.StallReason, plain) })
 	cancel()
 	if err := <-opened; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if st := r.sinkStat(); !st.StalledSince.IsZero() {
+	if st, unsaved := r.sinkStat(); unsaved || !st.StalledSince.IsZero() {
 		t.Errorf("%+v", st)
 	}
 }

@@ -172,7 +172,7 @@ func (r *Relay) checkStore(ctx context.Context) error {
 	if r.cfg.Positions.IsZero() {
 		return nil
 	}
-	if since := r.sinkStat().StalledSince; since.IsZero() || time.Since(since) < releaseAfter {
+	if st, _ := r.sinkStat(); st.StalledSince.IsZero() || time.Since(st.StalledSince) < releaseAfter {
 		return nil
 	}
 	err := position.Try(ctx, position.Timeout, func(ctx context.Context) error {
