@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// grantOperator grants cfg.Operator the privileges on the outbox tables that an operator's commands need: SELECT for
-// audit, replay and recover, DELETE for prune, and SELECT on the sequence of the insertion order, with which recover
+// grantOperator grants cfg.Operator the privileges on the outbox tables that an operator's commands need: USAGE of
+// their schema, SELECT for audit, replay and recover, DELETE for prune, and SELECT on the sequence of the insertion order, with which recover
 // can tell that an empty table never had a row. A Warning of the role's Step names what its owner cannot grant.
 func (s *setup) grantOperator(ctx context.Context, outboxes []Outbox) ([]Step, error) {
 	name := s.cfg.Operator
@@ -66,7 +66,18 @@ func (s *setup) grantTable(ctx context.Context, table Part) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
+	usage, err := queryOne(ctx, s.conn, pgx.RowTo[bool], doing, `
+		SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE WITH GRANT OPTION') FROM pg_catalog.pg_namespace n
+		WHERE n.nspname = $1 AND NOT pg_catalog.has_schema_privilege($2::name, n.oid, 'USAGE')`, table.Schema, s.cfg.Operator)
+	if err != nil {
+		return Step{}, err
+	}
 	grant, granted := "GRANT SELECT, DELETE ON "+on+" TO "+role, "SELECT, DELETE on "+on
+	useSchema := grantUsage(table.Schema, role)
+	if usage != nil && *usage {
+		grant += "; " + useSchema
+		granted += ", USAGE on schema " + replication.QuoteIdent(table.Schema)
+	}
 	if sequence != nil {
 		grant += "; GRANT SELECT ON SEQUENCE " + *sequence + " TO " + role
 		granted += ", SELECT on sequence " + *sequence
@@ -75,7 +86,10 @@ func (s *setup) grantTable(ctx context.Context, table Part) (Step, error) {
 		return Step{}, err
 	}
 	step := Step{Object: granted, Action: actionGranted}
-	if table.Kind == partitionedTable {
+	switch {
+	case usage != nil && !*usage: // Postgres would only warn
+		step.Warning = "the operator may not use the schema yet; as its owner: " + useSchema
+	case table.Kind == partitionedTable:
 		step.Warning = "prune drops its partitions, which only their owner can do: run prune as the owner"
 	}
 	return step, nil

@@ -17,3 +17,21 @@ func (e *RightError) Error() string { return fmt.Sprintf("%v: %s", replication.E
 
 // Unwrap returns [replication.ErrAccess].
 func (e *RightError) Unwrap() error { return replication.ErrAccess }
+
+// GrantSelect returns the SQL that lets a role read t.
+func (t Table) GrantSelect(role string) string { return t.grantSelect(replication.QuoteIdent(role)) }
+
+// grantSelect is GrantSelect for a role as written in SQL. Postgres asks for USAGE of the schema first, which every role has in
+// public unless somebody has revoked it.
+func (t Table) grantSelect(role string) string {
+	grant := "GRANT SELECT ON " + t.SQLName() + " TO " + role
+	if t.Schema == "public" {
+		return grant
+	}
+	return grantUsage(t.Schema, role) + "; " + grant
+}
+
+// grantUsage returns the SQL that lets a role, as written in SQL, use a schema.
+func grantUsage(schema, role string) string {
+	return "GRANT USAGE ON SCHEMA " + replication.QuoteIdent(schema) + " TO " + role
+}

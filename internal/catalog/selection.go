@@ -382,7 +382,7 @@ func needSelect(doing string, t Table, err error) error {
 		return err
 	}
 	pg, _ := errors.AsType[*pgconn.PgError](err)
-	return fmt.Errorf("%w: %s: %w; use a role that may read the table, or if this is the right one: GRANT SELECT ON %s TO …", replication.ErrAccess, doing, pg, t.SQLName())
+	return fmt.Errorf("%w: %s: %w; use a role that may read the table, or if this is the right one: %s", replication.ErrAccess, doing, pg, t.grantSelect("…"))
 }
 
 // refuseCondition returns an ErrSelection if err, an error of a statement with the caller's condition, is about

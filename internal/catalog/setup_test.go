@@ -53,6 +53,23 @@ func TestSetupAndDrop(t *testing.T) {
 		if err != nil || len(steps) != 5 || !strings.Contains(steps[2].Warning, "lacks REPLICATION") || steps[4].Action != "granted" {
 			t.Errorf("operator: %+v, %v", steps, err)
 		}
+		operator := cfg.Conn.Copy()
+		operator.User = cfg.Operator
+		db.Exec(t, fmt.Sprintf("ALTER ROLE %q LOGIN", cfg.Operator))
+		read := func() error {
+			rows, err := Select(t.Context(), replication.Config{Conn: operator}, Selection{Table: cfg.Tables[0], ID: []string{"id"}, AnyOrder: true})
+			if err == nil {
+				rows.Close(t.Context())
+			}
+			return err
+		}
+		if err := read(); err != nil {
+			t.Errorf("the operator cannot read the table: %v", err)
+		}
+		db.Exec(t, fmt.Sprintf(`REVOKE USAGE ON SCHEMA "my ""schema" FROM %q`, cfg.Operator))
+		if err := read(); err == nil || !strings.Contains(err.Error(), `GRANT USAGE ON SCHEMA "my ""schema" TO …; GRANT SELECT ON "my ""schema"."out;box" TO …`) {
+			t.Errorf("without USAGE: %v", err)
+		}
 		db.Exec(t, fmt.Sprintf("DROP OWNED BY %q; DROP ROLE %[1]q", cfg.Operator))
 		cfg.Operator = ""
 

@@ -186,7 +186,7 @@ func (t *TableSurvey) readRights(ctx context.Context, conn executor) error {
 	r, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (r rights, err error) {
 		return r, row.Scan(&r.may, &r.owns, &r.unidentified)
 	}, "read privileges and replica identity", `
-		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT'), pg_catalog.pg_has_role(c.relowner, 'USAGE'), ARRAY(
+		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE'), pg_catalog.pg_has_role(c.relowner, 'USAGE'), ARRAY(
 			SELECT pg_catalog.format('%I.%I', n.nspname, l.relname)
 			FROM pg_catalog.pg_class l JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
 			WHERE (l.oid = c.oid AND c.relkind = 'r' OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf))

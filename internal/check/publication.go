@@ -184,7 +184,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	}
 	s.rowSecurity(name, t, reads)
 	if reads != "" && !t.Select {
-		s.fail("select", name, reads+" reads the table, but the role may not", fmt.Sprintf(useRelayRole+"GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
+		s.fail("select", name, reads+" reads the table, but the role may not", useRelayRole+t.GrantSelect(s.Relay.Source.Conn.User))
 	}
 }
 

@@ -71,7 +71,7 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	pg, refusedToRead := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case refusedToRead && pg.Code == insufficientPrivilege:
-		l.rows.ok(name, table, "not read, because the role lacks SELECT; topics, keys and sizes are taken from the configuration")
+		l.rows.ok(name, table, "not read, because the role lacks SELECT, or USAGE on the schema; topics, keys and sizes are taken from the configuration")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil:
 		l.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", l.each), "run check with a longer --timeout")
 	case err != nil: // the conditions of the connection, the table or its columns have it

@@ -53,6 +53,9 @@ func (p *pruner) run(ctx context.Context, report *Report) error {
 		r, err := p.describe(ctx, name)
 		if err == nil {
 			report.Tables[i] = Table{Name: r.name, Before: r.before, Created: []string{}, Dropped: []Partition{}, Kept: []Partition{}}
+			err = p.checkSchema(ctx, r)
+		}
+		if err == nil {
 			err = p.createPartitions(ctx, r, &report.Tables[i])
 		}
 		if err == nil {

@@ -54,3 +54,17 @@ func (p *pruner) checkDelete(ctx context.Context, table part) error {
 	user := p.work.Config().User
 	return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s: use the operator's role, or if this is it: GRANT %[2]s ON %[3]s TO %[4]s", user, lacking, table.Name, replication.QuoteIdent(user))}
 }
+
+// checkSchema returns a [*catalog.RightError] if the role may not use the schema of r, which creating partitions needs too.
+func (p *pruner) checkSchema(ctx context.Context, r *relation) error {
+	schema, err := queryOne[string](ctx, p.work, `
+		SELECT COALESCE((SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			WHERE c.oid = $1 AND NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')), '')`, r.oid)
+	switch user := p.work.Config().User; {
+	case err != nil:
+		return fmt.Errorf("look up the rights on the schema: %w", err)
+	case schema != "":
+		return &catalog.RightError{What: fmt.Sprintf("role %q lacks USAGE on schema %s: use the operator's role, or if this is it: GRANT USAGE ON SCHEMA %[2]s TO %[3]s", user, schema, replication.QuoteIdent(user))}
+	}
+	return nil
+}

@@ -73,6 +73,9 @@ func TestWithoutRights(t *testing.T) {
 		r.Exec(t, `GRANT SELECT ON `+leaf+` TO `+role)
 		fails("lacks DELETE on " + leaf + ": use the operator's role, or if this is it: GRANT DELETE ON ")
 		r.Exec(t, `GRANT DELETE ON `+leaf+` TO `+role)
+		r.Exec(t, `REVOKE USAGE ON SCHEMA public FROM PUBLIC, `+role)
+		fails("lacks USAGE on schema public: use the operator's role, or if this is it: GRANT USAGE ON SCHEMA public TO ")
+		r.Exec(t, `GRANT USAGE ON SCHEMA public TO `+role)
 		if partitioned {
 			r.Exec(t, `CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00')`)
 			fails("does not own partition public.outbox_old, and only the owner can drop it")
