@@ -199,7 +199,15 @@ var brokenSources = []broken{
 		name: "a row that cannot be a record", breaks: func(t *testing.T, r *rig) {
 			r.set("outbox.topic", r.topic+"${aggregateid}")
 			statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
-		}, title: "rows outbox", state: Doubt, says: "1 of the last ",
+		}, title: "rows outbox", state: Doubt, says: "1 of the last ", fix: "such a row stops the relay",
+		mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
+	},
+	{
+		name: "a row that parks a key", breaks: func(t *testing.T, r *rig) {
+			park(map[string]string{"retention.ms": "-1", "max.message.bytes": "50000000"})(t, r)
+			r.set("outbox.topic", r.topic+"${aggregateid}")
+			statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
+		}, title: "rows outbox", state: Doubt, says: "1 of the last ", fix: "such a row becomes a dead letter, and parks its key",
 		mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
 	},
 	{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {

@@ -77,13 +77,24 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	case err != nil: // the conditions of the connection, the table or its columns have it
 	case refused > 0:
 		l.rows.warn(name, table, fmt.Sprintf("%[2]d of the last %[1]d rows cannot become records: %[3]v", records+refused, refused, first),
-			"fix the writer; such a row stops the relay, or with on_bad_record: dead-letter becomes a dead letter")
+			"fix the writer; with this on_bad_record, such a row "+l.badRow())
 	case records == 0:
 		l.rows.ok(name, table, "the table is empty")
 	default:
 		l.rows.ok(name, table, fmt.Sprintf("the last %d rows can become records", records))
 	}
 	l.sample.taken = l.sample.taken || records > 0
+}
+
+// badRow returns what run does with a row that cannot become a record.
+func (l *look) badRow() string {
+	switch {
+	case l.Relay.ParkedKeys > 0:
+		return "becomes a dead letter, and parks its key: later records of the key wait until it is released"
+	case l.Relay.DeadLetterTopic != "":
+		return "becomes a dead letter"
+	}
+	return "stops the relay"
 }
 
 func (s *sample) add(rec *sink.Record) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,8 +90,7 @@ func (r *recovery) explain(l *refill.Loss) {
 	record := l.Record
 	fmt.Fprintf(r.stdout, "Position record: %s on timeline %d of system %s, written at %s\n",
 		record.EndLSN, record.Timeline, record.SystemID, record.WrittenAt.UTC().Format(time.RFC3339))
-	cause, _, _ := strings.Cut(oneLine(l.Cause.Error()), "; ") // without its advice, which is this command
-	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, cause)
+	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, oneLine(l.Reason()))
 	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
 		fmt.Fprintf(r.stdout, "  %s of %s that were not delivered at %s, of the position record's last snapshot\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)

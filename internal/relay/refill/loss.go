@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -43,6 +44,12 @@ type Loss struct {
 type MissingRows struct {
 	Table string
 	Rows  int64
+}
+
+// Reason returns Cause in one line, without its advice, which is to refill.
+func (l *Loss) Reason() string {
+	reason, _, _ := strings.Cut(strings.Join(strings.Fields(l.Cause.Error()), " "), "; ")
+	return reason
 }
 
 // Rows returns the number of all missing rows.

@@ -70,7 +70,7 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 		return err
 	}
 	p.log.WarnContext(ctx, "slot lost: refilling what it had not delivered", slog.String("recorded", l.Record.EndLSN.String()),
-		slog.Time("recorded_at", l.Record.WrittenAt), slog.Int64("rows", l.Rows()), slog.Bool("continued", l.Resumes), slog.Any("reason", l.Cause))
+		slog.Time("recorded_at", l.Record.WrittenAt), slog.Int64("rows", l.Rows()), slog.Bool("continued", l.Resumes), slog.String("reason", l.Reason()))
 	p.missing = uint64(l.Rows())
 	if l.Resumes {
 		return nil

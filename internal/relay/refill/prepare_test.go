@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
@@ -25,5 +26,14 @@ func TestRefillWaitsForTheStore(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The reason that is logged while the slot is refilled does not say to refill it.
+func TestReason(t *testing.T) {
+	state := catalog.State{ServerVersion: 170000, WALLevel: "logical", SlotName: "s", Publication: &catalog.Publication{Insert: true, AllTables: true}}
+	l := Loss{Cause: state.Verify()}
+	if got, want := l.Reason(), `replication slot missing: slot "s" does not exist`; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
