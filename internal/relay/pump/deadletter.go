@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,12 +30,13 @@ type DeadLetters struct {
 
 	mu        sync.Mutex
 	total     uint64
-	rejected  uint64 // of total: records that the broker rejected
-	followed  uint64 // of total: records that follow a bad one of their key
-	truncated uint64 // of total: too large for the topic
-	logged    uint64 // of total: logged
-	loggedCut uint64 // of truncated: logged
-	reason    string // of the newest dead letter
+	rejected  uint64    // of total: records that the broker rejected
+	followed  uint64    // of total: records that follow a bad one of their key
+	truncated uint64    // of total: too large for the topic
+	logged    uint64    // of total: logged
+	loggedCut uint64    // of truncated: logged
+	parkedAt  time.Time // of the newest parking that is logged, or was there before
+	reason    string    // of the newest dead letter
 	origin    encode.Origin
 }
 
@@ -52,7 +54,7 @@ type LetterConfig struct {
 func NewDeadLetters(cfg LetterConfig) *DeadLetters {
 	return &DeadLetters{
 		topic: cfg.Topic, slot: cfg.Slot, idColumn: cfg.IDColumn, log: cfg.Log, wake: make(chan struct{}, 1), parked: cfg.Parked,
-		topicTimeout: cfg.TopicTimeout,
+		topicTimeout: cfg.TopicTimeout, parkedAt: time.Now(),
 	}
 }
 
@@ -136,7 +138,7 @@ func (d *DeadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) 
 // letters.
 const deadLetterLogInterval = time.Second
 
-// LogNew logs the number of new dead letters, and the newest one, until ctx ends.
+// LogNew logs the numbers of new dead letters and parked keys, and the newest of each, until ctx ends.
 func (d *DeadLetters) LogNew(ctx context.Context) error {
 	for {
 		select {
@@ -166,6 +168,21 @@ func (d *DeadLetters) logOnce(ctx context.Context) {
 		d.log.WarnContext(ctx, "dead letters truncated, they exceed the size limit of the topic",
 			slog.Uint64("number", cut), slog.String("topic", d.topic))
 	}
+	d.logParked(ctx)
+}
+
+// logParked logs the number of keys that were parked since the last call and are still parked, and the newest. A key is a value of
+// a row, so the line has the id of the parking instead.
+func (d *DeadLetters) logParked(ctx context.Context) {
+	all := d.parked.List()
+	seen := slices.IndexFunc(all, func(p parking.Parking) bool { return p.Since.After(d.parkedAt) })
+	if seen < 0 {
+		return
+	}
+	newest := all[len(all)-1]
+	d.parkedAt = newest.Since
+	d.log.WarnContext(ctx, "keys parked, their later records wait", slog.Int("number", len(all)-seen), slog.String("topic", newest.Topic),
+		slog.String("newest", newest.Reason), slog.String("fix", "fix the cause, then outbox-cdc dead-letter release --id "+newest.ShortID()))
 }
 
 // Counts returns the number of dead letters, and how many of them are for records that the broker rejected, and for
