@@ -43,7 +43,10 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 		return nil, err
 	}
 	next := &NextStart{Record: found.Position, Catalog: state.Verify()}
-	if r.createsSource(state, next.Catalog) && next.Record == nil || r.planner.Refills(next.Catalog) && next.Record != nil {
+	switch {
+	case next.Record == nil && r.createsSource(state, next.Catalog):
+		next.Catalog = state.VerifyOutboxes() // what it creates needs the tables
+	case next.Record != nil && r.planner.Refills(next.Catalog):
 		next.Catalog = nil
 	}
 	if state.Slot != nil {

@@ -177,7 +177,7 @@ func TestVerdict(t *testing.T) {
 		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},
 		"never run":               {nextStart(t, inactive, NextStart{}), admin.Bad, "No relay has run yet", "of WAL are not delivered", false},
 		"never run, no slot":      {nextStart(t, dropped, NextStart{}), admin.Warn, "No relay has run yet", "There is no slot s", false},
-		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
+		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13, Advice: "create it"}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
 		"stopped by a row": {
 			nextStart(t, inactive, NextStart{Recorded: &Recorded{Stopped: &checkpoint.Stop{ExitCode: 14, Reason: "a row:\n  cannot be a record", Advice: "Correct it."}}}),
 			admin.Bad, "The relay has stopped with exit code 14", ": a row: cannot be a record. Refused.", false,
@@ -190,6 +190,12 @@ func TestVerdict(t *testing.T) {
 		r := test.report
 		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {
 			t.Errorf("%s: %s %q: %q, healthy %t", name, r.Level, r.Title, r.Why, r.Healthy)
+		}
+		if strings.Count(r.Why, "There is no slot") > 1 {
+			t.Errorf("%s: twice: %q", name, r.Why)
+		}
+		if next := r.NextStart; next != nil && next.Error != "" && !strings.Contains(r.Advice, sentence(next.Advice)) {
+			t.Errorf("%s: %q does not have the advice of the next start", name, r.Advice)
 		}
 		if r.Level == admin.Bad && r.Advice == "" && name != "stopped" && name != "both silent" {
 			t.Errorf("%s: there is no advice", name)

@@ -66,7 +66,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	case s != nil:
 		reserve = s.reserve()
 	case r.Postgres.Error == "":
-		return r.withoutSlot(cfg), true
+		return r.withoutSlot(cfg), r.Relay.status != nil // otherwise sides has it
 	case r.Relay.status != nil:
 		s := &r.Relay.status.Slot
 		reserve = catalog.Reserve{WALStatus: s.WALStatus, Retained: s.Retained, Safe: s.Safe}
@@ -92,7 +92,8 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
 	case next.Error != "":
-		v.Title, v.Why, v.Advice = noRelayYet, v.Why+" The next start fails: "+next.Error+".", "Check that source.dsn and source.slot are right, then create it: "+catalog.InstructSetup+"."
+		v.Title, v.Why = noRelayYet, v.Why+" The next start fails: "+next.Error+"."
+		v.Advice = "Check that source.dsn and source.slot are right. " + sentence(next.Advice) + "."
 	default:
 		v.Level, v.Title, v.Advice = admin.Warn, noRelayYet, "Start it: outbox-cdc run. It creates the slot. Rows committed before are not delivered, unless source.initial_copy is set."
 	}

@@ -80,6 +80,9 @@ func TestStatus(t *testing.T) {
 	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "No relay has run yet" || !strings.Contains(s.Advice, "outbox-cdc run") || s.Relay.Error == "" {
 		t.Errorf("before anything: %+v", s)
 	}
+	if s := runStatus(t, r, "--admin", "127.0.0.1:1", "--set", "outbox.tables=nowhere"); !strings.Contains(s.Why, `The next start fails: `) || !strings.Contains(s.Why, `table "nowhere" does not exist`) || strings.Contains(s.Advice, "Start it") {
+		t.Errorf("without a table: %+v", s)
+	}
 	process := r.Run(t)
 	admin := process.AdminAt(t)
 	r.Deliver(t, 100)
