@@ -20,6 +20,9 @@ const (
 	lockNotAvailable       = "55P03"
 )
 
+// ErrNoTable says that a table of the configuration does not exist. It is a [replication.ErrPublication].
+var ErrNoTable = fmt.Errorf("%w", replication.ErrPublication)
+
 // A WALLevelError says that wal_level does not allow logical decoding. It is a [replication.ErrConfig].
 type WALLevelError struct {
 	Level string // the value of wal_level

@@ -118,7 +118,7 @@ func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx
 func (r *Rows) lookUp(ctx context.Context) error {
 	o, err := findTable(ctx, r.conn, r.sel.Table, r.source.Publication, r.source.Conn.Database)
 	if errors.Is(err, replication.ErrPublication) { // a missing table
-		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Conn.Database)
+		return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path", ErrSelection, written(r.sel.Table), r.source.Conn.Database)
 	}
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (r *Rows) lookUp(ctx context.Context) error {
 	r.Order = r.first(r.sel.Order, "")
 	r.Time = r.first(r.sel.Time, "timestamp")
 	if r.Order == "" && !r.sel.AnyOrder {
-		return r.refuse("it has none of the columns %s, which rows must be ordered by", strings.Join(r.sel.Order, ", "))
+		return r.refuse("it has none of the columns %s, which rows must be ordered by: name another one with --order-by", strings.Join(r.sel.Order, ", "))
 	}
 	r.from = r.Table.SQLName() // with the rows of its children by inheritance
 	return nil

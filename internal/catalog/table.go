@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -82,7 +83,7 @@ func (t *Tables) read(ctx context.Context, conn executor, publication string) ([
 // use to_regclass, which needs USAGE on the schema.
 func readOutbox(ctx context.Context, conn executor, name, publication string, known uint32) (Outbox, error) {
 	o := Outbox{Configured: name}
-	doing := fmt.Sprintf("look up table %q", name)
+	doing := fmt.Sprintf("look up table %s", written(name))
 	parts, err := query(ctx, conn, scanPart, doing, fmt.Sprintf(selectParts, ""), name)
 	if err == nil && len(parts) == 0 {
 		parts, err = query(ctx, conn, scanPart, doing, fmt.Sprintf(selectParts, unlessInPath), name, publication, oid(known))
@@ -173,24 +174,40 @@ func (o *Outbox) leaves() []uint32 {
 // verify checks that the table exists and that the WAL has all of its rows.
 func (o *Outbox) verify(database string) error {
 	if len(o.Parts) == 0 {
-		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: outbox-cdc migrate up --dsn \"$OWNER_DSN\" --table %s",
-			replication.ErrPublication, o.Configured, database, o.Configured)
+		return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: outbox-cdc migrate up --dsn \"$OWNER_DSN\" --table %s",
+			ErrNoTable, written(o.Configured), database, argument(o.Configured))
 	}
 	if kind := o.table().Kind; kind != ordinaryTable && kind != partitionedTable {
-		return fmt.Errorf("%w: %q is not a table: name the table that has the rows in outbox.tables", replication.ErrConfig, o.Configured)
+		return fmt.Errorf("%w: %s is not a table: name the table that has the rows in outbox.tables", replication.ErrConfig, written(o.Configured))
 	}
 	for i, p := range o.Parts {
 		switch {
 		case p.Kind == foreignTable:
-			return fmt.Errorf("%w: table %s of %q is a foreign table: its rows are not in the WAL of this server; detach it, or send its rows from its own server", replication.ErrPublication, p.SQLName(), o.Configured)
+			return fmt.Errorf("%w: table %s of %s is a foreign table: its rows are not in the WAL of this server; detach it, or send its rows from its own server", replication.ErrPublication, p.SQLName(), written(o.Configured))
 		case p.Persistence == "p":
 		case i == 0:
-			return fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, o.Configured)
+			return fmt.Errorf("%w: table %s is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, written(o.Configured))
 		default:
-			return fmt.Errorf("%w: table %s of %q is unlogged or temporary: its rows are not in the WAL; run: ALTER TABLE %[2]s SET LOGGED", replication.ErrPublication, p.SQLName(), o.Configured)
+			return fmt.Errorf("%w: table %s of %s is unlogged or temporary: its rows are not in the WAL; run: ALTER TABLE %[2]s SET LOGGED", replication.ErrPublication, p.SQLName(), written(o.Configured))
 		}
 	}
 	return nil
+}
+
+// written returns the name of a table as the configuration has it, in quotation marks unless it brings its own.
+func written(name string) string {
+	if strings.Contains(name, `"`) {
+		return name
+	}
+	return strconv.Quote(name)
+}
+
+// argument returns the name of a table as a word of a shell.
+func argument(name string) string {
+	if strings.Contains(name, `"`) {
+		return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	}
+	return name
 }
 
 // missing returns the first part whose rows p does not publish, or nil.

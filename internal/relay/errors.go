@@ -79,6 +79,7 @@ var faults = []fault{
 	{isUpdate, exit.NoDelivery, never, adviseUpdate, nextUpdate},
 	{as[*pump.ChangeError], exit.NoDelivery, never, adviseChange, nextChange},
 	{is(replication.ErrUnpublished), exit.NoDelivery, never, adviseUnpublished, nextPublication},
+	{is(catalog.ErrNoTable), exit.NoDelivery, never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, never, "", nextPublication},
 	{is(replication.ErrSlotMissing), exit.SlotLost, never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), exit.SlotLost, never, "", ""},
@@ -188,7 +189,8 @@ const (
 	nextOlderRow    = "re-create the slot and recover the rows, as the error says (docs/runbook.md#a-column-is-missing)"
 	nextUpdate      = "start the relay with --set outbox.on_update=warn, or skip the transaction (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
-	nextPublication = "do what the error says, in this order (docs/runbook.md#the-publication-has-changed)"
+	nextPublication = "do what the error says (docs/runbook.md#the-publication-has-changed)"
+	nextNoTable     = "name the table in outbox.tables, or create it, then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"

@@ -77,6 +77,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"delete":                {&pump.ChangeError{Kind: "DELETE"}, 13, never, "Start the relay again"},
 		"truncate":              {&pump.ChangeError{Kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
 		"publication":           {replication.ErrPublication, 13, never, ""},
+		"missing table":         {catalog.ErrNoTable, 13, never, ""},
 		"no publication":        {replication.ErrUnpublished, 13, never, "outbox-cdc setup --drop"},
 		"no slot":               {replication.ErrSlotMissing, 11, never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, never, ""},
