@@ -141,6 +141,9 @@ func ExampleConfig() {
 	value(db.ExecContext(ctx, `CREATE SCHEMA mail`))
 	value(migrations.Up(ctx, db, migrations.Config{Part: migrations.Inbox, Schema: "mail", Partitioned: true}))
 	_, err := migrations.Up(ctx, db, migrations.Config{Part: migrations.Inbox, Schema: "mail"})
+	if errors.Is(err, migrations.ErrNoSchema) { // without Schema, that of the search_path counts
+		panic(err)
+	}
 	fmt.Println(errors.Is(err, migrations.ErrForm), err)
 	var partitions int
 	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM pg_inherits WHERE inhparent = 'mail.processed_events'::regclass`).Scan(&partitions); err != nil {

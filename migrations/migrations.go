@@ -23,6 +23,8 @@ var (
 	ErrDropped = errors.New("the table was created by these migrations, and somebody has dropped it")
 	// ErrPublished means that a publication still contains the table, so a relay may be reading it.
 	ErrPublished = errors.New("a publication contains the table")
+	// ErrNoSchema means that Config names no schema, and the search_path has none that exists.
+	ErrNoSchema = errors.New("no schema of the search_path exists")
 )
 
 // A Migration is one version of the schema.
@@ -95,11 +97,12 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 	}
 	if table.schema.text == "" {
 		var schema sql.NullString
-		if err := db.QueryRowContext(ctx, `SELECT pg_catalog.quote_ident(current_schema())`).Scan(&schema); err != nil {
+		var path string
+		if err := db.QueryRowContext(ctx, `SELECT pg_catalog.quote_ident(current_schema()), pg_catalog.current_setting('search_path')`).Scan(&schema, &path); err != nil {
 			return nil, fmt.Errorf("read search_path: %w", err)
 		}
 		if !schema.Valid {
-			return nil, fmt.Errorf("table %s: no schema of the search_path exists; give the table a schema", table)
+			return nil, fmt.Errorf("table %s: %w, which is: %s; create the schema, or name another one with the table", table, ErrNoSchema, path)
 		}
 		if table.schema, _, err = parseName(schema.String); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", schema.String, err)

@@ -53,6 +53,9 @@ func Failed(err error) *ExitError {
 	if _, ok := errors.AsType[*advisory.HeldError](err); ok {
 		f.What, f.Next = "locked by another session", "end that session or wait for it, then run the command again (docs/runbook.md#another-session-holds-the-lock)"
 	}
+	if errors.Is(err, migrations.ErrNoSchema) {
+		f.Next = `create the schema, or name one: --table app.outbox, --table '"Sales".outbox' if it has capitals, or --inbox-schema`
+	}
 	if _, ok := errors.AsType[*catalog.HiddenError](err); ok || replication.HidesRows(err) {
 		f.Next = "let the role see every row, or give the --dsn of the table's owner (docs/security.md#row-level-security)"
 	}
@@ -72,7 +75,7 @@ func ExitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return exit.Usage
 	}
-	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrDropped, migrations.ErrPublished} {
+	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrDropped, migrations.ErrPublished, migrations.ErrNoSchema} {
 		if errors.Is(err, refusal) {
 			return exit.Usage
 		}
