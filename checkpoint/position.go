@@ -41,7 +41,7 @@ type Position struct {
 	// CopyBegan is when the first attempt of the initial copy began, while Copying is set.
 	CopyBegan time.Time
 
-	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first tenure after that.
+	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first ownership after that.
 	Refill *Refill
 
 	// KeysParked says that the relay has stored parked keys beside the record. If they are missing, the store has lost
@@ -52,12 +52,12 @@ type Position struct {
 	// unknown.
 	Publication string
 
-	// Term grows whenever a relay does not start at the previous record: the first time, after a promotion, and after an
-	// accepted gap. Positions of different terms say nothing about each other.
-	Term int64
+	// Generation grows whenever a relay does not start at the previous record: the first time, after a promotion, and after an
+	// accepted gap. Positions of different generations say nothing about each other.
+	Generation int64
 
-	// Tenure counts the owners of the record. It is that of the one who has written it.
-	Tenure int64
+	// Owner counts the owners of the record. It is that of the one who has written it.
+	Owner int64
 
 	// Snapshots say which transactions were delivered, newest first. If the slot is lost, they decide
 	// which rows of the table must be resent.
@@ -85,24 +85,24 @@ const positionVersion = 1
 var ErrLaterVersion = errors.New("written by a later version of this program")
 
 type positionJSON struct {
-	Version   int             `json:"version"`
-	SystemID  string          `json:"system_id"`
-	Timeline  int32           `json:"timeline"`
-	Start     string          `json:"timeline_start,omitempty"`
-	Slot      string          `json:"slot"`
-	EndLSN    string          `json:"end_lsn"`
-	Copying   bool            `json:"copying,omitempty"`
-	CopyBegan time.Time       `json:"copy_began,omitzero"`
-	Parked    bool            `json:"keys_parked,omitempty"`
-	Published json.RawMessage `json:"publication,omitempty"`
-	Term      int64           `json:"term,omitempty"`
-	Tenure    int64           `json:"tenure,omitempty"`
-	Open      *openJSON       `json:"open,omitempty"`
-	Refill    *refillJSON     `json:"refill,omitempty"`
-	Snapshots []snapshotJSON  `json:"snapshots,omitempty"`
-	Advanced  time.Time       `json:"advanced_at,omitzero"`
-	WrittenAt time.Time       `json:"written_at"`
-	Stopped   *Stop           `json:"stopped,omitempty"`
+	Version    int             `json:"version"`
+	SystemID   string          `json:"system_id"`
+	Timeline   int32           `json:"timeline"`
+	Start      string          `json:"timeline_start,omitempty"`
+	Slot       string          `json:"slot"`
+	EndLSN     string          `json:"end_lsn"`
+	Copying    bool            `json:"copying,omitempty"`
+	CopyBegan  time.Time       `json:"copy_began,omitzero"`
+	Parked     bool            `json:"keys_parked,omitempty"`
+	Published  json.RawMessage `json:"publication,omitempty"`
+	Generation int64           `json:"generation,omitempty"`
+	Owner      int64           `json:"owner,omitempty"`
+	Open       *openJSON       `json:"open,omitempty"`
+	Refill     *refillJSON     `json:"refill,omitempty"`
+	Snapshots  []snapshotJSON  `json:"snapshots,omitempty"`
+	Advanced   time.Time       `json:"advanced_at,omitzero"`
+	WrittenAt  time.Time       `json:"written_at"`
+	Stopped    *Stop           `json:"stopped,omitempty"`
 }
 
 type openJSON struct {
@@ -121,7 +121,7 @@ type snapshotJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Term: p.Term, Tenure: p.Tenure, WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Generation: p.Generation, Owner: p.Owner, WrittenAt: p.WrittenAt.UTC(),
 		Refill: p.Refill.toJSON(), Published: json.RawMessage(p.Publication), Stopped: p.Stopped,
 	}
 	if o := p.Open; o.Rows > 0 {
@@ -152,7 +152,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Term: v.Term, Tenure: v.Tenure, WrittenAt: v.WrittenAt, Stopped: v.Stopped,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Generation: v.Generation, Owner: v.Owner, WrittenAt: v.WrittenAt, Stopped: v.Stopped,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// largestCount is far above any Term or Tenure: at one per millisecond it takes 34 years to reach.
+// largestCount is far above any Generation or Owner: at one per millisecond it takes 34 years to reach.
 const largestCount = 1 << 40
 
 // validate returns an error for values that no version of this program writes.
@@ -204,8 +204,8 @@ func (p Position) validate(version int) error {
 		return errors.New("a position record without a slot")
 	case p.Timeline < 0:
 		return fmt.Errorf("timeline %d of a position record", p.Timeline)
-	case p.Term < 0 || p.Term > largestCount || p.Tenure < 0 || p.Tenure > largestCount:
-		return fmt.Errorf("term %d, tenure %d of a position record", p.Term, p.Tenure)
+	case p.Generation < 0 || p.Generation > largestCount || p.Owner < 0 || p.Owner > largestCount:
+		return fmt.Errorf("generation %d, owner %d of a position record", p.Generation, p.Owner)
 	}
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 
 func recorded() Position {
 	return Position{
-		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Term: 3,
+		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Generation: 3,
 		AdvancedAt: time.Date(2026, 3, 1, 11, 58, 0, 0, time.UTC),
 		Snapshots:  []Snapshot{{0x1_0000_0080, "750:752:750", time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC)}, {EndLSN: 0x80, Text: "740:740:"}},
 		WrittenAt:  time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
-		Tenure:     5,
+		Owner:      5,
 	}
 }
 
@@ -25,7 +25,7 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","term":3,"tenure":5,` +
+	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","generation":3,"owner":5,` +
 		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750","commit_time":"2026-03-01T11:59:59Z"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
 		`"advanced_at":"2026-03-01T11:58:00Z","written_at":"2026-03-01T12:00:00.000005Z"}`
 	if string(data) != want {
@@ -73,8 +73,8 @@ func TestPositionRejectsOtherJSON(t *testing.T) {
 		{`{"version":1,"system_id":"18446744073709551616","slot":"s","end_lsn":"0/1"}`, "system_id"},
 		{`{"version":1,"system_id":"1","end_lsn":"0/1"}`, "without a slot"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","timeline":-1}`, "timeline -1"},
-		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","tenure":9223372036854775807}`, "tenure 9223372036854775807"},
-		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","term":-1}`, "term -1"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","owner":9223372036854775807}`, "owner 9223372036854775807"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","generation":-1}`, "generation -1"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"1"}`, "end_lsn of a position record"},
 		{`{"version":1,"system_id":"1","slot":"s"}`, "end_lsn of a position record"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","snapshots":[{"snapshot":"1:1:"}]}`, "end_lsn of a snapshot"},

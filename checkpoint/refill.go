@@ -78,17 +78,17 @@ func (p Position) Interrupted(s Server) []string {
 }
 
 // BeginRefill returns the record of a refill on server s. It makes p obsolete: it belongs to the next
-// term, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the
+// generation, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the
 // acknowledged rows if it can, see [Position.Interrupted].
 func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Position {
 	lost := p
 	if p.Refill != nil {
 		lost = p.Refill.Lost
 	}
-	lost.Tenure, lost.Open, lost.KeysParked, lost.Publication, lost.Stopped = 0, Prefix{}, false, "", nil
+	lost.Owner, lost.Open, lost.KeysParked, lost.Publication, lost.Stopped = 0, Prefix{}, false, "", nil
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
-		Term: p.Term + 1, Tenure: p.Tenure, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,
+		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,
 	}
 	if !ValidSnapshot(until) {
 		return next

@@ -28,7 +28,7 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 	if diff := cmp.Diff(begun, back); diff != "" {
 		t.Errorf("read back (-written +read):\n%s", diff)
 	}
-	if back.Term != recorded().Term+1 || back.EndLSN != 0 || back.Tenure != recorded().Tenure || back.Refill.Lost.EndLSN != recorded().EndLSN {
+	if back.Generation != recorded().Generation+1 || back.EndLSN != 0 || back.Owner != recorded().Owner || back.Refill.Lost.EndLSN != recorded().EndLSN {
 		t.Errorf("%+v", back)
 	}
 	ended := back.EndRefill()
@@ -59,7 +59,7 @@ func TestRefillKeepsEarlierSnapshots(t *testing.T) {
 // When a refill starts over, it still resends everything that was missing when it first started.
 func TestRefillStartsOver(t *testing.T) {
 	again := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801").BeginRefill(newSlotServer(), 0x1_0000_0900, "not a snapshot")
-	if r := again.Refill; r.Lost.EndLSN != recorded().EndLSN || r.Start != 0x1_0000_0900 || r.Until != "" || again.Term != recorded().Term+2 {
+	if r := again.Refill; r.Lost.EndLSN != recorded().EndLSN || r.Start != 0x1_0000_0900 || r.Until != "" || again.Generation != recorded().Generation+2 {
 		t.Errorf("%+v", again)
 	}
 	if ended := again.EndRefill(); len(ended.Snapshots) > 0 {
@@ -118,11 +118,11 @@ func TestRefillRejectsOtherJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for old, replaced := range map[string]string{
-		`"until":"800:803:801"`:       `"until":"0:0:"`,
-		`"start":"0/500"`:             `"start":"500"`,
-		`"lost":{"version":1,`:        `"lost":{"version":5,`,
-		`"slot":"outbox_cdc","end_l`:  `"slot":"","end_l`,
-		`"end_lsn":"1/100","term":3,`: `"end_lsn":"1","term":3,`,
+		`"until":"800:803:801"`:             `"until":"0:0:"`,
+		`"start":"0/500"`:                   `"start":"500"`,
+		`"lost":{"version":1,`:              `"lost":{"version":5,`,
+		`"slot":"outbox_cdc","end_l`:        `"slot":"","end_l`,
+		`"end_lsn":"1/100","generation":3,`: `"end_lsn":"1","generation":3,`,
 	} {
 		data := strings.Replace(string(valid), old, replaced, 1)
 		if err := json.Unmarshal([]byte(data), new(Position)); err == nil || data == string(valid) {
@@ -163,7 +163,7 @@ func TestUndelivered(t *testing.T) {
 	}
 }
 
-// A refill continues only with its own slot, before and after the first tenure.
+// A refill continues only with its own slot, before and after the first ownership.
 func TestContinueRefill(t *testing.T) {
 	const start = 0x1_0000_0500
 	for name, tc := range map[string]struct {

@@ -37,7 +37,7 @@ func (h History) start(timeline int32) pglogrepl.LSN {
 // Continue returns where a session on s starts: at the record, even if the slot is behind it, or at the
 // fork if the server left the record's timeline before the record. It returns a [*GapError] if rows may
 // be missing between that position and the first row that the server would send. It returns 0 before the
-// first tenure of a refill.
+// first ownership of a refill.
 func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	shared, reason := p.shared(s)
 	switch {

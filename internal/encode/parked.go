@@ -23,19 +23,21 @@ type Parked struct {
 // A Place is the place of a dead letter in the order of its key, which is that of its row. A row that is streamed again has
 // the same place. One that is copied again has a later place, and so has every row that is copied after it.
 type Place struct {
-	Term   int64 // of the LSN: see checkpoint.Position
-	LSN    pglogrepl.LSN
-	Tenure int64 // of the relay that has copied the row; 0: the row was streamed
-	Index  int   // of the row in its transaction
+	Generation int64 // of the LSN: see checkpoint.Position
+	LSN        pglogrepl.LSN
+	Owner      int64 // of the relay that has copied the row; 0: the row was streamed
+	Index      int   // of the row in its transaction
 }
 
 // Compare returns -1, 0 or 1 if p is before q, equal to q or after q.
 func (p Place) Compare(q Place) int {
-	return cmp.Or(cmp.Compare(p.Term, q.Term), cmp.Compare(p.LSN, q.LSN), cmp.Compare(p.Tenure, q.Tenure), cmp.Compare(p.Index, q.Index))
+	return cmp.Or(cmp.Compare(p.Generation, q.Generation), cmp.Compare(p.LSN, q.LSN), cmp.Compare(p.Owner, q.Owner), cmp.Compare(p.Index, q.Index))
 }
 
 // String returns the place as ParsePlace reads it.
-func (p Place) String() string { return fmt.Sprintf("%d:%s:%d:%d", p.Term, p.LSN, p.Tenure, p.Index) }
+func (p Place) String() string {
+	return fmt.Sprintf("%d:%s:%d:%d", p.Generation, p.LSN, p.Owner, p.Index)
+}
 
 // ParsePlace parses the result of [Place.String].
 func ParsePlace(s string) (p Place, err error) {
@@ -44,13 +46,13 @@ func ParsePlace(s string) (p Place, err error) {
 		return Place{}, fmt.Errorf("%q is not the place of a dead letter", s)
 	}
 	lsn, lsnErr := pglogrepl.ParseLSN(parts[1])
-	term, termErr := strconv.ParseInt(parts[0], 10, 64)
-	tenure, tenureErr := strconv.ParseInt(parts[2], 10, 64)
+	generation, generationErr := strconv.ParseInt(parts[0], 10, 64)
+	owner, ownerErr := strconv.ParseInt(parts[2], 10, 64)
 	index, indexErr := strconv.Atoi(parts[3])
-	if err := errors.Join(lsnErr, termErr, tenureErr, indexErr); err != nil {
+	if err := errors.Join(lsnErr, generationErr, ownerErr, indexErr); err != nil {
 		return Place{}, fmt.Errorf("%q is not the place of a dead letter: %w", s, err)
 	}
-	return Place{term, lsn, tenure, index}, nil
+	return Place{generation, lsn, owner, index}, nil
 }
 
 func (p Parked) header() sink.Header {

@@ -10,7 +10,7 @@ import (
 
 // A dead letter of a parked key says to which parking it belongs, also after it was truncated.
 func TestParseParkedDeadLetter(t *testing.T) {
-	want := Parked{Parking: "0c4f", Place: Place{Term: 2, LSN: 0x10_0000_0007, Tenure: 3, Index: 17}}
+	want := Parked{Parking: "0c4f", Place: Place{Generation: 2, LSN: 0x10_0000_0007, Owner: 3, Index: 17}}
 	letter := Park(DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Value: []byte("v")}, "too large"), []byte("k"), want)
 	for name, dead := range map[string]*sink.Record{"whole": letter, "truncated": TruncateDeadLetter(letter, ColumnNames{"id"})} {
 		l, ok := ParseDeadLetter(stored(dead, name == "whole"))

@@ -23,12 +23,12 @@ func key(k string) Key { return Key{"orders", k} }
 // those of other keys and topics, do not.
 func TestFollow(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1}, nil)
+	s.StartOwnership(checkpoint.Position{Owner: 3}, checkpoint.Position{Generation: 1}, nil)
 	if !s.Empty() {
 		t.Error("a new set has keys")
 	}
 	letter, ok := s.Park(key("a"), "bad", Row{100, 0})
-	if !ok || letter.Place != (encode.Place{Term: 1, LSN: 100}) || s.Empty() {
+	if !ok || letter.Place != (encode.Place{Generation: 1, LSN: 100}) || s.Empty() {
 		t.Fatalf("%+v, %v", letter, ok)
 	}
 	for _, tc := range []struct {
@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 		follows    bool
 	}{{"orders", "a", Row{99, 5}, false}, {"orders", "a", Row{100, 1}, true}, {"orders", "b", Row{101, 0}, false}, {"others", "a", Row{101, 0}, false}} {
 		got, first, ok := s.Follow(tc.topic, []byte(tc.key), tc.at)
-		if ok != tc.follows || ok && (got.Parking != letter.Parking || got.Place != encode.Place{Term: 1, LSN: tc.at.LSN, Index: tc.at.Index} || first != (Row{100, 0})) {
+		if ok != tc.follows || ok && (got.Parking != letter.Parking || got.Place != encode.Place{Generation: 1, LSN: tc.at.LSN, Index: tc.at.Index} || first != (Row{100, 0})) {
 			t.Errorf("%+v: %+v, %v, %v", tc, got, first, ok)
 		}
 	}
@@ -59,7 +59,7 @@ func TestParkAgain(t *testing.T) {
 	var letters [2][2]encode.Parked
 	for i := range letters {
 		s := NewSet(1)
-		s.StartTenure(checkpoint.Position{Tenure: int64(3 + i)}, checkpoint.Position{Term: 1}, nil)
+		s.StartOwnership(checkpoint.Position{Owner: int64(3 + i)}, checkpoint.Position{Generation: 1}, nil)
 		for j, lsn := range []pglogrepl.LSN{100, 200} {
 			if j == 1 {
 				s.StartCopy(lsn)
@@ -98,11 +98,11 @@ func TestFullSet(t *testing.T) {
 // What is stored is read again. A value under the key of another writer is rejected.
 func TestRecord(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1}, nil)
+	s.StartOwnership(checkpoint.Position{Owner: 3}, checkpoint.Position{Generation: 1}, nil)
 	s.Park(key("a\x00\xff"), "bad", Row{100, 2})
 	s.Park(key("b"), strings.Repeat("long", 100), Row{101, 0})
 	id := s.List()[0].ID
-	s.Progress(id, []encode.Place{{Term: 1, LSN: 100, Index: 2}}, 1)
+	s.Progress(id, []encode.Place{{Generation: 1, LSN: 100, Index: 2}}, 1)
 	s.Discard(id, Discarded{Row{100, 2}, "id", "request"})
 	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
 	rec, version := s.Record("")
@@ -141,30 +141,30 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-func TestStartTenure(t *testing.T) {
+func TestStartOwnership(t *testing.T) {
 	s := NewSet(10)
-	s.StartTenure(checkpoint.Position{Tenure: 3}, checkpoint.Position{Term: 1}, nil)
+	s.StartOwnership(checkpoint.Position{Owner: 3}, checkpoint.Position{Generation: 1}, nil)
 	s.Park(key("before"), "bad", Row{100, 0})
 	s.Park(key("open, before"), "bad", Row{200, 4})
 	s.Park(key("open, after"), "bad", Row{200, 5})
 	s.Park(key("after"), "bad", Row{300, 0})
 	rec, _ := s.Record("")
-	at := checkpoint.Position{Term: 1, EndLSN: 150, Open: checkpoint.Prefix{CommitLSN: 200, Rows: 5}}
-	lost := checkpoint.Position{Term: 2, Refill: &checkpoint.Refill{Lost: at}}
-	later := checkpoint.Position{Term: 2}
+	at := checkpoint.Position{Generation: 1, EndLSN: 150, Open: checkpoint.Prefix{CommitLSN: 200, Rows: 5}}
+	lost := checkpoint.Position{Generation: 2, Refill: &checkpoint.Refill{Lost: at}}
+	later := checkpoint.Position{Generation: 2}
 	for name, tc := range map[string]struct {
 		start, next checkpoint.Position
 		want        string
 	}{
-		"same term":             {at, later, "before, open, before"},
-		"refill":                {lost, later, "before, open, before"},
-		"another term":          {later, later, "before, open, before, open, after, after"},
-		"no record of the term": {checkpoint.Position{}, at, "before, open, before"},
+		"same generation":             {at, later, "before, open, before"},
+		"refill":                      {lost, later, "before, open, before"},
+		"another generation":          {later, later, "before, open, before, open, after, after"},
+		"no record of the generation": {checkpoint.Position{}, at, "before, open, before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := NewSet(10)
-			tc.start.Tenure = 4
-			next.StartTenure(tc.start, tc.next, &rec)
+			tc.start.Owner = 4
+			next.StartOwnership(tc.start, tc.next, &rec)
 			var got []string
 			for _, p := range next.List() {
 				got = append(got, p.Key.Key)
@@ -176,7 +176,7 @@ func TestStartTenure(t *testing.T) {
 				t.Errorf("kept are %s, want %s", text, tc.want)
 			}
 			if !next.Pending(false) {
-				t.Error("the set is not to be stored under the new tenure")
+				t.Error("the set is not to be stored under the new ownership")
 			}
 		})
 	}
@@ -185,16 +185,16 @@ func TestStartTenure(t *testing.T) {
 // A refill that was started over reads the rows again, at other places. A key that it had parked stays parked, but not because of a
 // row whose dead letter a release could ask for. The one of a refill that goes on is known.
 func TestKeysOfARefillThatWasStartedOver(t *testing.T) {
-	parked := Parking{ID: uuid.NewString(), Key: key("k"), First: Row{100, 7}, Bad: Row{100, 7}, Term: 3}
+	parked := Parking{ID: uuid.NewString(), Key: key("k"), First: Row{100, 7}, Bad: Row{100, 7}, Generation: 3}
 	for _, tc := range []struct {
-		term  int64 // of the position record
-		first Row
+		generation int64 // of the position record
+		first      Row
 	}{{3, Row{100, 7}}, {4, Row{}}} {
 		s := NewSet(1)
-		start := checkpoint.Position{Term: tc.term, EndLSN: 101, Refill: &checkpoint.Refill{Lost: checkpoint.Position{Term: 1}}}
-		s.StartTenure(start, start, &Record{Parkings: []Parking{parked}})
+		start := checkpoint.Position{Generation: tc.generation, EndLSN: 101, Refill: &checkpoint.Refill{Lost: checkpoint.Position{Generation: 1}}}
+		s.StartOwnership(start, start, &Record{Parkings: []Parking{parked}})
 		if got := s.List(); len(got) != 1 || got[0].First != tc.first || got[0].Bad != parked.Bad {
-			t.Errorf("term %d: parked are %+v", tc.term, got)
+			t.Errorf("generation %d: parked are %+v", tc.generation, got)
 		}
 	}
 }

@@ -28,14 +28,14 @@ type Record struct {
 // HasKeys reports whether r has parked keys. It may be nil.
 func (r *Record) HasKeys() bool { return r != nil && len(r.Parkings) > 0 }
 
-// NextTerm returns a term that is later than that of each parking, or 0 if there is none. r may be nil. A relay that has lost its
+// NextGeneration returns a generation that is later than that of each parking, or 0 if there is none. r may be nil. A relay that has lost its
 // position record continues in it: rows that it reads follow on the parked ones.
-func (r *Record) NextTerm() int64 {
+func (r *Record) NextGeneration() int64 {
 	if !r.HasKeys() {
 		return 0
 	}
-	last := slices.MaxFunc(r.Parkings, func(p, q Parking) int { return cmp.Compare(p.Term, q.Term) })
-	return last.Term + 1
+	last := slices.MaxFunc(r.Parkings, func(p, q Parking) int { return cmp.Compare(p.Generation, q.Generation) })
+	return last.Generation + 1
 }
 
 // A Request asks the relay to release a key.
@@ -67,21 +67,21 @@ type setJSON struct {
 }
 
 type keyJSON struct {
-	ID        string          `json:"id"`
-	Topic     string          `json:"topic"`
-	Key       []byte          `json:"key"`
-	Since     time.Time       `json:"since"`
-	Reason    string          `json:"reason"`
-	LSN       string          `json:"lsn"`
-	Index     int             `json:"index"`
-	BadLSN    string          `json:"bad_lsn"`
-	BadIndex  int             `json:"bad_index"`
-	Confirmed bool            `json:"confirmed,omitempty"`
-	Term      int64           `json:"term"`
-	Records   int             `json:"records"`
-	Released  string          `json:"released,omitempty"`
-	Waits     string          `json:"waits,omitempty"`
-	Discarded []discardedJSON `json:"discarded,omitempty"`
+	ID         string          `json:"id"`
+	Topic      string          `json:"topic"`
+	Key        []byte          `json:"key"`
+	Since      time.Time       `json:"since"`
+	Reason     string          `json:"reason"`
+	LSN        string          `json:"lsn"`
+	Index      int             `json:"index"`
+	BadLSN     string          `json:"bad_lsn"`
+	BadIndex   int             `json:"bad_index"`
+	Confirmed  bool            `json:"confirmed,omitempty"`
+	Generation int64           `json:"generation"`
+	Records    int             `json:"records"`
+	Released   string          `json:"released,omitempty"`
+	Waits      string          `json:"waits,omitempty"`
+	Discarded  []discardedJSON `json:"discarded,omitempty"`
 }
 
 type discardedJSON struct {
@@ -114,7 +114,7 @@ func (r *Record) Marshal() ([]byte, error) {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
 			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index,
-			Confirmed: p.Confirmed, Term: p.Term, Records: p.Records, Waits: p.Waits,
+			Confirmed: p.Confirmed, Generation: p.Generation, Records: p.Records, Waits: p.Waits,
 		}
 		if p.Released != (encode.Place{}) {
 			k.Released = p.Released.String()
@@ -170,7 +170,7 @@ func (j *setJSON) parse() (*Record, error) {
 			return nil, fmt.Errorf("a parked key with lsn %q, id %q", k.LSN, k.ID)
 		}
 		p := Parking{
-			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Term: k.Term, Records: k.Records, Waits: k.Waits,
+			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Generation: k.Generation, Records: k.Records, Waits: k.Waits,
 		}
 		if k.Released != "" {
 			if p.Released, err = encode.ParsePlace(k.Released); err != nil {

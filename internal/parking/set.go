@@ -42,7 +42,7 @@ type Row struct {
 // String names the transaction and the row.
 func (r Row) String() string { return fmt.Sprintf("transaction %s, row %d", r.LSN, r.Index) }
 
-// Before reports whether a position of the same term is after the row. A relay that starts there does not read the row again.
+// Before reports whether a position of the same generation is after the row. A relay that starts there does not read the row again.
 func (r Row) Before(start checkpoint.Position) bool {
 	return r.LSN < start.EndLSN || r.LSN == start.Open.CommitLSN && int64(r.Index) < start.Open.Rows
 }
@@ -65,15 +65,15 @@ type Parking struct {
 	// Waits is why a release of the key waits. Empty: none waits.
 	Waits string
 
-	// Confirmed says that the relay does not read First again. Otherwise Term is that of the position record when
+	// Confirmed says that the relay does not read First again. Otherwise Generation is that of the position record when
 	// the key was parked.
-	Confirmed bool
-	Term      int64
+	Confirmed  bool
+	Generation int64
 
-	first encode.Place // of First; zero: an earlier tenure has parked the key
+	first encode.Place // of First; zero: an earlier ownership has parked the key
 
-	// unreleased is the number of dead letters that the tenure has sent and no release has passed, of which oldest is the
-	// place of the first. Unlike Records, it is exact, because it does not outlive the tenure.
+	// unreleased is the number of dead letters that the ownership has sent and no release has passed, of which oldest is the
+	// place of the first. Unlike Records, it is exact, because it does not outlive the ownership.
 	unreleased int
 	oldest     encode.Place
 }
@@ -84,7 +84,7 @@ func (p *Parking) ShortID() string { return p.ID[:min(8, len(p.ID))] }
 // Follows reports whether a dead letter at a place may be one of the parking. After a crash, a relay may find that a row which an
 // earlier one has found bad is deliverable, and park the key again because of a later row that was bad before too.
 func (p *Parking) Follows(at encode.Place) bool {
-	return cmp.Or(cmp.Compare(at.Term, p.Term), cmp.Compare(at.LSN, p.First.LSN), cmp.Compare(at.Index, p.First.Index)) >= 0
+	return cmp.Or(cmp.Compare(at.Generation, p.Generation), cmp.Compare(at.LSN, p.First.LSN), cmp.Compare(at.Index, p.First.Index)) >= 0
 }
 
 // A Discarded is a row that the operator has discarded.
@@ -120,18 +120,18 @@ type Set struct {
 	limit int
 	empty atomic.Bool
 
-	mu      sync.Mutex
-	keys    map[Key]*Parking
-	size    int // of the record
-	tenure  int64
-	term    int64
-	copied  pglogrepl.LSN // of the rows that the tenure copies; 0: none
-	version uint64        // grows with each change that must be stored
-	stored  uint64        // version that is stored
-	counted bool          // Records has changed since the set was stored
-	results []Result
-	total   uint64 // dead letters of parked keys since the start of the process
-	refused bool   // Park has found the set full
+	mu         sync.Mutex
+	keys       map[Key]*Parking
+	size       int // of the record
+	owner      int64
+	generation int64
+	copied     pglogrepl.LSN // of the rows that the ownership copies; 0: none
+	version    uint64        // grows with each change that must be stored
+	stored     uint64        // version that is stored
+	counted    bool          // Records has changed since the set was stored
+	results    []Result
+	total      uint64 // dead letters of parked keys since the start of the process
+	refused    bool   // Park has found the set full
 }
 
 // NewSet returns an empty set of at most limit keys.
@@ -141,17 +141,17 @@ func NewSet(limit int) *Set {
 	return s
 }
 
-// StartTenure replaces the set by the stored one, rec, for a tenure. rec may be nil. start is the position record at
-// which the tenure starts, with its tenure, and next the first one that it writes.
+// StartOwnership replaces the set by the stored one, rec, for an ownership. rec may be nil. start is the position record at
+// which the ownership starts, with its ownership, and next the first one that it writes.
 //
-// StartTenure drops keys whose first bad record is after the start: the relay reads that row again and decides again,
+// StartOwnership drops keys whose first bad record is after the start: the relay reads that row again and decides again,
 // also about the records before it that were in flight. So every record of a key that stays parked comes after
 // the first bad one.
-func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
+func (s *Set) StartOwnership(start, next checkpoint.Position, rec *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.keys)
-	s.size, s.tenure, s.term, s.copied, s.results, s.counted, s.refused = 0, start.Tenure, next.Term, 0, nil, false, false
+	s.size, s.owner, s.generation, s.copied, s.results, s.counted, s.refused = 0, start.Owner, next.Generation, 0, nil, false, false
 	s.stored = s.version
 	if rec != nil {
 		for _, p := range rec.Parkings {
@@ -164,21 +164,21 @@ func (s *Set) StartTenure(start, next checkpoint.Position, rec *Record) {
 				s.size += p.size()
 			}
 		}
-		s.version++ // to be stored under the new tenure
+		s.version++ // to be stored under the new ownership
 	}
 	s.empty.Store(len(s.keys) == 0)
 }
 
 // confirmedBy reports whether a relay that starts at the position record start, and writes next as its first one, does not read
-// the first bad record again. A position of another term tells nothing: then the relay must not let later records overtake. A key
-// of the term of next was parked by a relay that has started at the same record, and has lost its first one or stored none.
+// the first bad record again. A position of another generation tells nothing: then the relay must not let later records overtake. A key
+// of the generation of next was parked by a relay that has started at the same record, and has lost its first one or stored none.
 func (p *Parking) confirmedBy(start, next checkpoint.Position) bool {
 	switch {
-	case p.Term == start.Term:
+	case p.Generation == start.Generation:
 		return p.First.Before(start)
-	case start.Refill != nil && start.Refill.Lost.Term == p.Term:
+	case start.Refill != nil && start.Refill.Lost.Generation == p.Generation:
 		return p.First.Before(start.Refill.Lost)
-	case p.Term == next.Term:
+	case p.Generation == next.Generation:
 		return p.First.Before(next)
 	}
 	return true
@@ -186,10 +186,10 @@ func (p *Parking) confirmedBy(start, next checkpoint.Position) bool {
 
 // copiedBefore reports whether a refill has parked the key that was started over since. The dead letter of First may not be stored.
 func (p *Parking) copiedBefore(start checkpoint.Position) bool {
-	return start.Refill != nil && p.Term > start.Refill.Lost.Term && p.Term < start.Term
+	return start.Refill != nil && p.Generation > start.Refill.Lost.Generation && p.Generation < start.Generation
 }
 
-// StartCopy says that the rows at lsn are copied from tables: another tenure may send others at the same places.
+// StartCopy says that the rows at lsn are copied from tables: another ownership may send others at the same places.
 func (s *Set) StartCopy(lsn pglogrepl.LSN) {
 	if s == nil {
 		return
@@ -209,7 +209,7 @@ func (s *Set) Park(k Key, reason string, at Row) (letter encode.Parked, ok bool)
 	defer s.mu.Unlock()
 	p, place := s.keys[k], s.place(at)
 	if p == nil {
-		p = &Parking{ID: idOf(k, place), Key: k, Since: time.Now().UTC(), Reason: shorten(reason), First: at, Bad: at, Term: s.term, first: place}
+		p = &Parking{ID: idOf(k, place), Key: k, Since: time.Now().UTC(), Reason: shorten(reason), First: at, Bad: at, Generation: s.generation, first: place}
 		if len(s.keys) >= s.limit || s.size+p.size() > maxBytes {
 			s.refused = true
 			return encode.Parked{}, false
@@ -225,11 +225,11 @@ func (s *Set) Park(k Key, reason string, at Row) (letter encode.Parked, ok bool)
 	return s.letter(p, place), true
 }
 
-// place returns the place of a row of the tenure. s.mu is held.
+// place returns the place of a row of the ownership. s.mu is held.
 func (s *Set) place(at Row) encode.Place {
-	p := encode.Place{Term: s.term, LSN: at.LSN, Index: at.Index}
+	p := encode.Place{Generation: s.generation, LSN: at.LSN, Index: at.Index}
 	if at.LSN == s.copied {
-		p.Tenure = s.tenure
+		p.Owner = s.owner
 	}
 	return p
 }
@@ -257,7 +257,7 @@ func (p *Parking) precededBy(at encode.Place) bool { return at.Compare(p.first) 
 
 // letter counts a dead letter of p. s.mu is held.
 func (s *Set) letter(p *Parking, at encode.Place) encode.Parked {
-	if at.Compare(p.Released) > 0 { // otherwise an earlier tenure has released it
+	if at.Compare(p.Released) > 0 { // otherwise an earlier ownership has released it
 		if p.unreleased == 0 || at.Compare(p.oldest) < 0 {
 			p.oldest = at
 		}
@@ -372,7 +372,7 @@ func (s *Set) Progress(id string, passed []encode.Place, n int) {
 	})
 }
 
-// Unreleased returns how many records of a parking the tenure has sent to the dead-letter topic that no release has passed.
+// Unreleased returns how many records of a parking the ownership has sent to the dead-letter topic that no release has passed.
 func (s *Set) Unreleased(id string) int {
 	p, _ := s.Find(id)
 	return p.unreleased

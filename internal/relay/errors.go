@@ -97,7 +97,7 @@ var faults = []fault{
 	{as[*checkpoint.RereadError], exit.Continuity, never, adviseGap, nextGap},
 	{is(pump.ErrSkip), exit.Usage, never, "", ""},
 
-	{is(errTenureEnded), exit.Source, outage, "", ""},
+	{is(errOwnershipEnded), exit.Source, outage, "", ""},
 	{is(sink.ErrSuperseded), exit.SlotInUse, standby, "", ""},
 	{is(errSlotTaken), exit.SlotInUse, standby, "", ""},
 	{is(errOtherServer), exit.Source, outage, "", ""},

@@ -92,7 +92,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"unreadable record":     {position.ErrRecord, 15, never, "position_topic"},
 		"other rows again":      {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
 		"promoted":              {position.ErrPromoted, 10, outage, ""},
-		"tenure ended":          {tenureEnded(&checkpoint.GapError{}), 10, outage, ""},
+		"ownership ended":       {ownershipEnded(&checkpoint.GapError{}), 10, outage, ""},
 		"another owner":         {fmt.Errorf("topic p: %w", sink.ErrSuperseded), 12, standby, ""},
 		"newer writer":          {sink.ErrSuperseded, 12, standby, ""},
 		"slot changes hands":    {errSlotTaken, 12, standby, ""},

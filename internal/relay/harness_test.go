@@ -265,9 +265,9 @@ func (p *scriptedProducer) records() string {
 
 const drainTimeout = 25 * time.Second
 
-// A testSession is a tenure together with the source of its current session.
+// A testSession is an ownership together with the source of its current session.
 type testSession struct {
-	*tenure
+	*ownership
 	relay     *Relay
 	src       source
 	published *catalog.Publication
@@ -294,7 +294,7 @@ func (c *scriptedCatalog) Past(ctx context.Context, table uint32) (catalog.Past,
 	return c.past(ctx, table)
 }
 
-// newTestSession returns a tenure that starts at position start, with its first session.
+// newTestSession returns an ownership that starts at position start, with its first session.
 func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
 	tb.Helper()
 	s, _ := newTestSessionWith(tb, Config{}, src, prod, start)
@@ -322,19 +322,19 @@ func storeIn(tb testing.TB, r *Relay, store *positiontest.Store) {
 }
 
 func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
-	if err := r.positions.BeginTenure(context.Background(), positiontest.Server(start)); err != nil {
+	if err := r.positions.BeginOwnership(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
 	if _, err := r.positions.ChooseStart(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
 	return &testSession{
-		tenure: newTenure(r, beginning{start: start}, func(sink.WriterConfig) sink.Writer { return prod }), relay: r, src: src,
+		ownership: newOwnership(r, beginning{start: start}, func(sink.WriterConfig) sink.Writer { return prod }), relay: r, src: src,
 		published: &catalog.Publication{Insert: true, Update: true}, watch: func(context.Context) error { return nil },
 	}
 }
 
-// run runs one session. If the tenure could continue afterwards, run abandons it.
+// run runs one session. If the ownership could continue afterwards, run abandons it.
 func (s *testSession) run(ctx context.Context) error {
 	err := s.next(ctx, s.src)
 	if !s.over {
@@ -343,10 +343,10 @@ func (s *testSession) run(ctx context.Context) error {
 	return err
 }
 
-// next runs another session of the tenure.
+// next runs another session of the ownership.
 func (s *testSession) next(ctx context.Context, src source) error {
 	if s.life == nil {
-		s.tenure.run(ctx)
+		s.ownership.run(ctx)
 	}
 	opened := startSession(ctx, src, slotIdentity{}, 1, new(flow), new(phase))
 	opened.published, opened.catalog = s.published, &s.catalog

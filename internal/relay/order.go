@@ -14,7 +14,7 @@ import (
 const orderDelay = time.Second
 
 // checkOrder logs a warning if a broker that should reject the records of an older relay does not. Other kinds of
-// brokers never do: check says so, and a warning would help nobody. It runs once per process, beside a tenure. Like
+// brokers never do: check says so, and a warning would help nobody. It runs once per process, beside an ownership. Like
 // position writes, it does not check the fence: it writes no rows, and nobody reads what it writes. It always
 // returns nil, because a failed check says nothing about the broker.
 func (r *Relay) checkOrder(ctx context.Context) error {

@@ -21,8 +21,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-// TestOrderOfRelaysIsCheckedOnce: a relay checks the broker once, whatever the number of tenures. Neither records
-// nor the end of a tenure wait for the check.
+// TestOrderOfRelaysIsCheckedOnce: a relay checks the broker once, whatever the number of ownerships. Neither records
+// nor the end of an ownership wait for the check.
 func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		check func(ctx context.Context) error
@@ -49,7 +49,7 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 					checks++
 					return tt.check(ctx)
 				}})
-				for n := range pglogrepl.LSN(3) { // the first tenure ends before the check
+				for n := range pglogrepl.LSN(3) { // the first ownership ends before the check
 					src := &scriptedSource{script: joinScripts(transaction(n*100+100, n*100+110, "a", 1))}
 					prod := newScriptedProducer()
 					s := newSessionOf(r, src, prod, n*100+10)
@@ -61,7 +61,7 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 					began := time.Now()
 					stop()
 					if err := <-ended; err != nil || prod.records() != "a/1" || src.reported != n*100+110 || bubble.Since(began) != 0 {
-						t.Errorf("tenure %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.reported, bubble.Since(began), err)
+						t.Errorf("ownership %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.reported, bubble.Since(began), err)
 					}
 				}
 				if warned := strings.Count(log.String(), "the broker accepts records of an older relay"); checks != 1 || warned == 1 != tt.warns {

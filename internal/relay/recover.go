@@ -47,8 +47,8 @@ func (r *Relay) Recover(ctx context.Context) error {
 // refillLost prepares a refill after a session that ended with cause. The next session sends the rows. If the gap
 // cannot be refilled, the error also wraps cause.
 func (r *Relay) refillLost(ctx context.Context, cause error) error {
-	if t := r.tenure; t != nil { // acknowledged rows that are recorded are not resent
-		r.tenure = nil
+	if t := r.ownership; t != nil { // acknowledged rows that are recorded are not resent
+		r.ownership = nil
 		if err := t.stopIdle(ctx); err != nil {
 			r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
 		}

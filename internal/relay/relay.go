@@ -175,7 +175,7 @@ type Relay struct {
 	waits     waitLog
 	store     *position.Store
 	positions *position.Writer // to store
-	tenure    *tenure          // nil: nothing was sent, and nothing is in flight
+	ownership *ownership       // nil: nothing was sent, and nothing is in flight
 	sender    sender           // of the newest session
 	history   catalog.History  // of the source; used by the watcher while a session runs
 	catalog   *catalog.State   // read by contactBothSides for the first session
@@ -250,7 +250,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.positions.Close(ctx)
 	for {
 		err := r.runSession(ctx, retry)
-		if ctx.Err() != nil && r.tenure != nil {
+		if ctx.Err() != nil && r.ownership != nil {
 			err = nil // the session ended during the stop
 		}
 		if ctx.Err() == nil && r.planner.Refills(err) {
@@ -265,11 +265,11 @@ func (r *Relay) Run(ctx context.Context) error {
 				err, final = unlessStopped(ctx, over), true
 			}
 		}
-		if cause := r.tenureFailure(); cause != nil {
+		if cause := r.ownershipFailure(); cause != nil {
 			err, final = cause, true
 		}
 		if final {
-			return r.recordStop(ctx, r.stopTenure(ctx, err))
+			return r.recordStop(ctx, r.stopOwnership(ctx, err))
 		}
 	}
 }
@@ -279,10 +279,10 @@ func (r *Relay) isFinal(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
 }
 
-// tenureFailure returns the error with which the tenure has failed between two sessions, if another
+// ownershipFailure returns the error with which the ownership has failed between two sessions, if another
 // session cannot recover from it.
-func (r *Relay) tenureFailure() error {
-	if t := r.tenure; t != nil && t.life.Err() != nil {
+func (r *Relay) ownershipFailure() error {
+	if t := r.ownership; t != nil && t.life.Err() != nil {
 		if cause := context.Cause(t.life); faultOf(cause).patience == never {
 			return cause
 		}
@@ -290,13 +290,13 @@ func (r *Relay) tenureFailure() error {
 	return nil
 }
 
-// stopTenure ends the tenure, if there is one, after the last session. It returns the error of Run.
-func (r *Relay) stopTenure(ctx context.Context, err error) error {
-	t := r.tenure
+// stopOwnership ends the ownership, if there is one, after the last session. It returns the error of Run.
+func (r *Relay) stopOwnership(ctx context.Context, err error) error {
+	t := r.ownership
 	if t == nil {
 		return err
 	}
-	r.tenure = nil
+	r.ownership = nil
 	unfinished := t.stopIdle(ctx)
 	if err == nil {
 		return unfinished
@@ -356,7 +356,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	}
 	retry.strict = false
 
-	t := r.tenure
+	t := r.ownership
 	before, rows := t.tracker.Confirmed(), r.progress.Counts().Rows
 	s.published, s.catalog = state.Publication, &streamCatalog{r.cfg, stream.Config(), r.named}
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
@@ -364,7 +364,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 		r.positions.StartOver()
 	}
 	if t.over {
-		r.tenure = nil
+		r.ownership = nil
 	}
 	confirmed := t.tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
@@ -388,7 +388,7 @@ func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state 
 		slog.String("publication", state.Publication.Name),
 		slog.String("system_id", stream.System().ID),
 		slog.Int("timeline", int(stream.System().Timeline)),
-		slog.String("from", r.tenure.tracker.Confirmed().String()),
+		slog.String("from", r.ownership.tracker.Confirmed().String()),
 		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
 }
 

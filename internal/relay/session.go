@@ -35,7 +35,7 @@ type source interface {
 
 // A session is one replication connection that holds the slot, from START_REPLICATION to its end. It
 // starts to read immediately, so that the server does not time out, and confirms nothing until a
-// tenure sets positions.
+// ownership sets positions.
 type session struct {
 	stream source
 	id     slotIdentity
@@ -159,7 +159,7 @@ func (s *session) during(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// openSession acquires the slot and starts the stream: at the confirmed position of the current tenure, or
+// openSession acquires the slot and starts the stream: at the confirmed position of the current ownership, or
 // at the slot's own position. It also returns the catalog as it was before.
 func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream, *catalog.State, error) {
 	state := r.catalog
@@ -181,7 +181,7 @@ func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream,
 	}
 	id := slotIdentity{system: stream.System(), slot: r.cfg.Source.Slot}
 	var from pglogrepl.LSN
-	if t := r.tenure; t != nil && t.id == id {
+	if t := r.ownership; t != nil && t.id == id {
 		from = t.tracker.Confirmed()
 	}
 	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {

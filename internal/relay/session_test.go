@@ -183,7 +183,7 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 // If the connection is lost during a transaction, there are no duplicates. The next session reads the rows that
 // already have numbers again, and continues after them. That also holds if the connection is lost again before
 // that.
-func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
+func TestOwnershipGoesOnInAnInterruptedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := transaction(200, 210, "a", 2, 3, 4, 5)
 		prod := newScriptedProducer()
@@ -222,7 +222,7 @@ func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 
 // If Postgres resends a transaction with other rows, the relay stops: it can trust neither the Tracker nor the
 // server.
-func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
+func TestOwnershipEndsIfOtherRowsComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prod := newScriptedProducer()
 		prod.auto = false
@@ -297,7 +297,7 @@ func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 
 // Between two sessions the fence is closed, and the writer still handles responses. The next session reads the rows
 // again that the writer has not accepted.
-func TestTenureBetweenSessions(t *testing.T) {
+func TestOwnershipBetweenSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prod := newScriptedProducer()
 		prod.auto, prod.full = false, 2

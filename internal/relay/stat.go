@@ -61,7 +61,7 @@ type Stat struct {
 	Behind time.Time
 
 	Received  pglogrepl.LSN // highest position read: end LSNs and keepalives
-	WALBytes  uint64        // bytes of WAL read, counted from the first position of each tenure
+	WALBytes  uint64        // bytes of WAL read, counted from the first position of each ownership
 	Confirmed pglogrepl.LSN // confirmed position of the slot: last confirmed to Postgres, or read from the catalog
 	LastError string        // why the last session ended, or what the relay waits for
 	Failures  []Failure     // the latest failures, oldest first
@@ -112,7 +112,7 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 
 // flow is the part of Stat that changes with the data.
 type flow struct {
-	tracker   atomic.Pointer[checkpoint.Tracker] // of the current or last tenure; nil: there was none
+	tracker   atomic.Pointer[checkpoint.Tracker] // of the current or last ownership; nil: there was none
 	confirmed atomic.Uint64                      // an LSN: the confirmed position of the slot
 }
 

@@ -65,7 +65,7 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		began := time.Now()
-		positiontest.Deliver(tracker, 110) // before run, which otherwise may write the position at which the tenure starts
+		positiontest.Deliver(tracker, 110) // before run, which otherwise may write the position at which the ownership starts
 		go func() { ran <- r.positions.Run(ctx) }()
 		bubble.Sleep(40 * time.Second)
 		if st := r.Stat(); st.Confirmed != 0 || st.Behind.Sub(began) > time.Second || st.Behind.IsZero() {

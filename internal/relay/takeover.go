@@ -33,19 +33,19 @@ const (
 )
 
 var (
-	// errCopyInterrupted is a reason for a new tenure, like [position.ErrPromoted].
+	// errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
 	errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
 
-	// errTenureEnded: the session started at the confirmed position of a tenure that cannot continue. The position record may
-	// be older, and the next tenure needs the rows from there on.
-	errTenureEnded = errors.New("the session continues rows of a tenure that has ended")
+	// errOwnershipEnded: the session started at the confirmed position of an ownership that cannot continue. The position record may
+	// be older, and the next ownership needs the rows from there on.
+	errOwnershipEnded = errors.New("the session continues rows of an ownership that has ended")
 
 	// errSlotTaken: the WAL sender that holds the slot is not that of the session.
 	errSlotTaken = errors.New("another connection has the slot")
 )
 
-// takeOver decides what a session sends. The current tenure continues if no other process has become the owner of the position
-// store in between. Otherwise a new tenure starts. When takeOver returns, the session has held the slot since this process is the
+// takeOver decides what a session sends. The current ownership continues if no other process has become the owner of the position
+// store in between. Otherwise a new ownership starts. When takeOver returns, the session has held the slot since this process is the
 // owner. So every process that acquires the slot later becomes the owner later.
 func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.Stream) error {
 	ctx, cancel := s.during(ctx)
@@ -54,23 +54,23 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if err != nil {
 		return err
 	}
-	ended, err := r.proveTenure(ctx, s, stream, server)
+	ended, err := r.proveOwnership(ctx, s, stream, server)
 	if err != nil {
 		return err
 	}
-	if r.tenure != nil && ended == nil {
+	if r.ownership != nil && ended == nil {
 		r.positions.StartSession(ctx, stream)
-		return r.skip.StartSession(s.id.system, r.tenure.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+		return r.skip.StartSession(s.id.system, r.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
-	if continued := r.tenure != nil && r.tenure.id == s.id; continued {
-		r.endTenure(ctx, ended)
-		return tenureEnded(ended)
+	if continued := r.ownership != nil && r.ownership.id == s.id; continued {
+		r.endOwnership(ctx, ended)
+		return ownershipEnded(ended)
 	}
 	if server, err = r.mayOwn(ctx, s, stream); err != nil {
 		return err
 	}
-	r.endTenure(ctx, ended)
-	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.BeginTenure(ctx, server) })
+	r.endOwnership(ctx, ended)
+	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.BeginOwnership(ctx, server) })
 	if err != nil {
 		return err
 	}
@@ -78,16 +78,16 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	r.positions.StartSession(ctx, stream)
-	return r.startTenure(ctx, s, server, slot)
+	return r.startOwnership(ctx, s, server, slot)
 }
 
-// tenureEnded returns errTenureEnded with its cause. It does not wrap the cause, because the record of another owner, which the next
+// ownershipEnded returns errOwnershipEnded with its cause. It does not wrap the cause, because the record of another owner, which the next
 // session reads, decides whether that is an error.
-func tenureEnded(cause error) error { return fmt.Errorf("%w: %s", errTenureEnded, cause.Error()) }
+func ownershipEnded(cause error) error { return fmt.Errorf("%w: %s", errOwnershipEnded, cause.Error()) }
 
-// proveTenure returns why the current tenure cannot continue, or nil if it can, or if there is none.
-func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
-	t := r.tenure
+// proveOwnership returns why the current ownership cannot continue, or nil if it can, or if there is none.
+func (r *Relay) proveOwnership(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
+	t := r.ownership
 	if t == nil {
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (r *Relay) proveTenure(ctx context.Context, s *session, stream *replication
 	return nil, err
 }
 
-// mayOwn returns an error if a tenure could not start, and otherwise the state of the server. It is called before this process shuts
+// mayOwn returns an error if an ownership could not start, and otherwise the state of the server. It is called before this process shuts
 // out another owner. The record that it has read may be that of an owner who got the slot meanwhile, and be ahead of what the server
 // was like before: so the record is compared with the server as it is after that, while the session still holds the slot.
 func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stream) (server checkpoint.Server, err error) {
@@ -206,8 +206,8 @@ func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.S
 	return server, state.Slot, nil
 }
 
-// startTenure starts a tenure at the position record, after beginTenure.
-func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
+// startOwnership starts an ownership at the position record, after beginOwnership.
+func (r *Relay) startOwnership(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
 	start, err := r.positions.ChooseStart(ctx, server)
 	if err != nil {
 		return err
@@ -226,13 +226,13 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
 	begin := beginning{id: s.id, start: start, horizon: server.WALEnd, copy: planned}
-	r.tenure = newTenure(r, begin, (*r.sink.Load()).NewWriter)
-	r.tenure.run(ctx)
+	r.ownership = newOwnership(r, begin, (*r.sink.Load()).NewWriter)
+	r.ownership.run(ctx)
 	return nil
 }
 
-// mayContinue returns nil if the tenure t may continue in the session s as long as this process is the owner, and otherwise why not.
-func (r *Relay) mayContinue(t *tenure, s *session, server checkpoint.Server) error {
+// mayContinue returns nil if the ownership t may continue in the session s as long as this process is the owner, and otherwise why not.
+func (r *Relay) mayContinue(t *ownership, s *session, server checkpoint.Server) error {
 	switch {
 	case t.id != s.id:
 		return errOtherServer
@@ -244,13 +244,13 @@ func (r *Relay) mayContinue(t *tenure, s *session, server checkpoint.Server) err
 	return r.positions.CanContinue(server)
 }
 
-// endTenure abandons the current tenure, if there is one. The next tenure resends the records without an
+// endOwnership abandons the current ownership, if there is one. The next ownership resends the records without an
 // outcome.
-func (r *Relay) endTenure(ctx context.Context, cause error) {
-	if t := r.tenure; t != nil {
+func (r *Relay) endOwnership(ctx context.Context, cause error) {
+	if t := r.ownership; t != nil {
 		t.abandon(cause)
 		r.log.InfoContext(ctx, "unconfirmed rows are resent", slog.String("confirmed", t.tracker.Confirmed().String()),
 			slog.Any("reason", cause))
-		r.tenure = nil
+		r.ownership = nil
 	}
 }

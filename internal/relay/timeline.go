@@ -23,7 +23,7 @@ func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s
 		return
 	}
 	delivered := *record
-	if t := r.tenure; t != nil && t.id.system.Timeline == record.Timeline {
+	if t := r.ownership; t != nil && t.id.system.Timeline == record.Timeline {
 		delivered.EndLSN = max(delivered.EndLSN, r.progress.Counts().Received)
 	}
 	fork, lost := delivered.LostTail(s)

@@ -21,7 +21,7 @@ func TestWarnLostTail(t *testing.T) {
 	of1 := slotIdentity{system: replication.System{ID: "1", Timeline: 1}, slot: "s"}
 	for name, tc := range map[string]struct {
 		record *checkpoint.Position
-		read   pglogrepl.LSN // by the tenure; 0: no tenure
+		read   pglogrepl.LSN // by the ownership; 0: no ownership
 		server checkpoint.Server
 		want   string // empty: no warning
 	}{
@@ -37,7 +37,7 @@ func TestWarnLostTail(t *testing.T) {
 			var log bytes.Buffer
 			r := &Relay{log: slog.New(slog.NewTextHandler(&log, nil))}
 			if tc.read != 0 {
-				r.tenure = &tenure{id: of1}
+				r.ownership = &ownership{id: of1}
 				r.progress.Add(&pump.Counts{Received: tc.read})
 			}
 			for range 2 { // the session may be lost before the position is recorded

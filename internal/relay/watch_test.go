@@ -405,7 +405,7 @@ func TestWatcherEndsSessionAtOnce(t *testing.T) {
 			t.Errorf("session ended with %v", err)
 		}
 		if took := bubble.Since(began); took > 0 || !src.closed || s.over {
-			t.Errorf("after %s, the stream is closed: %t, the tenure is over: %t", took, src.closed, s.over)
+			t.Errorf("after %s, the stream is closed: %t, the ownership is over: %t", took, src.closed, s.over)
 		}
 		if n := s.tracker.Outstanding(); n != 2 {
 			t.Errorf("%d records are in flight, want 2", n)

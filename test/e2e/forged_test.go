@@ -41,12 +41,12 @@ func insertAs(t *testing.T, conn *pgx.Conn, topic, key, payload, headers string)
 	return id
 }
 
-// forgedPosition returns a position record for the rig's relay whose position and tenure are ahead of the
+// forgedPosition returns a position record for the rig's relay whose position and ownership are ahead of the
 // relay's own.
 func forgedPosition(t *testing.T, r *rig.Rig) (key, value string) {
 	t.Helper()
 	p := r.Recorded(t)
-	return r.Slot + "/" + sink.PositionKey, fmt.Sprintf(`{"version": 1, "system_id": %q, "timeline": 1, "slot": %q, "end_lsn": %q, "term": 50, "tenure": 50, "written_at": %q}`,
+	return r.Slot + "/" + sink.PositionKey, fmt.Sprintf(`{"version": 1, "system_id": %q, "timeline": 1, "slot": %q, "end_lsn": %q, "term": 50, "owner": 50, "written_at": %q}`,
 		p.SystemID, r.Slot, (p.EndLSN + 1<<20).String(), time.Now().UTC().Format(time.RFC3339))
 }
 

@@ -104,7 +104,7 @@ func deviations() []deviation {
 		{"a relay's topic", Rejected, func(g *Generator, c columns) { c["topic"] = g.pick(g.Relay...) }},
 		{"a forged position", Rejected, func(g *Generator, c columns) {
 			c["topic"], c["aggregateid"] = g.Relay[0], g.Slot+"/"+sink.PositionKey
-			c["payload"] = fmt.Sprintf(`{"version": 1, "timeline": 1, "slot": %q, "end_lsn": "FFFFFFFF/0", "term": 50, "tenure": 50}`, g.Slot)
+			c["payload"] = fmt.Sprintf(`{"version": 1, "timeline": 1, "slot": %q, "end_lsn": "FFFFFFFF/0", "generation": 50, "owner": 50}`, g.Slot)
 		}},
 		{"a missing topic", Rejected, func(g *Generator, c columns) {
 			c["topic"], c["payload"] = "nosuch."+uuid.NewString(), text(g.between(1, 900<<10))

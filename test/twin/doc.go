@@ -27,13 +27,13 @@
 // relays (package relay, takeover.go) it checks that
 //
 //   - no two processes write records under the same epoch ([history.judgeClaim]);
-//   - a relay writes rows only in a tenure whose first record a broker has already stored, and only after it
+//   - a relay writes rows only in an ownership whose first record a broker has already stored, and only after it
 //     has read that it holds the slot (judgeClaim);
-//   - the tenures in a partition never decrease, so no record of an older relay follows one of a
+//   - the ownerships in a partition never decrease, so no record of an older relay follows one of a
 //     newer relay (judgeClaim), also in the position topic ([history.claimed]);
 //   - the rows of a writer are in order in each partition, including duplicates
 //     ([history.judgeOrder]), and no row is missing before the first one (package delivery);
-//   - only the relay with the newest tenure streams ([history.streaming]);
+//   - only the relay with the newest ownership streams ([history.streaming]);
 //   - every confirmed position is covered by the position record ([history.told]);
 //   - a position record covers only rows that are stored ([history.recorded],
 //     [history.judgeOpen]), and the rows that a relay skips are stored in the end ([world.arrive]);

@@ -53,13 +53,13 @@ type writer struct {
 	epoch    int16
 }
 
-// A claim is the first record of a tenure that a run has written.
+// A claim is the first record of an ownership that a run has written.
 type claim struct {
 	writer // the epoch is the first one
 
-	tenure int64
-	from   pglogrepl.LSN // the start position of its run; 0 if the position is of another timeline
-	looked bool          // since then its run has read that it holds the slot
+	ownership int64
+	from      pglogrepl.LSN // the start position of its run; 0 if the position is of another timeline
+	looked    bool          // since then its run has read that it holds the slot
 }
 
 // A history records the events of a simulation and checks each of them when it happens. Its methods
@@ -81,20 +81,20 @@ type history struct {
 
 	claims  []*claim                       // in the order in which brokers stored them
 	owners  map[[2]int64]int               // run that has written under a producer id and epoch
-	highest map[delivery.Coordinates]int64 // the highest tenure of the records in a partition
+	highest map[delivery.Coordinates]int64 // the highest ownership of the records in a partition
 	lastRow map[shelf]int                  // the row that was stored last
 	sent    map[int]map[pglogrepl.LSN]bool // positions that the server has sent to a run, on the current timeline
 
-	tenures map[int][]tenure  // of the slot, by run
-	holder  int               // the run that holds the slot; 0: it is free
-	free    time.Time         // when the slot was released
-	calm    time.Time         // from then on the slot must not be free for long; zero: it may be
-	deaf    map[int]time.Time // by run: from then on it must not continue, because Postgres has been silent for too long
-	lease   time.Duration     // time in which a run must notice that it has lost the slot
+	ownerships map[int][]ownership // of the slot, by run
+	holder     int                 // the run that holds the slot; 0: it is free
+	free       time.Time           // when the slot was released
+	calm       time.Time           // from then on the slot must not be free for long; zero: it may be
+	deaf       map[int]time.Time   // by run: from then on it must not continue, because Postgres has been silent for too long
+	lease      time.Duration       // time in which a run must notice that it has lost the slot
 
 	kept       bool          // the relay writes position records
-	record     pglogrepl.LSN // the newest position record of the highest term
-	term       int64         // the highest term
+	record     pglogrepl.LSN // the newest position record of the highest generation
+	generation int64         // the highest generation
 	records    map[pglogrepl.LSN]bool
 	recordOf   map[int]pglogrepl.LSN         // by run
 	slot       pglogrepl.LSN                 // the slot's confirmed position
@@ -127,8 +127,8 @@ type shelf struct {
 	writer
 }
 
-// A tenure is a period in which a run holds the slot.
-type tenure struct{ from, to time.Time }
+// An ownership is a period in which a run holds the slot.
+type ownership struct{ from, to time.Time }
 
 type event struct {
 	at   time.Duration
@@ -141,7 +141,7 @@ func newHistory() *history {
 		began: time.Now(), timeline: 1, rows: make(map[string]*row), gone: make(map[string]bool), keys: make(map[string]int),
 		owners: make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
-		unmarked: make(map[delivery.Coordinates]bool), lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), deaf: make(map[int]time.Time), free: time.Now(),
+		unmarked: make(map[delivery.Coordinates]bool), lastRow: make(map[shelf]int), ownerships: make(map[int][]ownership), deaf: make(map[int]time.Time), free: time.Now(),
 	}
 	h.checker.Checker = delivery.New(delivery.Config{AnyPartition: true, Missing: h.mayMiss}) // partitions are added to topics
 	return h
@@ -280,12 +280,12 @@ func (h *history) held(run int) {
 	if h.holder == run {
 		return
 	}
-	if ts := h.tenures[h.holder]; h.holder != 0 {
+	if ts := h.ownerships[h.holder]; h.holder != 0 {
 		ts[len(ts)-1].to = now
 	}
 	if run != 0 {
 		h.judgeFree()
-		h.tenures[run] = append(h.tenures[run], tenure{from: now})
+		h.ownerships[run] = append(h.ownerships[run], ownership{from: now})
 	}
 	h.holder, h.free = run, now
 }
@@ -346,7 +346,7 @@ func (h *history) deafen(run int, at time.Time) {
 func (h *history) wrote(run int, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, t := range slices.Backward(h.tenures[run]) {
+	for _, t := range slices.Backward(h.ownerships[run]) {
 		if t.from.After(at) {
 			continue
 		}
@@ -433,7 +433,7 @@ func (h *history) loseLocked(tx *transaction) {
 }
 
 // streaming records that a run has logged that it streams from a position. It checks that the server sends all that follows the
-// position, and that no other run had an equal or higher tenure when the session began. A broker that forgets a producer accepts
+// position, and that no other run had an equal or higher ownership when the session began. A broker that forgets a producer accepts
 // what an earlier owner writes.
 func (h *history) streaming(run int, from pglogrepl.LSN) {
 	h.mu.Lock()
@@ -447,12 +447,12 @@ func (h *history) streaming(run int, from pglogrepl.LSN) {
 	var own int64
 	for _, c := range h.claims {
 		if c.run == run {
-			own = c.tenure
+			own = c.ownership
 		}
 	}
 	for _, c := range h.claims[:s.claims] {
-		if c.run != run && c.tenure >= own && !h.forgetful {
-			h.violatedLocked("run %d: streams in tenure %d, and run %d has tenure %d", run, own, c.run, c.tenure)
+		if c.run != run && c.ownership >= own && !h.forgetful {
+			h.violatedLocked("run %d: streams in ownership %d, and run %d has ownership %d", run, own, c.run, c.ownership)
 		}
 	}
 }
@@ -514,14 +514,14 @@ func (h *history) recorded(w writer, key string, value []byte) {
 		h.violatedLocked("run %d: position record %q: %v", run, value, err)
 		return
 	}
-	h.noteLocked("run %d: record %s of term %d, tenure %d on timeline %d stored", run, p.EndLSN, p.Term, p.Tenure, p.Timeline)
+	h.noteLocked("run %d: record %s of generation %d, owner %d on timeline %d stored", run, p.EndLSN, p.Generation, p.Owner, p.Timeline)
 	h.claimed(w, &p)
 	h.refill.recorded(&p)
 	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
 		return // the record has no position yet
 	}
-	if p.Term < h.term || p.Term == h.term && p.EndLSN < h.record || p.Timeline < h.timeline {
+	if p.Generation < h.generation || p.Generation == h.generation && p.EndLSN < h.record || p.Timeline < h.timeline {
 		return // a late write: another run holds the slot, or a standby has been promoted
 	}
 	// While one run drains, another may hold the slot. The record may then go back, but not
@@ -533,7 +533,7 @@ func (h *history) recorded(w writer, key string, value []byte) {
 	if p.Refill == nil {
 		h.safe(p.EndLSN, "run %d: record", run)
 	}
-	h.record, h.term = p.EndLSN, p.Term
+	h.record, h.generation = p.EndLSN, p.Generation
 	h.records[p.EndLSN] = true
 }
 
@@ -552,21 +552,21 @@ func (h *history) judgeOpen(run int, open checkpoint.Prefix) {
 	}
 }
 
-// claimed adds the claim of a position record, if it is new. Tenures increase from claim to claim.
+// claimed adds the claim of a position record, if it is new. Ownerships increase from claim to claim.
 func (h *history) claimed(w writer, p *checkpoint.Position) {
 	newest := &claim{}
 	if n := len(h.claims); n > 0 {
 		newest = h.claims[n-1]
 	}
 	switch {
-	case newest.run == w.run && newest.tenure == p.Tenure:
+	case newest.run == w.run && newest.ownership == p.Owner:
 		return
-	case p.Refill != nil && p.EndLSN == 0 && newest.tenure == p.Tenure: // a refill is prepared, its tenure begins later
+	case p.Refill != nil && p.EndLSN == 0 && newest.ownership == p.Owner: // a refill is prepared, its ownership begins later
 		return
-	case p.Tenure <= newest.tenure && !h.forgetful:
-		h.violatedLocked("run %d: record of tenure %d after tenure %d of run %d", w.run, p.Tenure, newest.tenure, newest.run)
+	case p.Owner <= newest.ownership && !h.forgetful:
+		h.violatedLocked("run %d: record of ownership %d after ownership %d of run %d", w.run, p.Owner, newest.ownership, newest.run)
 	}
-	c := &claim{writer: w, tenure: p.Tenure}
+	c := &claim{writer: w, ownership: p.Owner}
 	if p.Timeline == h.timeline {
 		c.from = p.EndLSN
 	}
@@ -584,7 +584,7 @@ func (h *history) looked(run int) {
 	}
 }
 
-// judgeClaim checks the writer of a record and returns its claim. The tenures in a partition must not
+// judgeClaim checks the writer of a record and returns its claim. The ownerships in a partition must not
 // decrease, two runs must not have the same identity, and the run must have read after its claim that it
 // holds the slot.
 func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
@@ -600,13 +600,13 @@ func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 		if c.run != w.run || c.producer != w.producer || w.epoch < c.epoch {
 			continue
 		}
-		if c.tenure < h.highest[where] {
-			h.violatedLocked("run %d: stores in tenure %d behind tenure %d", w.run, c.tenure, h.highest[where])
+		if c.ownership < h.highest[where] {
+			h.violatedLocked("run %d: stores in ownership %d behind ownership %d", w.run, c.ownership, h.highest[where])
 		}
 		if !c.looked {
-			h.violatedLocked("run %d: stores in tenure %d and has not looked whether it has the slot", w.run, c.tenure)
+			h.violatedLocked("run %d: stores in ownership %d and has not looked whether it has the slot", w.run, c.ownership)
 		}
-		h.highest[where] = c.tenure
+		h.highest[where] = c.ownership
 		return c
 	}
 	h.violatedLocked("run %d: stores without a claim of epoch %d of producer %d", w.run, w.epoch, w.producer)
@@ -764,7 +764,7 @@ func (h *history) sessions() (n int) {
 
 // sessionsLocked is sessions. h.mu is held.
 func (h *history) sessionsLocked() (n int) {
-	for _, ts := range h.tenures {
+	for _, ts := range h.ownerships {
 		n += len(ts)
 	}
 	return n

@@ -25,29 +25,29 @@ type mistake struct {
 }
 
 const (
-	takeoverFile = "internal/relay/takeover.go"
-	tenureFile   = "internal/relay/tenure.go"
-	relayFile    = "internal/relay/relay.go"
-	sessionFile  = "internal/relay/session.go"
-	fenceFile    = "internal/relay/fence.go"
-	rowsFile     = "internal/relay/pump/rows.go"
-	trackerFile  = "checkpoint/reread.go"
-	startFile    = "internal/relay/position/start.go"
-	timelineFile = "checkpoint/timeline.go"
-	contactFile  = "replication/contact.go"
-	ownerFile    = "sink/kafka/owner.go"
-	resumeFile   = "sink/kafka/resume.go"
-	tailFile     = "sink/kafka/tail.go"
-	recordFile   = "internal/relay/position/writer.go"
-	releaseFile  = "internal/parking/release/run.go"
-	parkedFile   = "internal/relay/position/parked.go"
-	parkingFile  = "internal/parking/set.go"
-	missingFile  = "internal/catalog/refill.go"
-	copyFile     = "internal/relay/pump/copy.go"
+	takeoverFile  = "internal/relay/takeover.go"
+	ownershipFile = "internal/relay/ownership.go"
+	relayFile     = "internal/relay/relay.go"
+	sessionFile   = "internal/relay/session.go"
+	fenceFile     = "internal/relay/fence.go"
+	rowsFile      = "internal/relay/pump/rows.go"
+	trackerFile   = "checkpoint/reread.go"
+	startFile     = "internal/relay/position/start.go"
+	timelineFile  = "checkpoint/timeline.go"
+	contactFile   = "replication/contact.go"
+	ownerFile     = "sink/kafka/owner.go"
+	resumeFile    = "sink/kafka/resume.go"
+	tailFile      = "sink/kafka/tail.go"
+	recordFile    = "internal/relay/position/writer.go"
+	releaseFile   = "internal/parking/release/run.go"
+	parkedFile    = "internal/relay/position/parked.go"
+	parkingFile   = "internal/parking/set.go"
+	missingFile   = "internal/catalog/refill.go"
+	copyFile      = "internal/relay/pump/copy.go"
 )
 
 var plants = []mistake{
-	{"a tenure begins without a record", []plant.Edit{
+	{"an ownership begins without a record", []plant.Edit{
 		plant.In(startFile, "	if err := w.persist(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "without a claim|has not looked"},
 	{"a relay looks before it owns only", []plant.Edit{
@@ -55,15 +55,15 @@ var plants = []mistake{
 	}, "has not looked"},
 	{"a relay that reconnects does not prove that it owns", []plant.Edit{
 		plant.In(takeoverFile, "	err := r.useStore(ctx, s, stream, r.positions.ProveOwner)\n", "	err := error(nil)\n"),
-	}, "streams in tenure"},
+	}, "streams in ownership"},
 	{"each owner takes another transactional id", []plant.Edit{
 		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
-	}, "behind tenure|stored again|record of tenure"},
+	}, "behind ownership|stored again|record of ownership"},
 	{"a contested row is sent at once", []plant.Edit{
 		plant.In(resumeFile, "return p.contested > 0 && !part.resumed }", "return false }"),
 	}, "stored again"},
-	{"a tenure begins in the session of one that has ended", []plant.Edit{
-		plant.In(takeoverFile, "r.tenure.id == s.id; continued {", "r.tenure.id == s.id; continued && false {"),
+	{"an ownership begins in the session of one that has ended", []plant.Edit{
+		plant.In(takeoverFile, "r.ownership.id == s.id; continued {", "r.ownership.id == s.id; continued && false {"),
 	}, "in a session that began at"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),
@@ -90,12 +90,12 @@ var plants = []mistake{
 		plant.In(sessionFile, "		err = s.stream.Expired()\n", "		err = nil\n"),
 	}, "heard nothing|after it has lost the slot|the slot was free|have not arrived"}, // or a silent session never ends
 	{"the fence stays open when the session has ended", []plant.Edit{ // a relay that has lost the slot writes old records
-		plant.In(tenureFile, "		t.fence.close()\n", ""),
+		plant.In(ownershipFile, "		t.fence.close()\n", ""),
 		plant.In(fenceFile, "	return s.Expired()\n", "	return nil\n"),
 		plant.In(fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"),
 	}, "heard nothing|after it has lost the slot"},
 	{"a lost source waits for Kafka", []plant.Edit{ // the relay does not reconnect while records are unacknowledged
-		plant.In(tenureFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
+		plant.In(ownershipFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(recordFile, "	if stored := w.stored; found != nil", "	if stored := w.stored; w.store.values != nil && found != nil"),
@@ -121,7 +121,7 @@ var plants = []mistake{
 		plant.In(recordFile, "	if err := w.parked.Store(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "has not come|have not arrived"},
 	{"a later relay forgets the parked keys", []plant.Edit{
-		plant.In(parkedFile, "		k.set.StartTenure(start, next, k.record)\n", "		k.set.StartTenure(start, next, nil)\n"),
+		plant.In(parkedFile, "		k.set.StartOwnership(start, next, k.record)\n", "		k.set.StartOwnership(start, next, nil)\n"),
 	}, "has not come|have not arrived|still parked"},
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
 		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed", "p.Confirmed = true; p.Confirmed"),

@@ -43,7 +43,7 @@ func (m *madeLetters) Read(_ context.Context, span sink.Span, fn func(*sink.Stor
 		stored.Partition, stored.Offset = span.Partition, span.Begin+int64(i)
 		rec := stored.Record
 		rec.Headers = slices.Clone(rec.Headers)
-		stored.Record = *encode.Park(&rec, rec.Key, encode.Parked{Parking: parking, Place: encode.Place{Term: 1, LSN: pglogrepl.LSN(place)}})
+		stored.Record = *encode.Park(&rec, rec.Key, encode.Parked{Parking: parking, Place: encode.Place{Generation: 1, LSN: pglogrepl.LSN(place)}})
 		if err := fn(&stored); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func TestLetterRunsAreReadInOrder(t *testing.T) {
 		r := findIn(t, newMadeLetters(parts...))
 		var got []uint64
 		for _, due := range []uint64{uint64(n / 3), uint64(n)} {
-			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Term: 1, LSN: pglogrepl.LSN(due)}, func(at letterPlace, l *encode.DeadLetter) error {
+			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Generation: 1, LSN: pglogrepl.LSN(due)}, func(at letterPlace, l *encode.DeadLetter) error {
 				if parts[at.partition][at.offset] != uint64(l.Parked.Place.LSN) {
 					t.Errorf("seed %d: %d:%d has place %d, not %d", seed, at.partition, at.offset, parts[at.partition][at.offset], uint64(l.Parked.Place.LSN))
 				}
@@ -118,7 +118,7 @@ func TestReleaseMemoryIsBounded(t *testing.T) {
 			if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
 				t.Errorf("the dead letters that were found need %d bytes", grown)
 			}
-			end := encode.Place{Term: 1, LSN: pglogrepl.LSN(n)}
+			end := encode.Place{Generation: 1, LSN: pglogrepl.LSN(n)}
 			for sent := 0; ; {
 				err := r.waiting.read(t.Context(), r.reader, "this", end, func(at letterPlace, _ *encode.DeadLetter) error {
 					sent++
@@ -154,7 +154,7 @@ func TestLetterRunsNoticeExpiredLetters(t *testing.T) {
 			topic := newMadeLetters([]uint64{1, 2, 3, 4, 5})
 			r := findIn(t, topic)
 			topic.partitions[0][lost] = 0
-			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Term: 1, LSN: 5}, func(letterPlace, *encode.DeadLetter) error { return nil })
+			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Generation: 1, LSN: 5}, func(letterPlace, *encode.DeadLetter) error { return nil })
 			if err == nil {
 				t.Error("the missing dead letter is not noticed")
 			}

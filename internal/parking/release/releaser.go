@@ -32,7 +32,7 @@ const (
 	pauseTimeout  = 5 * time.Second
 )
 
-// A Config is what a Releaser needs of a tenure.
+// A Config is what a Releaser needs of an ownership.
 type Config struct {
 	Sink        sink.Broker   // of the dead letters and of what is released
 	DeadLetters string        // their destination
@@ -46,7 +46,7 @@ type Config struct {
 	Tracker   *checkpoint.Tracker
 
 	Fence   func() error // returns an error while nothing may be sent
-	Flush   func()       // has the tenure's writer send what waits
+	Flush   func()       // has the ownership's writer send what waits
 	Copying func() bool  // reports whether rows of tables are sent; then Turn cannot be taken
 
 	// Turn is a mutex, a channel with capacity 1. It is held while rows are sent, so that a release can pause that.
@@ -71,7 +71,7 @@ type Releaser struct {
 	countsStored time.Time
 }
 
-// New returns a Releaser for a tenure.
+// New returns a Releaser for an ownership.
 func New(cfg Config) *Releaser {
 	return &Releaser{cfg: cfg, acked: make(chan struct{}, 1), sent: make(map[string]int)}
 }
@@ -87,7 +87,7 @@ func (r *Releaser) SignalAck() {
 	}
 }
 
-// Run handles requests until ctx ends. An error is one after which the tenure cannot go on. r may be nil.
+// Run handles requests until ctx ends. An error is one after which the ownership cannot go on. r may be nil.
 func (r *Releaser) Run(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -199,7 +199,7 @@ func (r *Releaser) handled(id string) bool {
 	return false
 }
 
-// release does what a request asks for. An error is one after which the tenure cannot go on.
+// release does what a request asks for. An error is one after which the ownership cannot go on.
 func (r *Releaser) release(ctx context.Context, req *parking.Request) (parking.Result, error) {
 	result := parking.Result{Request: req.ID, Outcome: parking.NoKey, At: time.Now().UTC()}
 	parked, ok := r.cfg.Set.Find(req.Parking)
@@ -282,7 +282,7 @@ func (r *Releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit ti
 }
 
 // settled waits until every record that has a number by now is acknowledged, and the position record covers their transactions,
-// at most limit for each. It returns the place of the last row that the tenure has read, or an earlier one. After a crash, a
+// at most limit for each. It returns the place of the last row that the ownership has read, or an earlier one. After a crash, a
 // relay reads none up to there again, but for rows of a transaction that is being read.
 func (r *Releaser) settled(ctx context.Context, limit time.Duration) (end encode.Place, err error) {
 	newest, commitLSN, index := r.cfg.Tracker.Newest()
@@ -296,7 +296,7 @@ func (r *Releaser) settled(ctx context.Context, limit time.Duration) (end encode
 	defer ticker.Stop()
 	for {
 		if end, ok := r.cfg.Positions.Covered(confirmed, open); ok {
-			if read := (encode.Place{Term: end.Term, LSN: commitLSN, Index: index}); read.Compare(end) > 0 {
+			if read := (encode.Place{Generation: end.Generation, LSN: commitLSN, Index: index}); read.Compare(end) > 0 {
 				return read, nil
 			}
 			return end, nil

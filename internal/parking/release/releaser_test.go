@@ -45,7 +45,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 			over = true
 		}
 		running.Go(settle)
-		for _, want := range []bool{false, true} { // the first write is of the position at which the tenure starts
+		for _, want := range []bool{false, true} { // the first write is of the position at which the ownership starts
 			store.Allow <- nil
 			bubble.Sleep(time.Second)
 			synctest.Wait()
@@ -53,7 +53,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 				t.Errorf("over: %t, %v", over, waited)
 			}
 		}
-		if row := (encode.Place{Term: 1, LSN: 199}); end.Compare(row) < 0 || end.Compare(encode.Place{Term: 1, LSN: 200}) >= 0 {
+		if row := (encode.Place{Generation: 1, LSN: 199}); end.Compare(row) < 0 || end.Compare(encode.Place{Generation: 1, LSN: 200}) >= 0 {
 			t.Errorf("settled up to %s", end)
 		}
 		running.Wait()
@@ -72,7 +72,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 	})
 }
 
-// delivered returns the Writer of a tenure, which runs until the end of the test, and the Tracker. Rows up to 200 are delivered.
+// delivered returns the Writer of an ownership, which runs until the end of the test, and the Tracker. Rows up to 200 are delivered.
 func delivered(t *testing.T) (*position.Writer, *checkpoint.Tracker) {
 	t.Helper()
 	w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
@@ -107,17 +107,17 @@ func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
 	return append(s, &sink.StoredRecord{Record: *dead, Offset: int64(len(s))})
 }
 
-// Dead letters of an earlier relay are released only from the first bad row on, and up to the rows that the tenure has read: it has
+// Dead letters of an earlier relay are released only from the first bad row on, and up to the rows that the ownership has read: it has
 // delivered the ones before, and delivers the ones behind if the key is unparked by then.
 func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, tracker := delivered(t)
 		var letters storedLetters
 		for _, lsn := range []pglogrepl.LSN{110, 150, 190, 250} {
-			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: lsn}}, lsn)
+			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: lsn}}, lsn)
 		}
 		r := &releaseRun{
-			Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Term: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
+			Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
 		}
 		end, err := r.settled(t.Context(), settleTimeout)
 		if err == nil {
@@ -149,12 +149,12 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 		if err := errors.Join(err, tracker.Ack(seq)); err != nil {
 			t.Fatal(err)
 		}
-		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 300}}, 300)
+		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 300}}, 300)
 		set := parking.NewSet(1)
 		discard := func() error {
 			bad := parking.Row{LSN: 300}
 			r := &releaseRun{
-				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: set}}, parking: parking.Parking{ID: "p", Term: 1, First: bad, Bad: bad},
+				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: set}}, parking: parking.Parking{ID: "p", Generation: 1, First: bad, Bad: bad},
 				request: &parking.Request{Action: parking.Discard}, reader: letters, next: make(map[int32]int64),
 			}
 			return r.prepare(t.Context())
@@ -179,7 +179,7 @@ func TestDiscardOfARowThatIsReadAgain(t *testing.T) {
 		set, bad := parking.NewSet(1), parking.Row{LSN: 299}
 		first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 110})
 		set.Progress(first.Parking, []encode.Place{{LSN: 110}}, 1)
-		topic := &growingLetters{storedLetters: storedLetters(nil).with(encode.Parked{Parking: first.Parking, Place: encode.Place{Term: 1, LSN: 299}}, 299), grow: func() {
+		topic := &growingLetters{storedLetters: storedLetters(nil).with(encode.Parked{Parking: first.Parking, Place: encode.Place{Generation: 1, LSN: 299}}, 299), grow: func() {
 			set.Follow("orders", []byte("k"), bad)
 			positiontest.Deliver(tracker, 300)
 		}}
@@ -214,10 +214,10 @@ func (g *growingLetters) Spans(ctx context.Context) ([]sink.Span, error) {
 func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, tracker := delivered(t)
-		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Term: 1, LSN: 190}}, 190)
+		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 190}}, 190)
 		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
 			r := &releaseRun{
-				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Term: 1, First: first},
+				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: first},
 				request: &parking.Request{Action: parking.Release}, reader: letters, next: make(map[int32]int64),
 			}
 			if err := r.prepare(t.Context()); !errors.Is(err, want) {
@@ -251,7 +251,7 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 	}
 }
 
-// A tenure goes on while the requests cannot be read, unless they never can be read again.
+// An ownership goes on while the requests cannot be read, unless they never can be read again.
 func TestRequestsThatCannotBeRead(t *testing.T) {
 	for refuse, ends := range map[error]bool{sink.ErrAccess: false, sink.ErrUnreachable: true, sink.ErrMissing: true, sink.ErrFatal: true, errOver: false} {
 		set := parking.NewSet(1)

@@ -127,7 +127,7 @@ func (r *releaseRun) finish(ctx context.Context) error {
 
 // sendRound sends the dead letters of every row that has a number by now, and of earlier ones. So none of them is missed: a
 // record of the key that the broker rejects late gets a place before later ones. Dead letters of an earlier relay whose rows the
-// tenure has yet to read are left out: if the key is unparked by then, the tenure delivers these rows. sendRound waits at most
+// ownership has yet to read are left out: if the key is unparked by then, the ownership delivers these rows. sendRound waits at most
 // settle for acknowledgements and as long for the position, and at most readable for open transactions.
 func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Duration) error {
 	end, err := r.settled(ctx, settle)
@@ -245,7 +245,7 @@ func rowOf(dead *encode.DeadLetter) parking.Row { return parking.Row{LSN: dead.L
 
 // discarded reports whether the row of dead was discarded. A refill reads it again at another place.
 func (r *releaseRun) discarded(dead *encode.DeadLetter) bool {
-	id, copied := dead.EventID(r.cfg.Rows.Route.Columns.ID), dead.Parked.Place.Tenure != 0
+	id, copied := dead.EventID(r.cfg.Rows.Route.Columns.ID), dead.Parked.Place.Owner != 0
 	return slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool {
 		return d.ID == id && (d.Row == rowOf(dead) || copied && id != "")
 	})
@@ -396,7 +396,7 @@ var errTransactionOpen = errors.New("the transaction of the row is not delivered
 // recorded reports whether no later relay reads the row at the place again. Copied rows are recorded when the copy is finished.
 func (r *releaseRun) recorded(at encode.Place) bool {
 	end, ok := r.cfg.Positions.Covered(0, checkpoint.Prefix{})
-	return at.Tenure != 0 || ok && at.Compare(end) <= 0
+	return at.Owner != 0 || ok && at.Compare(end) <= 0
 }
 
 // firstWhilePaused is first while the pump is paused, so that no dead letter of the key is on its way. If it finds none, expired

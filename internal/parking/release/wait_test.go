@@ -104,10 +104,10 @@ func TestReleaseLeavesOutDiscardedRows(t *testing.T) {
 	const streamed, copied = 0, 7
 	r := &releaseRun{Releaser: new(Releaser), parking: parking.Parking{Discarded: []parking.Discarded{{Row: parking.Row{LSN: 100}, ID: "a"}, {Row: parking.Row{LSN: 200}}}}}
 	for _, tc := range []struct {
-		lsn    pglogrepl.LSN
-		id     string
-		tenure int64
-		want   bool
+		lsn       pglogrepl.LSN
+		id        string
+		ownership int64
+		want      bool
 	}{
 		{100, "a", streamed, true},
 		{300, "a", streamed, false},
@@ -116,7 +116,7 @@ func TestReleaseLeavesOutDiscardedRows(t *testing.T) {
 		{200, "", streamed, true},
 		{300, "", copied, false},
 	} {
-		dead := &encode.DeadLetter{LSN: tc.lsn, Parked: &encode.Parked{Place: encode.Place{Tenure: tc.tenure}}}
+		dead := &encode.DeadLetter{LSN: tc.lsn, Parked: &encode.Parked{Place: encode.Place{Owner: tc.ownership}}}
 		if tc.id != "" {
 			dead.Record.Headers = []sink.Header{{Key: encode.IDHeader, Value: []byte(tc.id)}}
 		}

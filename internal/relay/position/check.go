@@ -22,7 +22,7 @@ var (
 )
 
 // Check returns the error with which a session on s ends because of what is stored. published is
-// [catalog.State.CheckPublished] of the catalog as last read. Check is called before BeginTenure, so that a relay that is connected
+// [catalog.State.CheckPublished] of the catalog as last read. Check is called before BeginOwnership, so that a relay that is connected
 // to the wrong server does not shut out the one on the right server.
 func (w *Writer) Check(ctx context.Context, found *Found, s checkpoint.Server, published func(recorded string) error) error {
 	if w.parked.set == nil && found.Parked.HasKeys() {
@@ -42,7 +42,7 @@ func (w *Writer) Check(ctx context.Context, found *Found, s checkpoint.Server, p
 	return w.checkPublished(ctx, p, s, published)
 }
 
-// lacksParked reports whether found has no set of parked keys, and the operator has not accepted that. A later tenure of the
+// lacksParked reports whether found has no set of parked keys, and the operator has not accepted that. A later ownership of the
 // process needs no such set: the Writer keeps what the store loses.
 func (w *Writer) lacksParked(found *Found) bool {
 	return w.parked.record == nil && found.Parked == nil && !w.acceptGap

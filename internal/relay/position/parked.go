@@ -10,21 +10,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A ParkedKeys stores the set of parked keys beside the position record, for the owner of the store. During a tenure its exported
+// A ParkedKeys stores the set of parked keys beside the position record, for the owner of the store. During an ownership its exported
 // methods may be called from any goroutine.
 type ParkedKeys struct {
 	store *Store
 	set   *parking.Set // nil: the relay parks no keys
 
 	storing chan struct{}   // cap 1; a mutex, with a context
-	record  *parking.Record // as last stored or read; protected by storing after beginTenure
+	record  *parking.Record // as last stored or read; protected by storing after beginOwnership
 
 	mu       sync.Mutex
 	obsolete []string // requests to remove when the set is stored, because no key is parked
 }
 
-// beginTenure takes over the set in found, which no earlier owner can change any more.
-func (k *ParkedKeys) beginTenure(found *Found) {
+// beginOwnership takes over the set in found, which no earlier owner can change any more.
+func (k *ParkedKeys) beginOwnership(found *Found) {
 	if found.Parked != nil { // otherwise the store has lost it
 		k.record = found.Parked
 	}
@@ -51,10 +51,10 @@ func (k *ParkedKeys) setObsolete(requests []string) {
 	k.obsolete = requests
 }
 
-// startTenure sets the set for a tenure: see [parking.Set.StartTenure].
-func (k *ParkedKeys) startTenure(start, next checkpoint.Position) {
+// startOwnership sets the set for an ownership: see [parking.Set.StartOwnership].
+func (k *ParkedKeys) startOwnership(start, next checkpoint.Position) {
 	if k.set != nil {
-		k.set.StartTenure(start, next, k.record)
+		k.set.StartOwnership(start, next, k.record)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-// After a promotion, a tenure starts at the fork if the recorded position is after it, otherwise at the recorded
-// position. It confirms nothing until it has written the first position record of a new term and of the new
+// After a promotion, an ownership starts at the fork if the recorded position is after it, otherwise at the recorded
+// position. It confirms nothing until it has written the first position record of a new generation and of the new
 // timeline.
 func TestPositionWriterFollowsAPromotion(t *testing.T) {
 	for name, tc := range map[string]struct{ fork, confirmed, start pglogrepl.LSN }{
@@ -44,7 +44,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 			}
 			positiontest.Write(t, w)
 			p := store.Position(t)
-			if p.EndLSN != tc.start || p.Timeline != 2 || p.TimelineStart != tc.fork || p.Term != 2 || w.Confirmed() != tc.start {
+			if p.EndLSN != tc.start || p.Timeline != 2 || p.TimelineStart != tc.fork || p.Generation != 2 || w.Confirmed() != tc.start {
 				t.Errorf("recorded is %+v, confirmed to Postgres is %s", p, w.Confirmed())
 			}
 			if n := len(p.Snapshots); tc.fork < 290 && n != 1 || tc.fork >= 290 && n != 2 || p.Snapshots[n-1].EndLSN != 160 {
@@ -54,7 +54,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 			positiontest.Deliver(tracker, 500) // after both position records
 			positiontest.Write(t, w)
 			next, _ := positiontest.Started(t, store, s)
-			if p := next.Stored(); p.EndLSN != 500 || p.Term != 2 {
+			if p := next.Stored(); p.EndLSN != 500 || p.Generation != 2 {
 				t.Errorf("the next one starts at %+v", p)
 			}
 		})
@@ -62,7 +62,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 }
 
 // If the slot is after the fork, there is a gap. There is also a gap if the server's timeline does not descend from
-// that of the position record. If the operator accepts the gap, the tenure starts at the slot's own position, on
+// that of the position record. If the operator accepts the gap, the ownership starts at the slot's own position, on
 // the server's timeline.
 func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 	other := positiontest.Promoted(400, 250)
@@ -111,7 +111,7 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 // A server may not tell where its timeline starts. The next position record contains it.
 func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	s := positiontest.Promoted(50, 100)
-	old := []byte(`{"version":1,"system_id":"1","timeline":2,"slot":"s","end_lsn":"0/190","term":1}`)
+	old := []byte(`{"version":1,"system_id":"1","timeline":2,"slot":"s","end_lsn":"0/190","generation":1}`)
 	store := &positiontest.Store{}
 	if err := store.Post(t.Context(), sink.PositionKey, old); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	w, tracker := positiontest.Started(t, store, s)
 	positiontest.Deliver(tracker, 500)
 	positiontest.Write(t, w)
-	if p := store.Position(t); p.TimelineStart != 50 || p.Term != 1 {
+	if p := store.Position(t); p.TimelineStart != 50 || p.Generation != 1 {
 		t.Errorf("recorded is %+v", p)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-// A relay begins a refill as the owner, unless another relay has written the record since it was read. Tenures are counted on.
+// A relay begins a refill as the owner, unless another relay has written the record since it was read. Ownerships are counted on.
 func TestRefillIsBegunByTheOwner(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		store := &positiontest.Store{}
@@ -30,8 +30,8 @@ func TestRefillIsBegunByTheOwner(t *testing.T) {
 		}
 		next := newTestWriter(t, store, false)
 		positiontest.Begin(t, next, positiontest.Server(200))
-		if now := next.Stored(); now.Tenure != before.Tenure+1 || now.Refill == nil {
-			t.Errorf("tenure %d after %d, refill %v", now.Tenure, before.Tenure, now.Refill)
+		if now := next.Stored(); now.Owner != before.Owner+1 || now.Refill == nil {
+			t.Errorf("ownership %d after %d, refill %v", now.Owner, before.Owner, now.Refill)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (w *Writer) RequireNoRecord(ctx context.Context, slot string) error {
 
 // AnnounceCopy writes a record that an initial copy is pending. It is called after RequireNoRecord, before the slot is created.
 func (w *Writer) AnnounceCopy(ctx context.Context, systemID, slot string) error {
-	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Term: w.stored.Term + 1, Tenure: w.stored.Tenure, KeysParked: w.stored.KeysParked}
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Generation: w.stored.Generation + 1, Owner: w.stored.Owner, KeysParked: w.stored.KeysParked}
 	if err := w.storeRecord(ctx, p); err != nil {
 		return err
 	}
@@ -68,16 +68,16 @@ func (w *Writer) BeginRefill(ctx context.Context, record checkpoint.Position, s 
 	return w.storeRecord(ctx, record.BeginRefill(s, point, snapshot))
 }
 
-// BeginTenure makes this process the owner, and writes the first record of a tenure on s: the newest one that is stored. When it
+// BeginOwnership makes this process the owner, and writes the first record of an ownership on s: the newest one that is stored. When it
 // returns, no earlier owner can write, and every later one finds the record.
-func (w *Writer) BeginTenure(ctx context.Context, s checkpoint.Server) error {
+func (w *Writer) BeginOwnership(ctx context.Context, s checkpoint.Server) error {
 	first := w.store.owner == nil
 	w.enterState(recordUnread)
 	found, err := w.own(ctx)
 	if err != nil {
 		return err
 	}
-	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, Term: found.Parked.NextTerm()}
+	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, Generation: found.Parked.NextGeneration()}
 	if found.Position != nil {
 		p = *found.Position
 		if first {
@@ -87,17 +87,17 @@ func (w *Writer) BeginTenure(ctx context.Context, s checkpoint.Server) error {
 	}
 	p.KeysParked = found.Parked.HasKeys() || w.parked.record.HasKeys() // not an empty set, which may be lost
 	p.Publication = cmp.Or(w.publication(), p.Publication)
-	p.Tenure++
+	p.Owner++
 	p.Stopped = nil
 	if err := w.persist(ctx, &p); err != nil {
 		return err
 	}
 	w.stored = p
-	w.parked.beginTenure(found)
+	w.parked.beginOwnership(found)
 	return nil
 }
 
-// CanContinue returns nil if the current tenure may continue on s, as long as this process is the owner: the timeline is the same,
+// CanContinue returns nil if the current ownership may continue on s, as long as this process is the owner: the timeline is the same,
 // and the slot is not ahead of the record.
 func (w *Writer) CanContinue(s checkpoint.Server) error {
 	w.mu.Lock()
@@ -123,7 +123,7 @@ func (w *Writer) ProveOwner(ctx context.Context) error {
 	return w.storeLocked(ctx, next)
 }
 
-// ChooseStart returns the position at which a tenure on s starts, after BeginTenure: that of the record, or
+// ChooseStart returns the position at which an ownership on s starts, after BeginOwnership: that of the record, or
 // the fork if the server left the record's timeline before it, or 0 for the slot's own position. A
 // *checkpoint.GapError stops the relay; if the operator has accepted the gap, ChooseStart only logs it.
 func (w *Writer) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {

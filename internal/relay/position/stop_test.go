@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-// TestRecordStop: the record says why its owner has stopped, until the next tenure, and nothing else changes in it.
+// TestRecordStop: the record says why its owner has stopped, until the next ownership, and nothing else changes in it.
 func TestRecordStop(t *testing.T) {
 	store := &positiontest.Store{}
 	stop := checkpoint.Stop{ExitCode: 14, Reason: "a row"}
@@ -24,22 +24,22 @@ func TestRecordStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := store.Position(t)
-	if p.Stopped == nil || *p.Stopped != stop || p.EndLSN != before.EndLSN || p.Term != before.Term || p.Tenure != before.Tenure {
+	if p.Stopped == nil || *p.Stopped != stop || p.EndLSN != before.EndLSN || p.Generation != before.Generation || p.Owner != before.Owner {
 		t.Errorf("recorded %+v, before %+v", p, before)
 	}
 	second := positiontest.NewWriter(t, store)
 	store.Allow = make(chan error, 1)
 	store.Allow <- errors.New("no answer")
-	if err := second.BeginTenure(t.Context(), positiontest.Server(200)); err == nil {
-		t.Fatal("the tenure has begun")
+	if err := second.BeginOwnership(t.Context(), positiontest.Server(200)); err == nil {
+		t.Fatal("the ownership has begun")
 	}
 	store.Allow = nil
-	if err := second.RecordStop(t.Context(), stop); err != nil || store.Position(t).Tenure != p.Tenure+1 {
-		t.Errorf("%v: recorded %+v, although a record of the next tenure may be stored", err, store.Position(t))
+	if err := second.RecordStop(t.Context(), stop); err != nil || store.Position(t).Owner != p.Owner+1 {
+		t.Errorf("%v: recorded %+v, although a record of the next ownership may be stored", err, store.Position(t))
 	}
 	positiontest.Started(t, store, positiontest.Server(200))
 	if p := store.Position(t); p.Stopped != nil || p.EndLSN != 200 {
-		t.Errorf("the next tenure has recorded %+v", p)
+		t.Errorf("the next ownership has recorded %+v", p)
 	}
 	if err := first.RecordStop(t.Context(), stop); !errors.Is(err, sink.ErrSuperseded) || store.Position(t).Stopped != nil {
 		t.Errorf("superseded: %v, %+v", err, store.Position(t))

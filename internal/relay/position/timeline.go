@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	// ErrPromoted says that a tenure cannot continue, because the server has left its timeline.
+	// ErrPromoted says that an ownership cannot continue, because the server has left its timeline.
 	ErrPromoted = errors.New("the server is on another timeline than before")
 
 	// errTimelineUnknown: a position of a standby server cannot be recorded before its timeline is known.

@@ -24,31 +24,31 @@ import (
 // are stored there. So the slot is never ahead of the record; if a start finds it ahead, rows may be
 // missing.
 //
-// A tenure passes through these states:
+// An ownership passes through these states:
 //
 //	state           the record                     confirmed to Postgres   the next write
-//	recordUnread    not compared with the slot     nothing                 AnnounceCopy, BeginTenure
-//	recordCurrent   the tenure starts at it,       the record's position   when the Tracker confirms
+//	recordUnread    not compared with the slot     nothing                 AnnounceCopy, BeginOwnership
+//	recordCurrent   the ownership starts at it,       the record's position   when the Tracker confirms
 //	                or has written it                                      a later position
-//	recordObsolete  missing, not used, or of an    nothing                 at once, in the next term
-//	                older timeline: the tenure
+//	recordObsolete  missing, not used, or of an    nothing                 at once, in the next generation
+//	                older timeline: the ownership
 //	                starts at another position
 //
-//	BeginTenure: any → recordUnread
+//	BeginOwnership: any → recordUnread
 //	ChooseStart: recordUnread → recordCurrent, recordObsolete
 //	Run, ProveOwner: any → recordCurrent
 //
 // Without a store the record is kept in memory.
 //
-// A Writer outlives tenures. While Run runs, other goroutines may only call Read, CanContinue, ProveOwner, and the methods whose
-// comments say so. The others are called by the goroutine that begins tenures.
+// A Writer outlives ownerships. While Run runs, other goroutines may only call Read, CanContinue, ProveOwner, and the methods whose
+// comments say so. The others are called by the goroutine that begins ownerships.
 type Writer struct {
 	log         *slog.Logger
 	store       *Store
 	parked      *ParkedKeys
 	deadLetters string                 // where records of parked keys are, for messages
-	acceptGap   bool                   // the first tenure may start after a gap
-	startOver   bool                   // StartOver was called since the last tenure started
+	acceptGap   bool                   // the first ownership may start after a gap
+	startOver   bool                   // StartOver was called since the last ownership started
 	published   atomic.Pointer[string] // see SetPublication; nil: not yet
 	timeline    timelineCheck          // of positions that are recorded
 	refilled    chan struct{}          // see Refilled
@@ -62,7 +62,7 @@ type Writer struct {
 
 	unplaced bool // run has logged errTimelineUnknown
 
-	tracker *checkpoint.Tracker // of the tenure
+	tracker *checkpoint.Tracker // of the ownership
 
 	reportable atomic.Uint64                       // an LSN: that of the record in state recordCurrent, otherwise 0
 	busySince  atomic.Int64                        // when Run started to use the store, in Unix nanoseconds; 0: Run does not use it
@@ -71,7 +71,7 @@ type Writer struct {
 	snapshot   atomic.Pointer[checkpoint.Snapshot] // newest delivered snapshot that is not in the record
 }
 
-// A recordState says how the position record relates to the current tenure.
+// A recordState says how the position record relates to the current ownership.
 type recordState int
 
 const (
@@ -84,7 +84,7 @@ const (
 type Config struct {
 	Store *Store
 
-	// AcceptGap lets the first tenure start although the slot does not continue at the record.
+	// AcceptGap lets the first ownership start although the slot does not continue at the record.
 	AcceptGap bool
 
 	// Parked is the set of parked keys. Nil: the relay parks no keys.
@@ -108,13 +108,13 @@ func NewWriter(cfg Config) *Writer {
 // ParkedKeys returns where the parked keys are stored.
 func (w *Writer) ParkedKeys() *ParkedKeys { return w.parked }
 
-// Owner returns the owner of the store in the current tenure. It is nil without a store.
+// Owner returns the owner of the store in the current ownership. It is nil without a store.
 func (w *Writer) Owner() sink.Owner { return w.store.owner }
 
 // Stored returns the record as last read or written. It is called while Run does not run.
 func (w *Writer) Stored() checkpoint.Position { return w.stored }
 
-// Next returns the base of the next record, after ChooseStart. It is called while Run does not run. If its Copying is set, the tenure
+// Next returns the base of the next record, after ChooseStart. It is called while Run does not run. If its Copying is set, the ownership
 // must deliver an initial copy before the stream, and if it has a Refill, that.
 func (w *Writer) Next() checkpoint.Position { return w.next }
 
@@ -146,7 +146,7 @@ func (w *Writer) publication() string {
 	return ""
 }
 
-// StartOver has the next tenure not continue an interrupted refill, because its rows have changed.
+// StartOver has the next ownership not continue an interrupted refill, because its rows have changed.
 func (w *Writer) StartOver() { w.startOver = true }
 
 // Refilled has a value when a record says that a refill is done.
@@ -176,19 +176,19 @@ func (w *Writer) MarkCopied() {
 	signal(w.wake)
 }
 
-// StartTenure makes t the Tracker whose position is written. t must not have read anything.
-func (w *Writer) StartTenure(t *checkpoint.Tracker) {
+// StartOwnership makes t the Tracker whose position is written. t must not have read anything.
+func (w *Writer) StartOwnership(t *checkpoint.Tracker) {
 	w.acceptGap, w.startOver = false, false
 	w.copied.Store(false)
 	w.snapshot.Store(nil)
 	w.tracker = t
 	t.Resume(w.next.Open)
-	w.next.Term = w.stored.Term
+	w.next.Generation = w.stored.Generation
 	if w.state == recordObsolete {
-		w.next.Term++
+		w.next.Generation++
 		signal(w.wake)
 	}
-	w.parked.startTenure(w.stored, w.next)
+	w.parked.startOwnership(w.stored, w.next)
 }
 
 // Resumable returns how many rows of the transaction at commitLSN a new record would contain as
@@ -221,9 +221,9 @@ func (w *Writer) Covered(confirmed pglogrepl.LSN, open checkpoint.Prefix) (end e
 		return end, false
 	}
 	if p.Open.Rows > 0 {
-		return encode.Place{Term: p.Term, LSN: p.Open.CommitLSN, Index: int(p.Open.Rows) - 1}, true
+		return encode.Place{Generation: p.Generation, LSN: p.Open.CommitLSN, Index: int(p.Open.Rows) - 1}, true
 	}
-	return encode.Place{Term: p.Term, LSN: p.EndLSN, Index: -1}, true
+	return encode.Place{Generation: p.Generation, LSN: p.EndLSN, Index: -1}, true
 }
 
 // Run writes a record each time it is woken. It returns nil when ctx ends, or an error of the store, which wraps
@@ -328,7 +328,7 @@ func (w *Writer) storeLocked(ctx context.Context, p checkpoint.Position) error {
 	return nil
 }
 
-// RecordStop adds to the record why the relay stops by itself. It is called after the last tenure. A process that has not become the
+// RecordStop adds to the record why the relay stops by itself. It is called after the last ownership. A process that has not become the
 // owner writes nothing; the error wraps [sink.ErrSuperseded] if another one has become it since.
 func (w *Writer) RecordStop(ctx context.Context, stop checkpoint.Stop) error {
 	unlock, err := lockWith(ctx, w.recording)

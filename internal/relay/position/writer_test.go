@@ -56,7 +56,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		positiontest.Deliver(tracker, 300)
 		positiontest.Deliver(tracker, 400)
 		synctest.Wait()
-		if store.Writes != 3 { // the first one begins the tenure
+		if store.Writes != 3 { // the first one begins the ownership
 			t.Errorf("%d writes without a call of Confirmed", store.Writes)
 		}
 		want(200) // triggers a write
@@ -74,7 +74,7 @@ func TestPositionWriterWritesAPositionOnce(t *testing.T) {
 	if got := w.Confirmed(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if wrote, err := w.Write(t.Context()); err != nil || wrote || store.Writes != 2 { // the first one begins the tenure
+	if wrote, err := w.Write(t.Context()); err != nil || wrote || store.Writes != 2 { // the first one begins the ownership
 		t.Errorf("%d records of one position, %v", store.Writes-1, err)
 	}
 }
@@ -133,8 +133,8 @@ func TestPositionWriterIsShutOut(t *testing.T) {
 		t.Errorf("alone: %v", err)
 	}
 	second, after := positiontest.Started(t, store, positiontest.Server(100))
-	if p := store.Position(t); p.Tenure != 2 || p.EndLSN != 100 {
-		t.Errorf("the second tenure begins with %+v", p)
+	if p := store.Position(t); p.Owner != 2 || p.EndLSN != 100 {
+		t.Errorf("the second ownership begins with %+v", p)
 	}
 	positiontest.Deliver(after, 300)
 	positiontest.Write(t, second)
@@ -149,12 +149,12 @@ func TestPositionWriterIsShutOut(t *testing.T) {
 		t.Errorf("the second has %+v, %v", store.Position(t), err)
 	}
 	third, _ := positiontest.Started(t, store, positiontest.Server(100))
-	if p := third.Stored(); p.Tenure != 3 || p.EndLSN != 300 {
-		t.Errorf("the third tenure begins with %+v", p)
+	if p := third.Stored(); p.Owner != 3 || p.EndLSN != 300 {
+		t.Errorf("the third ownership begins with %+v", p)
 	}
 }
 
-// The previous owner may write until there is a new one. A tenure begins with the last record that it has written.
+// The previous owner may write until there is a new one. An ownership begins with the last record that it has written.
 func TestPositionWriterReadsWhatIsWrittenLast(t *testing.T) {
 	store := &positiontest.Store{}
 	first, tracker := positiontest.Started(t, store, positiontest.Server(100))
@@ -165,8 +165,8 @@ func TestPositionWriterReadsWhatIsWrittenLast(t *testing.T) {
 		positiontest.Write(t, first)
 	}
 	positiontest.Begin(t, second, positiontest.Server(100))
-	if p := second.Stored(); p.EndLSN != 200 || p.Tenure != 2 {
-		t.Errorf("the tenure begins with %+v", p)
+	if p := second.Stored(); p.EndLSN != 200 || p.Owner != 2 {
+		t.Errorf("the ownership begins with %+v", p)
 	}
 }
 
@@ -244,8 +244,8 @@ func TestPositionWriterOutlivesItsStore(t *testing.T) {
 	positiontest.Write(t, w)
 	store.Values = nil
 	positiontest.Begin(t, w, positiontest.Server(200))
-	if p := store.Position(t); p.EndLSN != 200 || p.Tenure != 2 {
-		t.Errorf("the tenure begins with %+v", p)
+	if p := store.Position(t); p.EndLSN != 200 || p.Owner != 2 {
+		t.Errorf("the ownership begins with %+v", p)
 	}
 }
 
@@ -365,7 +365,7 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 		"no version":              {Key: sink.PositionKey, Value: []byte(`{"system_id": "1", "slot": "s", "end_lsn": "0/500"}`)},
 		"no system":               {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "x", "slot": "s", "end_lsn": "0/500"}`)},
 		"no LSN":                  {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "far"}`)},
-		"largest tenure":          {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500", "tenure": 9223372036854775807}`)},
+		"largest ownership":       {Key: sink.PositionKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500", "owner": 9223372036854775807}`)},
 		"no value of any use":     {Key: sink.PositionKey, Value: []byte(`[]`)},
 		"position as a request":   {Key: request, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500"}`)},
 		"position as parked keys": {Key: sink.ParkedKey, Value: []byte(`{"version": 1, "system_id": "1", "slot": "s", "end_lsn": "0/500"}`)},
@@ -437,9 +437,9 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A tenure that starts at the recorded position keeps the record's term. If it starts elsewhere or on another
-// timeline, it uses a new term.
-func TestPositionWriterStartsANewTerm(t *testing.T) {
+// An ownership that starts at the recorded position keeps the record's generation. If it starts elsewhere or on another
+// timeline, it uses a new generation.
+func TestPositionWriterStartsANewGeneration(t *testing.T) {
 	store := &positiontest.Store{}
 	promoted := positiontest.Promoted(10_000, 100)
 	for n, tc := range []struct {
@@ -449,8 +449,8 @@ func TestPositionWriterStartsANewTerm(t *testing.T) {
 		w, tracker := positiontest.Started(t, store, tc.server)
 		positiontest.Deliver(tracker, pglogrepl.LSN(200+100*n))
 		positiontest.Write(t, w)
-		if got := store.Position(t).Term; got != tc.want {
-			t.Errorf("tenure %d writes term %d, want %d", n+1, got, tc.want)
+		if got := store.Position(t).Generation; got != tc.want {
+			t.Errorf("ownership %d writes generation %d, want %d", n+1, got, tc.want)
 		}
 	}
 }
@@ -610,8 +610,8 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 func TestParkedStoreParsesAnotherValueAtAPlace(t *testing.T) {
 	store := &positiontest.Store{}
 	s := positiontest.Open(t, store, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	for term := range int64(3) {
-		rec := parking.Record{Parkings: []parking.Parking{{ID: uuid.NewString(), Term: term}}}
+	for generation := range int64(3) {
+		rec := parking.Record{Parkings: []parking.Parking{{ID: uuid.NewString(), Generation: generation}}}
 		value, err := rec.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -621,13 +621,13 @@ func TestParkedStoreParsesAnotherValueAtAPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found.Parked == nil || found.Parked.Parkings[0].Term != term {
-			t.Errorf("found %+v, want term %d", found.Parked, term)
+		if found.Parked == nil || found.Parked.Parkings[0].Generation != generation {
+			t.Errorf("found %+v, want generation %d", found.Parked, generation)
 		}
 	}
 }
 
-// Whoever loses the position record but not the set of parked keys goes on in a later term than any key of the set. Otherwise the
+// Whoever loses the position record but not the set of parked keys goes on in a later generation than any key of the set. Otherwise the
 // relay would take its own dead letters of these keys for earlier ones, which a release leaves out.
 func TestParkedKeysOutliveThePositionRecord(t *testing.T) {
 	store := &positiontest.Store{}

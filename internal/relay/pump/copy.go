@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
-// A Copy is what a tenure sends before the stream: an initial copy or a refill. The tenure then has
+// A Copy is what an ownership sends before the stream: an initial copy or a refill. The ownership then has
 // only one session, because another session would not read the same rows.
 type Copy struct {
 	Point    pglogrepl.LSN  // where the slot starts

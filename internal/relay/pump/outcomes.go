@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Outcomes handles what a writer reports about the records of a tenure. Its methods may be called from any goroutine.
+// Outcomes handles what a writer reports about the records of an ownership. Its methods may be called from any goroutine.
 type Outcomes struct {
 	tracker *checkpoint.Tracker
 	letters *DeadLetters
@@ -19,7 +19,7 @@ type Outcomes struct {
 	seqs []checkpoint.Seq // buffer of Ack
 }
 
-// NewOutcomes returns the Outcomes of a tenure. tracer may be nil.
+// NewOutcomes returns the Outcomes of an ownership. tracer may be nil.
 func NewOutcomes(tracker *checkpoint.Tracker, letters *DeadLetters, tracer *tracing.Tracer) *Outcomes {
 	return &Outcomes{tracker: tracker, letters: letters, spans: newSpans(tracer), acked: make(chan struct{}, 1)}
 }
@@ -59,7 +59,7 @@ func (o *Outcomes) Divert(r *sink.Record) *sink.Record {
 // EndSpans is the writer's Delivered: it ends the spans of delivered records and returns an example. There must be a tracer.
 func (o *Outcomes) EndSpans(d sink.Delivery) (example string) { return o.spans.endSpans(d) }
 
-// Abandon ends the spans of records that have no outcome at the end of the tenure.
+// Abandon ends the spans of records that have no outcome at the end of the ownership.
 func (o *Outcomes) Abandon() { o.spans.abandonSpans() }
 
 // Explain returns err, which is about the first record of seqs, with the position of its row.

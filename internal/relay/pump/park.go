@@ -24,7 +24,7 @@ func (d *DeadLetters) park(rec *sink.Record, o encode.Origin, reason string) (le
 	return func(dead *sink.Record) *sink.Record { return encode.Park(dead, key, parked) }, ok
 }
 
-// explainFull adds to err, with which the tenure ends, that the set of parked keys is full.
+// explainFull adds to err, with which the ownership ends, that the set of parked keys is full.
 func (d *DeadLetters) explainFull(err error) error {
 	_, rejected := errors.AsType[*sink.RecordError](err)
 	_, bad := errors.AsType[*encode.RowError](err)

@@ -17,10 +17,10 @@ type Counts struct {
 	Transactions uint64        // commits read
 	Rows         uint64        // outbox rows sent to the sink
 	Received     pglogrepl.LSN // highest position read: end LSNs and keepalives
-	WALBytes     uint64        // bytes of WAL read, counted from the first position of each tenure; Progress counts them
+	WALBytes     uint64        // bytes of WAL read, counted from the first position of each ownership; Progress counts them
 }
 
-// Progress is what the pumps of a process, one for each tenure, have done. Its methods may be called from any goroutine.
+// Progress is what the pumps of a process, one for each ownership, have done. Its methods may be called from any goroutine.
 type Progress struct {
 	refill atomic.Pointer[refillProgress] // nil: no refill is running
 
@@ -28,8 +28,8 @@ type Progress struct {
 	counts Counts
 }
 
-// StartTenure resets the received position to start, because the new tenure may be on another timeline.
-func (p *Progress) StartTenure(start pglogrepl.LSN) {
+// StartOwnership resets the received position to start, because the new ownership may be on another timeline.
+func (p *Progress) StartOwnership(start pglogrepl.LSN) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts.Received = start
@@ -46,7 +46,7 @@ func (p *Progress) Add(counts *Counts) {
 	p.counts.Rows += counts.Rows
 	if from := p.counts.Received; counts.Received > from {
 		p.counts.Received = counts.Received
-		if from != 0 { // otherwise the relay has not read up to this position: the tenure starts there
+		if from != 0 { // otherwise the relay has not read up to this position: the ownership starts there
 			p.counts.WALBytes += uint64(counts.Received - from)
 		}
 	}

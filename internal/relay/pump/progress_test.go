@@ -6,11 +6,11 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// WALBytes counts the WAL that was read, and not what lies before the first position or between two tenures.
+// WALBytes counts the WAL that was read, and not what lies before the first position or between two ownerships.
 func TestWALBytes(t *testing.T) {
 	var p Progress
 	for _, step := range []struct {
-		starts     bool // a tenure, at the position
+		starts     bool // an ownership, at the position
 		read       pglogrepl.LSN
 		bytes, end uint64
 	}{
@@ -24,7 +24,7 @@ func TestWALBytes(t *testing.T) {
 		{read: 4002, bytes: 142, end: 4002},
 	} {
 		if step.starts {
-			p.StartTenure(step.read)
+			p.StartOwnership(step.read)
 		} else {
 			p.Add(&Counts{Received: step.read, Rows: 1})
 		}

@@ -33,7 +33,7 @@ type Catalog interface {
 	Past(ctx context.Context, table uint32) (catalog.Past, error)
 }
 
-// Config configures the Pump of a tenure.
+// Config configures the Pump of an ownership.
 type Config struct {
 	Router     *encode.Router
 	Writer     Writer
@@ -97,7 +97,7 @@ type Pump struct {
 	counts Counts // not added to progress yet
 }
 
-// New returns the Pump of a tenure. StartSession must be called before it gets the messages of a session.
+// New returns the Pump of an ownership. StartSession must be called before it gets the messages of a session.
 func New(cfg Config) *Pump {
 	p := &Pump{
 		router: cfg.Router, tracker: cfg.Outcomes.tracker, writer: cfg.Writer, letters: cfg.Outcomes.letters, spans: cfg.Outcomes.spans,

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// spans makes the spans for the records of a tenure. Only the goroutine of the pump calls startSpan; the
+// spans makes the spans for the records of an ownership. Only the goroutine of the pump calls startSpan; the
 // other methods may be called from any goroutine.
 type spans struct {
 	tracer *tracing.Tracer
@@ -77,7 +77,7 @@ func (s *spans) cancelSpan(seq uint64) {
 	}
 }
 
-// abandonSpans ends the spans of records that have no outcome at the end of the tenure.
+// abandonSpans ends the spans of records that have no outcome at the end of the ownership.
 func (s *spans) abandonSpans() {
 	if s != nil {
 		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is resent")

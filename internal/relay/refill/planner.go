@@ -28,7 +28,7 @@ type Relay interface {
 	WarnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server)
 }
 
-// A Planner creates the slot of a relay, and plans what a tenure must send before the stream. The goroutine of the relay's Run uses it.
+// A Planner creates the slot of a relay, and plans what an ownership must send before the stream. The goroutine of the relay's Run uses it.
 type Planner struct {
 	cfg       Config
 	positions *position.Writer

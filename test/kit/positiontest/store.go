@@ -1,4 +1,4 @@
-// Package positiontest has position stores in the memory of a test, and tenures that write to them.
+// Package positiontest has position stores in the memory of a test, and ownerships that write to them.
 package positiontest
 
 import (

@@ -20,11 +20,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A tenure is the time during which this process owns the position store, over any number of sessions. It has
+// An ownership is the time during which this process owns the position store, over any number of sessions. It has
 // the Tracker with the records in flight, the writer that waits for their outcomes, and the pump. Between
-// two sessions the fence is closed, requests on the wire get their responses, and the tenure still records
+// two sessions the fence is closed, requests on the wire get their responses, and the ownership still records
 // positions.
-type tenure struct {
+type ownership struct {
 	id           slotIdentity
 	tracker      *checkpoint.Tracker
 	writer       sink.Writer
@@ -47,7 +47,7 @@ type tenure struct {
 	over      bool // stop was called; used by the goroutine of Relay.Run only
 }
 
-// A beginning is where a tenure starts.
+// A beginning is where an ownership starts.
 type beginning struct {
 	id      slotIdentity
 	start   pglogrepl.LSN // 0: at the slot's own position
@@ -55,13 +55,13 @@ type beginning struct {
 	copy    *pump.Copy    // sent before the stream; nil: none
 }
 
-// newTenure returns a tenure that starts at begin.
-func newTenure(r *Relay, begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
+// newOwnership returns an ownership that starts at begin.
+func newOwnership(r *Relay, begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *ownership {
 	tracker := checkpoint.New(begin.start, r.observeConfirmed)
 	r.flow.tracker.Store(tracker)
-	r.progress.StartTenure(tracker.Confirmed())
-	r.positions.StartTenure(tracker)
-	t := &tenure{
+	r.progress.StartOwnership(tracker.Confirmed())
+	r.positions.StartOwnership(tracker)
+	t := &ownership{
 		id: begin.id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
 		letters: r.deadLetters, outcomes: pump.NewOutcomes(tracker, r.deadLetters, r.cfg.Tracer),
 		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
@@ -85,7 +85,7 @@ func newTenure(r *Relay, begin beginning, newWriter func(sink.WriterConfig) sink
 	return t
 }
 
-func (t *tenure) writerConfig(r *Relay, planned *pump.Copy) sink.WriterConfig {
+func (t *ownership) writerConfig(r *Relay, planned *pump.Copy) sink.WriterConfig {
 	cfg := sink.WriterConfig{
 		Fence: t.fence.checkOpen, Owner: r.positions.Owner(), Substitute: t.outcomes.Substitute, Answered: r.cfg.Answered,
 		MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.Stored().AdvancedAt,
@@ -122,7 +122,7 @@ func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 
 // run starts the goroutines that also run between sessions: the writer, the position writer, the log of
 // dead letters, and the check of the broker.
-func (t *tenure) run(ctx context.Context) {
+func (t *ownership) run(ctx context.Context) {
 	t.life, t.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	writing, stopWrite := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.stopWrite = stopWrite
@@ -152,15 +152,15 @@ func (t *tenure) run(ctx context.Context) {
 }
 
 // runSession sends the rows that a session reads, until the session ends, ctx is done, or an error occurs
-// from which another session cannot recover. If the session ends, the tenure continues, and runSession
+// from which another session cannot recover. If the session ends, the ownership continues, and runSession
 // returns why the session ended. Otherwise runSession reads to the end of a transaction, waits for at most
-// drainTimeout until every record has an outcome, and ends the tenure and the session.
+// drainTimeout until every record has an outcome, and ends the ownership and the session.
 //
 // watch reads the catalog until its context ends. An error of watch ends the session.
-func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
+func (t *ownership) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
 	soft, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })() //nolint:contextcheck // of the tenure
+	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })() //nolint:contextcheck // of the ownership
 	hard, cancel := withGrace(soft, t.drainTimeout)
 	defer cancel()
 
@@ -192,7 +192,7 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 		if as[*pump.SendError](err) {
 			select {
 			case <-t.written:
-				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the tenure
+				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the ownership
 			case <-pumping.Done():
 			}
 		}
@@ -226,7 +226,7 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 
 // undelivered returns err, which stops the relay. It returns an *undeliveredError if a transaction before
 // the one that err is about is not delivered, because then the operator must not skip that one.
-func (t *tenure) undelivered(err error) error {
+func (t *ownership) undelivered(err error) error {
 	oldest, ok := t.tracker.Unconfirmed()
 	if lsn := transactionOf(err); !ok || !mayGiveUp(err) || lsn != 0 && oldest >= lsn {
 		return err
@@ -236,7 +236,7 @@ func (t *tenure) undelivered(err error) error {
 
 // drain waits until every record that the writer has accepted has an outcome, or until ctx ends. While the
 // fence is closed, it waits for the requests on the wire only.
-func (t *tenure) drain(ctx context.Context) error {
+func (t *ownership) drain(ctx context.Context) error {
 	t.letters.HoldUp()
 	t.writer.CloseSend()
 	select {
@@ -256,9 +256,9 @@ func (t *tenure) drain(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the tenure after the writer has ended. It records the last position, and the session confirms
+// stop ends the ownership after the writer has ended. It records the last position, and the session confirms
 // it. s is nil if there is no session.
-func (t *tenure) stop(ctx context.Context, s *session) error {
+func (t *ownership) stop(ctx context.Context, s *session) error {
 	t.over = true
 	t.stopRest()
 	t.rest.Wait()
@@ -279,18 +279,18 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	return fmt.Errorf("%w: position %s is %s: %w", errPositionUnsaved, t.tracker.Confirmed(), missing, err)
 }
 
-// stopIdle ends the tenure while there is no session: it waits for the responses to the requests on
+// stopIdle ends the ownership while there is no session: it waits for the responses to the requests on
 // the wire, and records the position.
-func (t *tenure) stopIdle(ctx context.Context) error {
+func (t *ownership) stopIdle(ctx context.Context) error {
 	hard, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), t.drainTimeout, errDrainTimeout)
 	defer cancel()
 	err := t.drain(hard)
 	return errors.Join(err, t.stop(ctx, nil))
 }
 
-// abandon ends the tenure without draining, because another one starts. The broker may still store
+// abandon ends the ownership without draining, because another one starts. The broker may still store
 // requests on the wire.
-func (t *tenure) abandon(cause error) {
+func (t *ownership) abandon(cause error) {
 	t.fail(cause)
 	t.stopWrite(cause)
 	<-t.written
@@ -300,7 +300,7 @@ func (t *tenure) abandon(cause error) {
 }
 
 // ackRecords acknowledges records. It is called from one goroutine at a time.
-func (t *tenure) ackRecords(seqs []uint64) error {
+func (t *ownership) ackRecords(seqs []uint64) error {
 	defer t.releaser.SignalAck()
 	return t.outcomes.Ack(seqs)
 }

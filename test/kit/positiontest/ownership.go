@@ -70,15 +70,15 @@ func NewWriter(tb testing.TB, store *Store, change ...func(*position.Config)) *p
 	return position.NewWriter(cfg)
 }
 
-// Begin begins a tenure of w on s.
+// Begin begins an ownership of w on s.
 func Begin(tb testing.TB, w *position.Writer, s checkpoint.Server) {
 	tb.Helper()
-	if err := w.BeginTenure(tb.Context(), s); err != nil {
+	if err := w.BeginOwnership(tb.Context(), s); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// Start starts a tenure of w on s, after Begin.
+// Start starts an ownership of w on s, after Begin.
 func Start(tb testing.TB, w *position.Writer, s checkpoint.Server) *checkpoint.Tracker {
 	tb.Helper()
 	start, err := w.ChooseStart(tb.Context(), s)
@@ -86,11 +86,11 @@ func Start(tb testing.TB, w *position.Writer, s checkpoint.Server) *checkpoint.T
 		tb.Fatal(err)
 	}
 	tracker := checkpoint.New(start, nil)
-	w.StartTenure(tracker)
+	w.StartOwnership(tracker)
 	return tracker
 }
 
-// Started returns the Writer of another process that has started a tenure on s.
+// Started returns the Writer of another process that has started an ownership on s.
 func Started(tb testing.TB, store *Store, s checkpoint.Server, change ...func(*position.Config)) (*position.Writer, *checkpoint.Tracker) {
 	tb.Helper()
 	w := NewWriter(tb, store, change...)
