@@ -310,6 +310,9 @@ func (a *auditor) report() *Report {
 	}
 	slices.SortFunc(r.Topics, func(x, y Topic) int { return strings.Compare(x.Name, y.Name) })
 	sortFindings(r.Findings)
+	if r.Rows == 0 {
+		r.Notes = append(r.Notes, "no row is selected, so nothing was compared")
+	}
 	if !r.Ordered {
 		r.Notes = append(r.Notes, "a table has no column with the order of insertion: the order of records is judged by their timestamps only (--order-by names a column)")
 	}

@@ -79,6 +79,9 @@ func TestAuditBesideRelay(t *testing.T) {
 	if out, code := rig.Command(t, "audit", "-c", r.Config, "--until", "1h"); code != exit.Usage || !strings.Contains(out, "no row is selected") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
+	if out, code := rig.Command(t, "audit", "-c", r.Config, "--since", "2100-01-01T00:00:00Z"); code != exit.OK || !strings.Contains(out, "note: no row is selected") {
+		t.Errorf("of a quiet time: exit code %d\n%s", code, out)
+	}
 }
 
 // The audit finds and names each kind of damage. With --allow it only reports it.
