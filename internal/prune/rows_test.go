@@ -284,7 +284,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig, cancel context.CancelFunc){
 		"stopped": func(_ *testing.T, _ *rig, cancel context.CancelFunc) { cancel() },
 		"cut off": func(t *testing.T, r *rig, _ context.CancelFunc) {
-			r.Exec(t, `SELECT pg_terminate_backend(pid) FROM (`+runningPrunes+`) t`)
+			r.Exec(t, `SELECT pg_terminate_backend(pid, 60000) FROM (`+runningPrunes+`) t`) // and waits: its snapshot is gone
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
