@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -205,7 +206,7 @@ func written(name string) string {
 // argument returns the name of a table as a word of a shell.
 func argument(name string) string {
 	if strings.Contains(name, `"`) {
-		return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+		return terminal.ShellQuote(name)
 	}
 	return name
 }

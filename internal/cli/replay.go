@@ -218,13 +218,10 @@ func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 	f := r.failed(ctx, err)
 	if done.Acked > 0 {
 		f.Err = fmt.Errorf("%w; the last acknowledged row is %s", f.Err, strconv.Quote(done.LastID))
-		f.Next += fmt.Sprintf("; to continue, run the same command with --after %s", shellQuoted(done.LastID))
+		f.Next += fmt.Sprintf("; to continue, run the same command with --after %s", terminal.ShellQuote(oneLine(done.LastID)))
 	}
 	return f
 }
-
-// shellQuoted returns s quoted as one word for a shell.
-func shellQuoted(s string) string { return "'" + strings.ReplaceAll(oneLine(s), "'", `'\''`) + "'" }
 
 // failed returns the error of an incomplete replay.
 func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {

@@ -117,3 +117,6 @@ func Sparkline(numbers []float64) string {
 	}
 	return string(line)
 }
+
+// ShellQuote returns s quoted as one word of a shell.
+func ShellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
