@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,48 +179,36 @@ func readHolders(ctx context.Context, conn executor, locks string, args ...strin
 		ORDER BY 4, 10 DESC NULLS LAST`, args...)
 }
 
-// Waiting is called while the creation of a slot waits for transactions in progress: after 20 s, and then every 20 s. So it
+// Waiting is called while the creation of a slot waits for transactions in progress: after 10 s, and then every 10 s. So it
 // also shows that the server still responds. err is a [*LockError] that names the transactions; it is not the end of the wait,
 // which has no limit but that of the context.
 type Waiting func(err error)
 
-// reportWaiting calls s.waiting while the server process pid creates a slot, until stop is called. It uses s.conn meanwhile.
-func (s *setup) reportWaiting(ctx context.Context, doing string, pid uint32) (stop func()) {
+// whileCreating calls create. Unless s.waiting is nil, it calls s.waiting while the server process pid creates the slot. If the
+// server does not respond, or the process has ended, it ends the context of create. It uses s.conn meanwhile.
+func (s *setup) whileCreating(ctx context.Context, doing string, pid uint32, create func(context.Context) error) error {
 	if s.waiting == nil {
-		return func() {}
+		return create(ctx)
 	}
-	done, reported, began := make(chan struct{}), make(chan struct{}), time.Now()
-	go func() {
-		defer close(reported)
-		ticker := time.NewTicker(s.cfg.lockTimeout)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-			case <-done:
-				return
-			}
-			holders, err := s.readAwaited(ctx, pid)
-			if err != nil { // the creation has ended, or will end with the context
-				return
-			}
+	began := time.Now()
+	report := func(ctx context.Context) error {
+		holders, err := s.readAwaited(ctx, pid)
+		if err == nil {
 			s.waiting(&LockError{
 				err: fmt.Errorf("%w: %s", replication.ErrBusy, doing), waiting: true, waited: time.Since(began).Round(time.Second).String(),
 				what: olderTransactions, holders: holders,
 			})
 		}
-	}()
-	return func() {
-		close(done)
-		<-reported
+		return err
 	}
+	return Meanwhile(ctx, min(CheckInterval, s.cfg.lockTimeout), report, create)
 }
 
 // olderTransactions is what the creation of a slot waits for.
 const olderTransactions = "the end of older transactions"
 
-// errCreationEnded: the server process that created a slot has ended.
-var errCreationEnded = errors.New("the server does not create the slot any more")
+// errCreationEnded: the server process that created a slot has ended, and perhaps nothing has told its client.
+var errCreationEnded = fmt.Errorf("%w: the server does not create the slot any more", replication.ErrUnreachable)
 
 // readAwaited returns the transactions that the creation of a slot by process pid waits for: the one that it waits for now, and
 // those that are older than lockTimeout.

@@ -330,10 +330,12 @@ func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, c
 		return nil, err
 	}
 	doing := fmt.Sprintf("create slot %q", name)
-	stop := s.reportWaiting(ctx, doing, conn.PID())
-	result, err := pglogrepl.ParseCreateReplicationSlot(conn.Exec(ctx, command))
-	stop()
-	err = blocked(ctx, s.conn, replication.QueryError(ctx, doing, err), olderTransactions, transactionHolders)
+	var result pglogrepl.CreateReplicationSlotResult
+	err = s.whileCreating(ctx, doing, conn.PID(), func(ctx context.Context) (err error) {
+		result, err = pglogrepl.ParseCreateReplicationSlot(conn.Exec(ctx, command))
+		return replication.QueryError(ctx, doing, err)
+	})
+	err = blocked(ctx, s.conn, err, olderTransactions, transactionHolders)
 	var point pglogrepl.LSN
 	if err == nil {
 		point, err = pglogrepl.ParseLSN(result.ConsistentPoint)

@@ -129,6 +129,19 @@ func TestConnectionsAreLostWhileRowsAreCounted(t *testing.T) {
 	})
 }
 
+// The connections to Postgres are lost in silence while the slot is created, for which there is no time limit.
+func TestConnectionsAreLostWhileTheSlotIsCreated(t *testing.T) {
+	playLoss(t, "lost", func(w *world) {
+		commit := w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
+		w.postgres.loseSlot()
+		w.commitRows()
+		time.Sleep(time.Second)
+		w.postgres.each((*client).lose)
+		commit()
+		w.arrive(30 * time.Second)
+	})
+}
+
 // A relay that continues a refill waits for an open transaction. If it is stopped meanwhile, it ends at once.
 func TestRelayIsStoppedWhileItWaits(t *testing.T) {
 	playLoss(t, "stopped", func(w *world) {

@@ -13,9 +13,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 )
 
-// checkTimeout limits a check that a connection to the source is not lost.
-const checkTimeout = 10 * time.Second
-
 // A Relay hears from a Planner.
 type Relay interface {
 	// Announce logs what the relay waits for after err.
@@ -83,7 +80,7 @@ func withMargin(t time.Time) time.Time {
 func (p *Planner) openCopy(ctx context.Context, missing *catalog.Missing) (*catalog.Copy, error) {
 	if made := p.copy; made != nil {
 		p.copy = nil
-		checking, cancel := context.WithTimeout(ctx, checkTimeout)
+		checking, cancel := context.WithTimeout(ctx, catalog.CheckInterval)
 		defer cancel()
 		if made.Check(checking) == nil {
 			return made, nil

@@ -57,12 +57,8 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 	cfg := p.cfg
 	cfg.Source.Conn = lock.Conn()
 	var l *Loss
-	check := func(ctx context.Context) error { // without it, a connection that is lost in silence would hold up the refill
-		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-		defer cancel()
-		return lock.Check(ctx)
-	}
-	err := catalog.Meanwhile(ctx, checkTimeout, check, func(ctx context.Context) (err error) {
+	// Without the check, a connection that is lost in silence would hold up the refill.
+	err := catalog.Meanwhile(ctx, catalog.CheckInterval, lock.Check, func(ctx context.Context) (err error) {
 		l, err = Find(ctx, cfg, record, p.log)
 		return err
 	})
