@@ -31,10 +31,11 @@ type Confirms struct {
 
 	mu        sync.Mutex
 	positions map[pglogrepl.LSN]struct{} // sent by the server: ends of commits and keepalives, from claimed on
-	queue     []*walTx                   // commit LSN not before claimed, ordered by commit LSN
+	queue     []*walTx                   // commit LSN not before confirmed, ordered by commit LSN
 	rows      map[rowKey]*walTx          // streamed, not stored
 	refilled  map[rowKey]time.Time       // stored and not streamed, since a slot was lost: when
 	claimed   pglogrepl.LSN              // highest position that the relay has confirmed or started from
+	confirmed pglogrepl.LSN              // highest position that the relay has confirmed
 	slot      pglogrepl.LSN              // the slot's position when it was created, or at the first sample
 	lost      bool                       // the slot was dropped, and the relay has not created it again
 	everLost  bool                       // a slot was dropped
@@ -90,7 +91,8 @@ func atPosition(k delivery.Kind, at time.Time, position pglogrepl.LSN, detail st
 // If the position is 0, the stream begins at the slot's position. If the position
 // is ahead of the slot, Postgres skips everything before it. So Start checks it
 // like a confirmed position. The relay confirms the position later, after it has
-// written the position record, and may confirm lower positions before.
+// written the position record, and may confirm lower positions before. Until then, a new process
+// may start from a lower one.
 func (c *Confirms) Start(at time.Time, from pglogrepl.LSN) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,9 +180,13 @@ func (c *Confirms) Again() int {
 func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 	c.claimed = max(c.claimed, position)
 	maps.DeleteFunc(c.positions, func(lsn pglogrepl.LSN, _ struct{}) bool { return lsn < c.claimed })
-	n := 0
-	for ; n < len(c.queue) && c.queue[n].commitLSN < position; n++ {
-		tx := c.queue[n]
+	for _, tx := range c.queue {
+		if tx.commitLSN >= position {
+			break
+		}
+		if !tx.claimedAt.IsZero() {
+			continue
+		}
 		tx.claimedAt, tx.claimedBy = at, position
 		if !tx.complete {
 			c.found.add(tx.early(fmt.Sprintf("only %d rows of the transaction and not its Commit had been streamed", len(tx.rows))))
@@ -188,7 +194,12 @@ func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 			c.found.add(tx.early(fmt.Sprintf("its last row was stored %v later", tx.storedAt.Sub(at))))
 		}
 	}
-	c.queue = slices.Delete(c.queue, 0, n)
+}
+
+// confirm records that no process of the relay needs what is before position.
+func (c *Confirms) confirm(position pglogrepl.LSN) {
+	c.confirmed = max(c.confirmed, position)
+	c.queue = slices.DeleteFunc(c.queue, func(tx *walTx) bool { return tx.commitLSN < c.confirmed })
 }
 
 // Outage records that the broker is unavailable until over is called. During the
@@ -210,10 +221,11 @@ func (c *Confirms) Outage() (over func(at time.Time)) {
 // late checks for how long the oldest unconfirmed transaction has been stored. A relay that refills a lost slot
 // confirms nothing before the refill is done.
 func (c *Confirms) late(at time.Time) {
-	if len(c.queue) == 0 || c.away > 0 || c.lost || c.claimed < c.slot { // a refill ends with the slot's position
+	first := slices.IndexFunc(c.queue, func(tx *walTx) bool { return tx.claimedAt.IsZero() })
+	if first < 0 || c.away > 0 || c.lost || c.claimed < c.slot { // a refill ends with the slot's position
 		return
 	}
-	tx, since := c.queue[0], c.back
+	tx, since := c.queue[first], c.back
 	if tx.storedAt.After(since) {
 		since = tx.storedAt
 	}

@@ -96,4 +96,13 @@ func TestMayRepeat(t *testing.T) {
 	w.transaction(120, 130, 2)
 	w.transaction(140, 150, 3)
 	want("confirmed", 3)
+
+	w.stored(3)
+	w.start(150) // of another connection; the position is not confirmed
+	w.Forgotten(w.tick())
+	w.start(100)
+	w.transaction(140, 150, 3)
+	want("requested, not confirmed", 3)
+	w.Unanswered()
+	want("no answer after a request", 3, 4)
 }

@@ -71,13 +71,14 @@ func (s *Session) Begin(commitLSN pglogrepl.LSN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.open, s.row = nil, 0
-	if commitLSN < c.claimed {
-		return // streamed again; claim has already checked it
-	}
 	i, known := slices.BinarySearchFunc(c.queue, commitLSN, func(tx *walTx, lsn pglogrepl.LSN) int {
 		return cmp.Compare(tx.commitLSN, lsn)
 	})
-	if !known {
+	switch {
+	case known:
+	case commitLSN < c.claimed:
+		return // streamed again; claim has already checked it
+	default:
 		c.queue = slices.Insert(c.queue, i, &walTx{commitLSN: commitLSN})
 	}
 	s.open = c.queue[i]
@@ -161,4 +162,5 @@ func (s *Session) judge(at time.Time, flush pglogrepl.LSN) {
 	}
 	s.last = max(s.last, flush)
 	c.claim(at, flush)
+	c.confirm(flush)
 }
