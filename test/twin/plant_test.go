@@ -14,7 +14,7 @@ import (
 )
 
 // plantSeeds is the maximum number of seeds until each bug is found.
-const plantSeeds = 400
+const plantSeeds = 1000
 
 // A mistake is a bug for the source code of the relay. The protocol prevents the bug, or an earlier
 // version of the relay had it.
