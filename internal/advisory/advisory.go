@@ -21,10 +21,16 @@ func Holders(key string, form int) string {
 		SELECT COALESCE(pg_catalog.string_agg(COALESCE(
 			pg_catalog.format('process %%s (role %%s, application %%s)', l.pid, `+printable("a.usename")+`, `+printable("a.application_name")+`),
 			'a prepared transaction (pg_prepared_xacts)'), ', ' ORDER BY l.pid), '')
-		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = %d
-			AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
-			AND l.classid::bigint << 32 | l.objid::bigint = (%s)::bigint`, form, key)
+		FROM %s l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid`, Granted(key, form))
+}
+
+// Granted returns, for a FROM clause, the rows of pg_locks of the sessions that hold the lock. See [Holders].
+func Granted(key string, form int) string {
+	return fmt.Sprintf(`(
+		SELECT * FROM pg_catalog.pg_locks
+		WHERE locktype = 'advisory' AND granted AND objsubid = %d
+			AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+			AND classid::bigint << 32 | objid::bigint = (%s)::bigint)`, form, key)
 }
 
 // printable returns an SQL expression for a name in quotes, without control characters.

@@ -114,7 +114,7 @@ func sentTables(t *testing.T, cfg replication.Config) map[string]Table {
 	}
 	if p := state.Publication; p != nil {
 		tables["the stream"] = p.Tables[0]
-		c, err := OpenCopy(t.Context(), cfg, []string{"outbox"}, CopyFilter{}, nil, nil)
+		c, err := openCopy(t, cfg, []string{"outbox"})
 		if err != nil {
 			t.Fatal(err)
 		}

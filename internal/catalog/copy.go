@@ -33,13 +33,13 @@ type Copy struct {
 	maxBytes int
 }
 
-// OpenCopy returns a Copy of the current rows of the outbox tables that filter selects, or of the missing ones, for a
+// OpenCopy returns a Copy of the current rows of the outbox tables that cfg.Copy selects, or of the missing ones, for a
 // slot that already exists. Unless missing.Until excludes them, rows committed since the slot was created
 // are in the Copy and in the stream. OpenCopy creates a temporary slot for its snapshot, and so waits for
 // every transaction in progress, see waiting. A snapshot without a slot could miss a transaction whose commit record is
 // before the slot's position.
-func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, filter CopyFilter, missing *Missing, waiting Waiting) (*Copy, error) {
-	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: tables, Copy: filter})
+func OpenCopy(ctx context.Context, cfg SetupConfig, source replication.Config, missing *Missing, waiting Waiting) (*Copy, error) {
+	s, err := newSetup(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func OpenCopy(ctx context.Context, cfg replication.Config, tables []string, filt
 		return nil, err
 	}
 	s.made = made
-	return s.openCopy(ctx, cfg, made, missing)
+	return s.openCopy(ctx, source, made, missing)
 }
 
 // openCopy opens a Copy with the snapshot of a new slot.

@@ -171,7 +171,7 @@ func TestCopy(t *testing.T) {
 		if _, c, err := setupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
 			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
 		}
-		c, err = OpenCopy(t.Context(), cfg, []string{`"out box"`, "parts"}, CopyFilter{}, nil, nil)
+		c, err = openCopy(t, cfg, []string{`"out box"`, "parts"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,6 +183,12 @@ func TestCopy(t *testing.T) {
 			return pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM pg_replication_slots WHERE database = current_database()") == 1
 		})
 	})
+}
+
+// openCopy opens a Copy of the tables' current rows.
+func openCopy(t *testing.T, cfg replication.Config, tables []string) (*Copy, error) {
+	t.Helper()
+	return OpenCopy(t.Context(), SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot, Tables: tables}, cfg, nil, nil)
 }
 
 // If the session of the new slot is lost before its snapshot is used, another attempt may succeed.
@@ -243,7 +249,7 @@ func TestCopyErrors(t *testing.T) {
 	}
 	rows := func() error {
 		t.Helper()
-		c, err := OpenCopy(t.Context(), s.cfg, []string{"outbox"}, CopyFilter{}, nil, nil)
+		c, err := openCopy(t, s.cfg, []string{"outbox"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,8 +45,11 @@ type SetupConfig struct {
 	// Operator is a role to grant what the commands of an operator need on Tables. Empty: none.
 	Operator string
 
-	// Copy selects the rows that [SlotLock.SetupCopy] copies.
+	// Copy selects the rows that [SlotLock.SetupCopy] and [OpenCopy] copy.
 	Copy CopyFilter
+
+	// Sessions, unless nil, are those of the last setup. The next one ends what is left of them.
+	Sessions *Sessions
 
 	// lockTimeout limits each wait for other transactions. Zero means [patience].
 	lockTimeout time.Duration
@@ -247,9 +250,13 @@ func patience(ctx context.Context) time.Duration {
 	return max(longest, 100*time.Millisecond)
 }
 
-// lock takes the advisory lock. It waits at most lockTimeout.
+// lock takes the advisory lock, after it has ended what is left of cfg.Sessions. It waits at most lockTimeout.
 func (s *setup) lock(ctx context.Context) error {
 	key := "pg_catalog.hashtextextended(" + replication.QuoteLiteral("outbox-cdc setup "+s.cfg.Slot) + ", 0)"
+	if err := s.cfg.Sessions.end(ctx, s.conn, key); err != nil {
+		return err
+	}
+	s.cfg.Sessions.add(s.conn)
 	err := s.exec(ctx, "wait for another setup of the same slot", "SELECT pg_catalog.pg_advisory_lock("+key+")")
 	if !errors.Is(err, replication.ErrBusy) {
 		return err
@@ -329,6 +336,7 @@ func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, c
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Sessions.add(conn)
 	doing := fmt.Sprintf("create slot %q", name)
 	var result pglogrepl.CreateReplicationSlotResult
 	err = s.whileCreating(ctx, doing, conn.PID(), func(ctx context.Context) (err error) {

@@ -317,6 +317,53 @@ func TestSetupBlocked(t *testing.T) {
 	})
 }
 
+// A setup does not wait for the sessions of the program's last one, whose connections may be lost.
+func TestSetupEndsItsOwnSessions(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	db.Exec(t, "CREATE TABLE outbox (id int); CREATE TABLE other (id int)")
+	writer := db.Conn(t)
+	if _, err := writer.Exec(t.Context(), "BEGIN; INSERT INTO other VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}, Sessions: new(Sessions)}
+	lost, err := LockSlot(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lost.Close(t.Context())
+	creator, err := replication.Connect(t.Context(), replication.Walsender(cfg.Conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sessions.add(creator)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := creator.Exec(t.Context(), "CREATE_REPLICATION_SLOT "+db.Name+" LOGICAL pgoutput").ReadAll()
+		ended <- err
+	}()
+	wait.For(t, "the creation of the slot waits", func() bool {
+		return pgtest.QueryRow[bool](t, db, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid')")
+	})
+	next, err := LockSlot(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close(t.Context())
+	if err := <-ended; err == nil {
+		t.Error("the first setup has created the slot")
+	}
+	if got := objects(t, db); got != "|" {
+		t.Errorf("left behind: %s", got)
+	}
+	if _, err := writer.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if steps, err := next.Setup(t.Context(), func(error) {}); err != nil || !steps[1].NewSlot() {
+		t.Errorf("%v, %v", steps, err)
+	}
+}
+
 // Any role can take the advisory lock of Setup and keep it. The error names the session that holds it.
 func TestSetupDoesNotWaitForAStranger(t *testing.T) {
 	t.Parallel()

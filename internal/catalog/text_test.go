@@ -97,7 +97,7 @@ func TestTextOfTypes(t *testing.T) {
 		if _, err := Setup(t.Context(), owner); err != nil {
 			t.Fatal(err)
 		}
-		c, err := OpenCopy(t.Context(), cfg, []string{"outbox"}, CopyFilter{}, nil, nil)
+		c, err := openCopy(t, cfg, []string{"outbox"})
 		if err != nil {
 			t.Fatal(err)
 		}

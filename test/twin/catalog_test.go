@@ -1,6 +1,7 @@
 package twin
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,11 +66,12 @@ var statements = []statement{
 		return rows
 	}},
 	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
+	{"pg_terminate_backend(pid, ", "b", (*client).endSetup},
 	{"pg_replication_slots", "tttb4ttt8bbt8bbt8888tt", (*client).slots},
 	{"pg_stat_activity WHERE pid::text = $1", "b", (*client).runs},
 	{"l.locktype = 'transactionid'", "4ttbtttttff", (*client).holders},
 	{"SELECT pg_catalog.current_setting('lock_timeout')", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.settings["lock_timeout"] + "ms"}} }},
-	{"l.locktype = 'advisory'", "t", func(*client, [][]byte) [][]string { return [][]string{{"process 1"}} }},
+	{"locktype = 'advisory'", "t", func(*client, [][]byte) [][]string { return [][]string{{"process 1"}} }},
 	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
 	{"pg_drop_replication_slot", "t", (*client).dropSlot},
 	{"pg_current_snapshot() AS s", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.snapshot}} }},
@@ -110,6 +112,24 @@ func (c *client) endSender(args [][]byte) [][]string {
 	}
 	owner.terminate()
 	return [][]string{{"t"}}
+}
+
+// endSetup terminates the sessions that hold the advisory lock or create the slot, of those with the PIDs in the arguments.
+func (c *client) endSetup(args [][]byte) (ended [][]string) {
+	pids := strings.Fields(string(args[0]))
+	c.each(func(other *client) {
+		if other != c.locked && other != c.slot.creator || !slices.Contains(pids, strconv.Itoa(int(other.pid))) {
+			return
+		}
+		c.history.note("run %d: has the server end its process %d", c.conn.run, other.pid)
+		if other.conn.run != c.conn.run {
+			c.history.violated("run %d: has the connection of run %d ended", c.conn.run, other.conn.run)
+		}
+		other.forget()
+		other.terminate()
+		ended = append(ended, []string{"t"})
+	})
+	return ended
 }
 
 // runs reports whether there is a session with the PID in the arguments.

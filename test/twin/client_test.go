@@ -27,6 +27,7 @@ type client struct {
 	// postgres.mu guards these.
 	snapshot  string // of its transaction
 	gone      bool   // the server sends nothing more
+	kept      bool   // something between the machines answers the server's keepalives
 	canceled  bool   // its statement is to end
 	streaming bool
 	sender    sender
@@ -84,7 +85,7 @@ func (c *client) probe() (stop func()) {
 			case <-done:
 				return
 			}
-			if !c.conn.frozen() {
+			if !c.conn.frozen() || c.isKept() {
 				passed = time.Now()
 			}
 			if time.Since(passed) >= limit {
@@ -95,6 +96,12 @@ func (c *client) probe() (stop func()) {
 		}
 	})
 	return func() { close(done) }
+}
+
+func (c *client) isKept() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kept
 }
 
 // leave removes the client and releases the slot if the client holds it.

@@ -142,6 +142,23 @@ func TestConnectionsAreLostWhileTheSlotIsCreated(t *testing.T) {
 	})
 }
 
+// The same, and something between relay and server keeps the server's connections alive: the relay ends its own old sessions.
+func TestSessionsOfASetupOutliveTheirConnections(t *testing.T) {
+	playLoss(t, "outlived", func(w *world) {
+		commit := w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
+		w.postgres.loseSlot()
+		w.commitRows()
+		time.Sleep(time.Second)
+		w.postgres.each(func(c *client) {
+			c.kept = true
+			c.conn.in.freeze(time.Hour)
+			c.lose()
+		})
+		commit()
+		w.arrive(40 * time.Second)
+	})
+}
+
 // A relay that continues a refill waits for an open transaction. If it is stopped meanwhile, it ends at once.
 func TestRelayIsStoppedWhileItWaits(t *testing.T) {
 	playLoss(t, "stopped", func(w *world) {

@@ -8,9 +8,7 @@ import (
 
 // Create creates publication and slot, and opens an initial copy. It waits for transactions in progress without a limit.
 func (p *Planner) Create(ctx context.Context) (steps []catalog.Step, err error) {
-	cfg := p.setup()
-	cfg.Copy = p.copyFilter()
-	lock, err := p.lockSlot(ctx, cfg)
+	lock, err := p.lockSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -28,5 +26,6 @@ func (p *Planner) setup() catalog.SetupConfig {
 	return catalog.SetupConfig{
 		Conn: p.cfg.Source.Conn, Publication: p.cfg.Source.Publication, Slot: p.cfg.Source.Slot, Tables: p.cfg.Tables,
 		Messages: len(p.cfg.Messages) > 0, Failover: p.cfg.Failover, Updates: p.cfg.Route.TakesUpdates(),
+		Copy: catalog.CopyFilter{Where: p.cfg.Where, ID: p.cfg.Route.Columns.ID}, Sessions: &p.sessions,
 	}
 }

@@ -33,8 +33,9 @@ type Planner struct {
 	log       *slog.Logger
 
 	copy       *catalog.Copy // of the slot that this start has created; nil: none, or in use
-	recovering bool          // Recover was called
-	missing    uint64        // number of rows of the refill that was prepared last; 0: not counted, or already used
+	sessions   catalog.Sessions
+	recovering bool   // Recover was called
+	missing    uint64 // number of rows of the refill that was prepared last; 0: not counted, or already used
 }
 
 // NewPlanner returns a Planner that finds and stores in positions whether a copy is pending.
@@ -89,11 +90,7 @@ func (p *Planner) openCopy(ctx context.Context, missing *catalog.Missing) (*cata
 	}
 	creating, waiting, cancel := p.whileWaiting(ctx, p.relay.Announce)
 	defer cancel()
-	return catalog.OpenCopy(creating, p.cfg.Source, p.cfg.Tables, p.copyFilter(), missing, waiting)
-}
-
-func (p *Planner) copyFilter() catalog.CopyFilter {
-	return catalog.CopyFilter{Where: p.cfg.Where, ID: p.cfg.Route.Columns.ID}
+	return catalog.OpenCopy(creating, p.setup(), p.cfg.Source, missing, waiting)
 }
 
 // Close closes a copy that no session has used.

@@ -23,7 +23,7 @@ func (p *Planner) Refills(err error) bool {
 // one, it waits, and the error of a long wait is an [*advisory.HeldError]. It waits for transactions in progress without a limit.
 // Each other step but the reading of the tables has a time limit of its own.
 func (p *Planner) Prepare(ctx context.Context, cause error) error {
-	lock, err := p.lockSlot(ctx, p.setup())
+	lock, err := p.lockSlot(ctx)
 	if err != nil {
 		return err
 	}
@@ -45,10 +45,10 @@ func (p *Planner) Prepare(ctx context.Context, cause error) error {
 	return err
 }
 
-func (p *Planner) lockSlot(ctx context.Context, cfg catalog.SetupConfig) (*catalog.SlotLock, error) {
+func (p *Planner) lockSlot(ctx context.Context) (*catalog.SlotLock, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	return catalog.LockSlot(ctx, cfg)
+	return catalog.LockSlot(ctx, p.setup())
 }
 
 // startRefill makes the slot and the position record ready for a refill of what the slot of record has
