@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 )
@@ -107,7 +108,7 @@ func TestProbes(t *testing.T) {
 		}, 0, "", ""},
 		"own sender kept": {func(st *relay.Stat) {
 			set(st, relay.Waiting, relay.NoRole)
-			st.LastError, st.Failures = "slot in use", []relay.Failure{{ExitCode: exit.SlotInUse}}
+			st.LastError, st.Failures = "slot in use", []fault.Failure{{ExitCode: exit.SlotInUse}}
 		}, 0, "waiting: slot in use", ""},
 		"standby, Kafka gone": {func(st *relay.Stat) {
 			set(st, relay.Waiting, relay.Standby)
@@ -122,7 +123,7 @@ func TestProbes(t *testing.T) {
 		"both sides gone": {
 			func(st *relay.Stat) {
 				set(st, relay.Waiting, relay.NoRole)
-				st.LastError, st.Failures = "no source", []relay.Failure{{ExitCode: exit.Source}}
+				st.LastError, st.Failures = "no source", []fault.Failure{{ExitCode: exit.Source}}
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "waiting: no source; Kafka has not acknowledged for 20s: refused", "",
 		},
@@ -214,7 +215,7 @@ func TestStatus(t *testing.T) {
 	st := healthy()
 	st.Slot.WALEnd = st.Confirmed + 5000
 	st.Behind = time.Now().Add(-3 * time.Second)
-	st.Failures = []relay.Failure{{Text: "older", Times: 1}, {Text: "newer", Times: 4, ExitCode: 11, Advice: "look at <slot> of <publication>"}}
+	st.Failures = []fault.Failure{{Text: "older", Times: 1}, {Text: "newer", Times: 4, ExitCode: 11, Advice: "look at <slot> of <publication>"}}
 	_, url := serve(t, nil, func() relay.Stat { return st })
 	_, _, body := ask(t, http.MethodGet, url+"status", "")
 	var got struct {

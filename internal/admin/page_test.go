@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -113,7 +114,7 @@ var situations = []situation{
 	}},
 	{"standby", "Standby", "takes over", "", func(st *relay.Stat) {
 		st.State, st.Role, st.LastError = relay.Waiting, relay.Standby, "slot orders is in use by process 4711"
-		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: exit.SlotInUse}}
+		st.Failures = []fault.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: exit.SlotInUse}}
 	}},
 	{"refill", "Refilling after the loss of the slot", "has sent 132,701 of about 400,000 rows from the table in ", "docs/recover.md", func(st *relay.Stat) {
 		st.Refill = &relay.RefillStat{Since: time.Now().Add(-8 * time.Second), Rows: 132_701, Total: 400_000}
@@ -121,7 +122,7 @@ var situations = []situation{
 	{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders.\nSee docs/access.md#postgres.", func(st *relay.Stat) {
 		st.State, st.Role, st.Since = relay.Waiting, relay.NoRole, time.Now().Add(-42*time.Second)
 		st.LastError = "connect to db.example.com:5432: connection refused"
-		st.Failures = []relay.Failure{{
+		st.Failures = []fault.Failure{{
 			First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: exit.Source, Advice: "Check source.dsn of <slot>.", Section: "docs/access.md#postgres",
 		}}
 	}},

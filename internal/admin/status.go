@@ -38,7 +38,7 @@ type Status struct {
 	Sink     sinkStatus `json:"sink"`
 	Topics   []topic    `json:"topics"`
 	Parked   parked     `json:"parked"`
-	Failures []fault    `json:"failures"` // the latest ones, newest first
+	Failures []failure  `json:"failures"` // the latest ones, newest first
 
 	Configuration bool `json:"configuration"` // /config returns it
 
@@ -150,7 +150,7 @@ type parkedKey struct {
 	Release string    `json:"release"` // the command that releases it
 }
 
-type fault struct {
+type failure struct {
 	Since    time.Time `json:"since"`
 	At       time.Time `json:"at"`
 	Times    int       `json:"times"`
@@ -260,10 +260,10 @@ func parkedKeys(last *sample) parked {
 	return out
 }
 
-func failures(last *sample) []fault {
-	out := make([]fault, 0, len(last.stat.Failures))
+func failures(last *sample) []failure {
+	out := make([]failure, 0, len(last.stat.Failures))
 	for _, f := range slices.Backward(last.stat.Failures) {
-		out = append(out, fault{
+		out = append(out, failure{
 			Since: f.First, At: f.Last, Times: f.Times, Text: f.Text, ExitCode: f.ExitCode, Advice: f.Advice, Section: f.Section,
 		})
 	}

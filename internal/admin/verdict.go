@@ -188,7 +188,7 @@ func (st *Status) notReady() Verdict {
 }
 
 // advice returns what to do about a failure, with the section of the documentation about it.
-func (f *fault) advice() string {
+func (f *failure) advice() string {
 	if f.Section == "" {
 		return f.Advice
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -93,7 +94,7 @@ func TestRunAndCheckAgree(t *testing.T) {
 				}
 				err := start(t, r.config(t).Relay, tc.fails)
 				if (len(failed) > 0) != tc.fails || (err != nil) != tc.fails {
-					t.Errorf("check fails: %+v\nrun: exit code %d, %v\nwant failures: %t", failed, relay.ExitCode(err), err, tc.fails)
+					t.Errorf("check fails: %+v\nrun: exit code %d, %v\nwant failures: %t", failed, fault.ExitCode(err), err, tc.fails)
 				}
 			})
 		}

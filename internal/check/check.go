@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -125,7 +126,7 @@ func (l *look) ask(ctx context.Context, r *report, name, object string, question
 // remedy splits the text of an error of replication or sink into what is wrong and how to fix it.
 func remedy(err error) (found, fix string) {
 	if _, locked := errors.AsType[*catalog.LockError](err); locked {
-		return oneLine(err), relay.Next(err)
+		return oneLine(err), fault.Next(err)
 	}
 	found, fix, _ = strings.Cut(oneLine(err), "; ")
 	switch {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
 
 // A transaction that locks the table fails a condition, which names the transaction and says what to do. A relay starts nevertheless.
@@ -23,7 +23,7 @@ func TestLockedTable(t *testing.T) {
 	}
 	if srv.Install().Major < 16 { // later versions lock a table to list its columns
 		if err := start(t, r.config(t).Relay, false); err != nil {
-			t.Errorf("a relay does not start: exit code %d, %v", relay.ExitCode(err), err)
+			t.Errorf("a relay does not start: exit code %d, %v", fault.ExitCode(err), err)
 		}
 	}
 	c, ok := r.look(t)["table outbox"]

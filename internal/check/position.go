@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
 
 // position checks that a start would continue at the position record.
@@ -38,8 +39,8 @@ func PositionRecord(next *relay.NextStart) Condition {
 	c := Condition{Name: positionRecord, State: Met}
 	switch p := next.Record; {
 	case next.Broken != nil:
-		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", relay.ExitCode(next.Broken))+oneLine(next.Broken)
-		c.Fix = cmp.Or(relay.Next(next.Broken), oneLine(errors.New(relay.Advice(next.Broken))))
+		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", fault.ExitCode(next.Broken))+oneLine(next.Broken)
+		c.Fix = cmp.Or(fault.Next(next.Broken), oneLine(errors.New(fault.Advice(next.Broken))))
 	case p == nil:
 		c.Found = "none: no relay of this name has run yet"
 	default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
@@ -45,7 +46,7 @@ func TestRenamedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	insert("events")
-	if err := start(t, r.config(t).Relay, true); relay.ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), "set outbox.tables") {
+	if err := start(t, r.config(t).Relay, true); fault.ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), "set outbox.tables") {
 		t.Errorf("the next start: %v", err)
 	}
 	r.set("outbox.tables", "events")

@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
 
 func (a *app) setup() *cobra.Command {
@@ -143,5 +144,5 @@ func hindrance(next *relay.NextStart, steps []catalog.Step) string {
 		return fmt.Sprintf("The slot is new: rows committed after %s, the position recorded at %s, are not delivered.\nnext: %s",
 			next.Record.EndLSN, at(next.Record.WrittenAt), catalog.InstructRecover)
 	}
-	return fmt.Sprintf("run would exit with %d: %s\nnext: %s", relay.ExitCode(next.Broken), oneLine(next.Broken.Error()), relay.Next(next.Broken))
+	return fmt.Sprintf("run would exit with %d: %s\nnext: %s", fault.ExitCode(next.Broken), oneLine(next.Broken.Error()), fault.Next(next.Broken))
 }

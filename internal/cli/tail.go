@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -162,7 +163,7 @@ func (p *tailPrinter) write(t *relay.Tailed) error {
 	}
 	switch {
 	case t.Record == nil:
-		_, err := fmt.Fprintf(p.stdout, "%s\n  error   %s\n          run would stop here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, relay.Meaning(t.ExitCode))
+		_, err := fmt.Fprintf(p.stdout, "%s\n  error   %s\n          run would stop here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, fault.Meaning(t.ExitCode))
 		return err
 	case t.Reason != "":
 		place += ", dead letter: " + t.Reason

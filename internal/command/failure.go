@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -46,7 +46,7 @@ func (f *ExitError) Unwrap() error { return f.Err }
 // Failed returns the ExitError for an error of another package.
 func Failed(err error) *ExitError {
 	err = replication.HideSettings(err)
-	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err), Next: relay.Next(err)}
+	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: fault.Advice(err), Next: fault.Next(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.Next = "fix the above; outbox-cdc config --schema lists every key"
 	}
@@ -80,7 +80,7 @@ func ExitCode(err error) int {
 			return exit.Usage
 		}
 	}
-	code := relay.ExitCode(err)
+	code := fault.ExitCode(err)
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == exit.Unexpected {
 		return exit.Source
 	}
@@ -100,14 +100,14 @@ func (f *ExitError) write(w io.Writer, program string) {
 	if f.Advice != "" {
 		fmt.Fprintf(&b, "\n%s\n", f.Terms.Fill(strings.TrimRight(f.Advice, "\n")))
 	}
-	fmt.Fprintf(&b, "\nexit %d (%s)", f.Exit, cmp.Or(f.What, relay.Meaning(f.Exit)))
+	fmt.Fprintf(&b, "\nexit %d (%s)", f.Exit, cmp.Or(f.What, fault.Meaning(f.Exit)))
 	if f.Object != "" {
 		b.WriteString(": " + f.Object)
 	}
 	if f.LSN != 0 {
 		b.WriteString(" at " + f.LSN.String())
 	}
-	fmt.Fprintf(&b, "; next: %s\n", f.Terms.Fill(cmp.Or(f.Next, relay.NextAfter(f.Exit))))
+	fmt.Fprintf(&b, "; next: %s\n", f.Terms.Fill(cmp.Or(f.Next, fault.NextAfter(f.Exit))))
 	_, _ = io.WriteString(w, b.String())
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -61,13 +61,13 @@ func TestEveryExitCode(t *testing.T) {
 		(&ExitError{Err: errors.New("it"), Exit: code, Object: "slot s"}).write(&b, "outbox-cdc")
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		last := lines[len(lines)-1]
-		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", code, relay.Meaning(code))) {
+		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", code, fault.Meaning(code))) {
 			t.Errorf("the last line of exit code %d is %q", code, last)
 		}
-		if other, ok := seen[relay.Meaning(code)]; ok {
+		if other, ok := seen[fault.Meaning(code)]; ok {
 			t.Errorf("exit codes %d and %d mean the same", code, other)
 		}
-		seen[relay.Meaning(code)] = code
+		seen[fault.Meaning(code)] = code
 		if code >= exit.Source && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", code)) {
 			t.Errorf("the last line of exit code %d does not name its section: %q", code, last)
 		}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -43,7 +44,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 			if last == nil || !isOver(both) && !errors.Is(err, context.DeadlineExceeded) {
 				last = err
 			}
-			if faultOf(last).patience == never {
+			if fault.PatienceFor(last) == fault.Never {
 				return last
 			}
 			r.phase.setState(Starting, last)

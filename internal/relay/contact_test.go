@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -107,7 +108,7 @@ func TestFirstContactSaysWhyItWaitsForTheBroker(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	wait.For(t, "the reason", func() bool {
-		return slices.ContainsFunc(c.Stat().Failures, func(f Failure) bool {
+		return slices.ContainsFunc(c.Stat().Failures, func(f fault.Failure) bool {
 			return f.ExitCode == exit.Sink && strings.Contains(f.Text, "127.0.0.1:2") && strings.Contains(f.Text, "connection refused")
 		})
 	})

@@ -22,7 +22,7 @@
 // warning before that if it can.
 //
 // There is one retry loop, around the sessions. The sink retries requests to the broker by itself. A
-// table in errors.go says which errors end the process, and with which exit code.
+// table in package fault says which errors end the process, and with which exit code.
 //
 // Slot, LSN and confirmed position are explained in
 // https://www.postgresql.org/docs/current/logicaldecoding-explanation.html.

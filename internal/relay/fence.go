@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
 
 // A fence decides whether this process may write, so that two relays do not write the records of one
@@ -56,9 +58,6 @@ const (
 	maxTickDelay = time.Second
 )
 
-// errSuspended: the process or the machine was suspended. Another relay may have had the slot.
-var errSuspended = errors.New("the process was suspended")
-
 // A clock detects that the process was suspended: a tick comes late, or, if the whole machine and its
 // monotonic clock were suspended, the time of day has jumped.
 type clock struct {
@@ -72,7 +71,7 @@ func newClock() *clock {
 	return c
 }
 
-// tick records that the process is running. It returns errSuspended if the process was suspended since the
+// tick records that the process is running. It returns fault.ErrSuspended if the process was suspended since the
 // last tick.
 func (c *clock) tick(now time.Time) error {
 	if err := c.check(now); err != nil {
@@ -82,7 +81,7 @@ func (c *clock) tick(now time.Time) error {
 	return nil
 }
 
-// check returns errSuspended if the next tick is late, and always after that.
+// check returns fault.ErrSuspended if the next tick is late, and always after that.
 func (c *clock) check(now time.Time) error {
 	last := *c.last.Load()
 	passed, shown := now.Sub(last), now.Round(0).Sub(last.Round(0))
@@ -90,7 +89,7 @@ func (c *clock) check(now time.Time) error {
 		c.suspended.Store(true)
 	}
 	if c.suspended.Load() {
-		return fmt.Errorf("%w for %s or more", errSuspended, maxTickDelay)
+		return fmt.Errorf("%w for %s or more", fault.ErrSuspended, maxTickDelay)
 	}
 	return nil
 }

@@ -352,3 +352,8 @@ func (s *testSession) next(ctx context.Context, src source) error {
 	opened.published, opened.catalog = s.published, &s.catalog
 	return s.runSession(ctx, opened, s.watch)
 }
+
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -89,7 +90,7 @@ func TestPumpStopsAtUnsuitableColumnsOfADroppedTable(t *testing.T) {
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
 		s.relay.neighbours.Update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
 		err := s.run(t.Context())
-		if !as[*encode.ColumnError](err) || ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
+		if !isA[*encode.ColumnError](err) || fault.ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking/release"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -180,7 +181,7 @@ func (t *ownership) runSession(ctx context.Context, s *session, watch func(conte
 	var watched sync.WaitGroup
 	watched.Go(func() {
 		if err := watch(watching); err != nil {
-			if faultOf(err).patience != never {
+			if fault.PatienceFor(err) != fault.Never {
 				s.stop(err) // another session continues, even inside a transaction
 			}
 			fail(err)
@@ -189,7 +190,7 @@ func (t *ownership) runSession(ctx context.Context, s *session, watch func(conte
 	pumping, release := s.during(hard)
 	t.pump.StartSession(pumping, s.published, s.catalog)
 	if err := t.pump.Run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
-		if as[*pump.SendError](err) {
+		if _, ok := errors.AsType[*pump.SendError](err); ok {
 			select {
 			case <-t.written:
 				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the ownership
@@ -200,7 +201,7 @@ func (t *ownership) runSession(ctx context.Context, s *session, watch func(conte
 	}
 	release()
 	cause := context.Cause(soft)
-	if soft.Err() == nil || ctx.Err() == nil && faultOf(cause).patience != never {
+	if soft.Err() == nil || ctx.Err() == nil && fault.PatienceFor(cause) != fault.Never {
 		stopWatch()
 		watched.Wait()
 		if cause := context.Cause(soft); cause != nil { // another session recovers
@@ -224,14 +225,12 @@ func (t *ownership) runSession(ctx context.Context, s *session, watch func(conte
 	return err
 }
 
-// undelivered returns err, which stops the relay. It returns an *undeliveredError if a transaction before
-// the one that err is about is not delivered, because then the operator must not skip that one.
+// undelivered returns err, which stops the relay: see [fault.Undelivered].
 func (t *ownership) undelivered(err error) error {
-	oldest, ok := t.tracker.Unconfirmed()
-	if lsn := transactionOf(err); !ok || !mayGiveUp(err) || lsn != 0 && oldest >= lsn {
-		return err
+	if oldest, ok := t.tracker.Unconfirmed(); ok {
+		return fault.Undelivered(err, oldest)
 	}
-	return &undeliveredError{err, oldest}
+	return err
 }
 
 // drain waits until every record that the writer has accepted has an outcome, or until ctx ends. While the
@@ -246,11 +245,11 @@ func (t *ownership) drain(ctx context.Context) error {
 		<-t.written
 	}
 	if n := t.tracker.Outstanding(); n > 0 {
-		return fmt.Errorf("%w: %d unacknowledged", errDrainTimeout, n)
+		return fmt.Errorf("%w: %d unacknowledged", fault.ErrDrainTimeout, n)
 	}
 	if commitLSN, acked, open := t.tracker.OpenTransaction(); open {
 		if again := acked - t.positions.Resumable(commitLSN); again > 0 {
-			return fmt.Errorf("%w: transaction %s was not read to its end, and %d of its rows will be resent", errDrainTimeout, commitLSN, again)
+			return fmt.Errorf("%w: transaction %s was not read to its end, and %d of its rows will be resent", fault.ErrDrainTimeout, commitLSN, again)
 		}
 	}
 	return nil
@@ -276,13 +275,13 @@ func (t *ownership) stop(ctx context.Context, s *session) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: position %s is %s: %w", errPositionUnsaved, t.tracker.Confirmed(), missing, err)
+	return fmt.Errorf("%w: position %s is %s: %w", fault.ErrPositionUnsaved, t.tracker.Confirmed(), missing, err)
 }
 
 // stopIdle ends the ownership while there is no session: it waits for the responses to the requests on
 // the wire, and records the position.
 func (t *ownership) stopIdle(ctx context.Context) error {
-	hard, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), t.drainTimeout, errDrainTimeout)
+	hard, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), t.drainTimeout, fault.ErrDrainTimeout)
 	defer cancel()
 	err := t.drain(hard)
 	return errors.Join(err, t.stop(ctx, nil))
@@ -313,7 +312,7 @@ func withGrace(parent context.Context, d time.Duration) (context.Context, contex
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			cancel(errDrainTimeout)
+			cancel(fault.ErrDrainTimeout)
 		case <-ctx.Done():
 		}
 	})

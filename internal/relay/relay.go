@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
@@ -233,7 +234,7 @@ func newDeadLetters(cfg Config, parked *parking.Set, log *slog.Logger) *pump.Dea
 
 // Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a
 // clean stop, when every record is acknowledged and confirmed. If the next start may resend records, it
-// returns an error with exit code [exit.OK]. Use [ExitCode] and [Advice] on the error.
+// returns an error with exit code [exit.OK]. Use [fault.ExitCode] and [fault.Advice] on the error.
 //
 // The first contact is strict: Run returns immediately if, for example, the slot or a column is missing or
 // the password is wrong. After a session has streamed, or the relay has been a standby, Run retries every error that
@@ -276,14 +277,14 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // isFinal reports whether no session follows after err.
 func (r *Relay) isFinal(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
+	return ctx.Err() != nil || fault.PatienceFor(err) == fault.Never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
 }
 
 // ownershipFailure returns the error with which the ownership has failed between two sessions, if another
 // session cannot recover from it.
 func (r *Relay) ownershipFailure() error {
 	if t := r.ownership; t != nil && t.life.Err() != nil {
-		if cause := context.Cause(t.life); faultOf(cause).patience == never {
+		if cause := context.Cause(t.life); fault.PatienceFor(cause) == fault.Never {
 			return cause
 		}
 	}
@@ -310,13 +311,13 @@ const recordTimeout = 2 * time.Second
 // recordStop adds err, with which Run returns, to the position record, if this process is the owner: status and check show it to an
 // operator who does not have the output of the process. It returns err.
 func (r *Relay) recordStop(ctx context.Context, err error) error {
-	code := ExitCode(err)
+	code := fault.ExitCode(err)
 	if ctx.Err() != nil || code == exit.OK {
 		return err
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: stopAdvice(err)}
+	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: fault.StopAdvice(err)}
 	if failed := r.positions.RecordStop(limited, stop); failed != nil && !errors.Is(failed, sink.ErrSuperseded) {
 		r.log.WarnContext(ctx, "status will not say why the relay has stopped", slog.Any("err", failed))
 	}
@@ -360,7 +361,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	before, rows := t.tracker.Confirmed(), r.progress.Counts().Rows
 	s.published, s.catalog = state.Publication, &streamCatalog{r.cfg, stream.Config(), r.named}
 	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
-	if as[*checkpoint.PrefixError](err) && t.pump.Copying() {
+	if _, changed := errors.AsType[*checkpoint.PrefixError](err); changed && t.pump.Copying() {
 		r.positions.StartOver()
 	}
 	if t.over {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -40,19 +41,19 @@ type waitLog struct {
 
 // announce logs what the relay waits for after err, unless the last line already says so.
 func (w *waitLog) announce(ctx context.Context, err error) {
-	state := numbers.ReplaceAllString(err.Error(), "#")
+	state := fault.Kind(err)
 	if state == w.logged {
 		return
 	}
 	w.logged = state
 	switch {
-	case errors.Is(err, replication.ErrSlotInUse) && !errors.Is(err, errSenderKept):
+	case errors.Is(err, replication.ErrSlotInUse) && !errors.Is(err, fault.ErrSenderKept):
 		var attrs []slog.Attr
 		if pid := slotHolder(err); pid != "" {
 			attrs = append(attrs, slog.String("pid", pid))
 		}
 		w.log.LogAttrs(ctx, slog.LevelInfo, "standby: another process uses the slot", attrs...)
-	case faultOf(err).exit == exit.Sink:
+	case fault.ExitCode(err) == exit.Sink:
 		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
 	default:
 		w.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
@@ -74,9 +75,6 @@ var lastNumber = regexp.MustCompile(`\d+$`)
 // steadySession is the minimum duration of a session that ends a series of failures.
 const steadySession = 10 * time.Second
 
-// numbers matches the parts in which errors of one kind differ: ports, process ids, seconds, LSNs.
-var numbers = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|\d+`)
-
 // reset ends the series of failures.
 func (r *retry) reset() {
 	r.since, r.attempt, r.waits.logged = time.Time{}, 0, ""
@@ -86,13 +84,13 @@ func (r *retry) reset() {
 // and the cause of ctx if that ends first.
 func (r *retry) backOff(ctx context.Context, err error) error {
 	now := time.Now()
-	if faultOf(err).patience == standby { // both sides have responded
+	if fault.PatienceFor(err) == fault.Standby { // both sides have responded
 		r.strict, r.since = false, time.Time{}
 	}
 	if r.since.IsZero() {
 		r.since = now
 	}
-	if !r.allows(faultOf(err).patience, now.Sub(r.since)) {
+	if !r.allows(fault.PatienceFor(err), now.Sub(r.since)) {
 		return err
 	}
 	r.waits.announce(ctx, err)
@@ -115,17 +113,17 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // allows reports whether another attempt may follow, waited after the first failure.
-func (r *retry) allows(p patience, waited time.Duration) bool {
+func (r *retry) allows(p fault.Patience, waited time.Duration) bool {
 	switch p {
-	case standby:
+	case fault.Standby:
 		return true
-	case outage:
+	case fault.Outage:
 		return !r.strict || waited < r.limit
-	case briefly:
+	case fault.Briefly:
 		return !r.strict && waited < r.limit
-	case later:
+	case fault.Later:
 		return !r.strict
-	case never:
+	case fault.Never:
 	}
 	return false
 }

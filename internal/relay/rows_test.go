@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/format"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -75,7 +76,7 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 				err := s.run(t.Context())
 				var change *pump.ChangeError
 				switch stops := tc.sent == "a/1"; {
-				case stops && (!errors.As(err, &change) || change.Kind != "UPDATE" || ExitCode(err) != exit.NoDelivery || change.CommitLSN != 100):
+				case stops && (!errors.As(err, &change) || change.Kind != "UPDATE" || fault.ExitCode(err) != exit.NoDelivery || change.CommitLSN != 100):
 					t.Errorf("session ended with %v", err)
 				case !stops && !errors.Is(err, errLost):
 					t.Errorf("session ended with %v", err)
@@ -187,8 +188,8 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 				if topic == "" {
 					// To skip the message, advance the slot past 0/95: everything before the next byte is then
 					// confirmed.
-					if ExitCode(err) != exit.BadRecord || !strings.Contains(Advice(err), "'0/95'::pg_lsn + 1") || s.tracker.Confirmed() != 110 {
-						t.Errorf("session ended with %v at %s\n%s", err, s.tracker.Confirmed(), Advice(err))
+					if fault.ExitCode(err) != exit.BadRecord || !strings.Contains(fault.Advice(err), "'0/95'::pg_lsn + 1") || s.tracker.Confirmed() != 110 {
+						t.Errorf("session ended with %v at %s\n%s", err, s.tracker.Confirmed(), fault.Advice(err))
 					}
 					return
 				}
@@ -249,7 +250,7 @@ func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 			return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
 		}
 		err := s.run(t.Context())
-		if f := faultOf(err); f.patience != outage || f.exit != exit.Source || prod.records() != "" {
+		if fault.PatienceFor(err) != fault.Outage || fault.ExitCode(err) != exit.Source || prod.records() != "" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})

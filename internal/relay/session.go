@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -200,14 +201,8 @@ type sender struct {
 	pid      uint32
 }
 
-// errLostSender: the server had not detected that the connection of the last session was lost.
-var errLostSender = errors.New("the WAL sender of the lost connection still held the slot; the relay terminated it")
-
-// errSenderKept: the slot is in use, perhaps by the relay's own lost connection.
-var errSenderKept = errors.New("it may be the WAL sender of the lost connection, which the relay could not terminate")
-
 // endLostSender terminates the WAL sender of the last session if it still holds the slot. err is the error
-// of Start. endLostSender returns errLostSender if it has terminated the WAL sender, and otherwise err.
+// of Start. endLostSender returns [fault.ErrLostSender] if it has terminated the WAL sender, and otherwise err.
 func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
 	if !errors.Is(err, replication.ErrSlotInUse) || r.sender.pid == 0 || r.sender.systemID != stream.System().ID {
 		return err
@@ -217,9 +212,9 @@ func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, e
 	ended, failed := catalog.EndSender(ctx, stream.Config().Conn, r.cfg.Source.Slot, r.sender.pid)
 	switch {
 	case failed != nil:
-		return fmt.Errorf("%w; %w: %w", err, errSenderKept, failed)
+		return fmt.Errorf("%w; %w: %w", err, fault.ErrSenderKept, failed)
 	case ended:
-		return errLostSender
+		return fault.ErrLostSender
 	}
 	return err
 }

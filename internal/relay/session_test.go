@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -81,10 +82,10 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 					want, took = 210, time.Second
 				}
 				err := <-ended
-				if errors.Is(err, errDrainTimeout) == answered || (answered && err != nil) {
+				if errors.Is(err, fault.ErrDrainTimeout) == answered || (answered && err != nil) {
 					t.Errorf("session ended with %v", err)
 				}
-				if code := ExitCode(err); code != exit.OK {
+				if code := fault.ExitCode(err); code != exit.OK {
 					t.Errorf("exit code %d", code)
 				}
 				if src.reported != want {
@@ -116,7 +117,7 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 		if !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), "transaction 0/C8, row 1: ") {
 			t.Errorf("session ended with %v", err)
 		}
-		if code := ExitCode(err); code != exit.BadRecord {
+		if code := fault.ExitCode(err); code != exit.BadRecord {
 			t.Errorf("exit code %d, want %d", code, exit.BadRecord)
 		}
 		if src.reported != 110 {
@@ -167,10 +168,10 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 			bubble.Sleep(time.Second)
 			prod.ack(acked)
 			err := <-ended
-			if !errors.Is(err, replication.ErrRow) || ExitCode(err) != exit.BadRecord {
+			if !errors.Is(err, replication.ErrRow) || fault.ExitCode(err) != exit.BadRecord {
 				t.Errorf("%d acknowledged: session ended with %v", acked, err)
 			}
-			if advice := Advice(err); strings.Contains(advice, "advance('<slot>', '0/C8'") != (acked > 0) || strings.Contains(advice, "Do not skip") != (acked == 0) {
+			if advice := fault.Advice(err); strings.Contains(advice, "advance('<slot>', '0/C8'") != (acked > 0) || strings.Contains(advice, "Do not skip") != (acked == 0) {
 				t.Errorf("%d acknowledged: %v\n%s", acked, err, advice)
 			}
 			if got := prod.records(); got != "a/1 b/2" || src.reported != want {
@@ -234,7 +235,7 @@ func TestOwnershipEndsIfOtherRowsComeAgain(t *testing.T) {
 		}()
 		synctest.Wait()
 		prod.ack(2) // the session drains first
-		if err := <-ended; !as[*checkpoint.RereadError](err) || ExitCode(err) != exit.Continuity {
+		if err := <-ended; !isA[*checkpoint.RereadError](err) || fault.ExitCode(err) != exit.Continuity {
 			t.Errorf("session ended with %v", err)
 		}
 	})
@@ -287,9 +288,9 @@ func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 		s := newTestSession(t, &scriptedSource{err: errLost}, newScriptedProducer(), 0)
 		s.watch = func(ctx context.Context) error {
 			<-ctx.Done()
-			return errSlotTaken
+			return fault.ErrSlotTaken
 		}
-		if err := s.run(t.Context()); !errors.Is(err, errSlotTaken) {
+		if err := s.run(t.Context()); !errors.Is(err, fault.ErrSlotTaken) {
 			t.Errorf("session ended with %v", err)
 		}
 	})
@@ -353,7 +354,7 @@ func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 
 // If the process was suspended, the session ends, since the next status update is late.
 func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
-	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: errSuspended} {
+	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: fault.ErrSuspended} {
 		synctest.Test(t, func(t *testing.T) {
 			src := &scriptedSource{lost: make(chan struct{})}
 			s := startSession(t.Context(), src, slotIdentity{}, 1, new(flow), new(phase))
@@ -408,7 +409,7 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSession(t, &scriptedSource{script: script}, newScriptedProducer(), 0)
 		err := s.run(t.Context())
-		if ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), "TRUNCATE of public.outbox") {
+		if fault.ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), "TRUNCATE of public.outbox") {
 			t.Errorf("session ended with %v", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -60,11 +61,11 @@ type Stat struct {
 	// recorded, by our clock. Zero if there is neither.
 	Behind time.Time
 
-	Received  pglogrepl.LSN // highest position read: end LSNs and keepalives
-	WALBytes  uint64        // bytes of WAL read, counted from the first position of each ownership
-	Confirmed pglogrepl.LSN // confirmed position of the slot: last confirmed to Postgres, or read from the catalog
-	LastError string        // why the last session ended, or what the relay waits for
-	Failures  []Failure     // the latest failures, oldest first
+	Received  pglogrepl.LSN   // highest position read: end LSNs and keepalives
+	WALBytes  uint64          // bytes of WAL read, counted from the first position of each ownership
+	Confirmed pglogrepl.LSN   // confirmed position of the slot: last confirmed to Postgres, or read from the catalog
+	LastError string          // why the last session ended, or what the relay waits for
+	Failures  []fault.Failure // the latest failures, oldest first
 	Slot      SlotStat
 	Refill    *RefillStat // nil: no refill is running
 	Sink      sink.Stat
@@ -131,7 +132,7 @@ type phase struct {
 	role     Role
 	sessions uint64
 	err      string
-	failures failures
+	failures fault.Failures
 }
 
 // setState changes the state to s. err is why the previous state failed, or nil.
@@ -147,7 +148,7 @@ func (p *phase) setState(s State, err error) {
 	p.role = roleIn(s, err)
 	if err != nil {
 		p.err = err.Error()
-		p.failures.add(err, time.Now())
+		p.failures.Add(err, time.Now())
 	}
 }
 
@@ -157,7 +158,7 @@ func roleIn(s State, err error) Role {
 	switch {
 	case s == Streaming:
 		return Active
-	case s == Waiting && faultOf(err).patience == standby && !errors.Is(err, errSenderKept):
+	case s == Waiting && fault.PatienceFor(err) == fault.Standby && !errors.Is(err, fault.ErrSenderKept):
 		return Standby
 	}
 	return NoRole
@@ -220,36 +221,4 @@ func (r *Relay) sinkStat() (st sink.Stat, unsaved bool) {
 		st.StalledSince, st.StallReason, st.StallMissing, st.StallAdvice, unsaved = since, cause.Error(), "", "", true
 	}
 	return st, unsaved
-}
-
-// maxFailures is the number of failures that a Relay keeps.
-const maxFailures = 8
-
-// A Failure is an error that ended a session or an attempt to start one. Consecutive errors of the same
-// kind are one Failure.
-type Failure struct {
-	First, Last time.Time
-	Times       int
-	Text        string
-	ExitCode    int    // as returned by the function ExitCode
-	Advice      string // as returned by the function Advice
-	Section     string // the section of the documentation about it; may be empty
-}
-
-// failures are sorted, the newest last.
-type failures []Failure
-
-func (f *failures) add(err error, now time.Time) {
-	if n := len(*f); n > 0 {
-		last := &(*f)[n-1]
-		if numbers.ReplaceAllString(last.Text, "#") == numbers.ReplaceAllString(err.Error(), "#") {
-			last.Text, last.Last = err.Error(), now
-			last.Times++
-			return
-		}
-	}
-	if len(*f) == maxFailures {
-		*f = slices.Delete(*f, 0, 1)
-	}
-	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: Advice(err), Section: section(err)})
 }

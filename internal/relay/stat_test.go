@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -98,7 +99,7 @@ func TestRole(t *testing.T) {
 		{Waiting, replication.ErrUnreachable, NoRole},
 		{Waiting, replication.ErrSlotInUse, Standby},
 		{Streaming, nil, Active},
-		{Waiting, fmt.Errorf("%w; %w", replication.ErrSlotInUse, errSenderKept), NoRole},
+		{Waiting, fmt.Errorf("%w; %w", replication.ErrSlotInUse, fault.ErrSenderKept), NoRole},
 		{Streaming, nil, Active},
 		{Waiting, sink.ErrSuperseded, Standby},
 		{Stopped, nil, NoRole},

@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -35,7 +36,7 @@ type tableChecker struct {
 // confirmed.
 func (c *tableChecker) check(ctx context.Context, state *catalog.State, describe encode.Describe, confirmed pglogrepl.LSN) error {
 	err := c.checkTables(state, describe)
-	if !as[*encode.ColumnError](err) {
+	if _, lacks := errors.AsType[*encode.ColumnError](err); !lacks {
 		if err == nil {
 			c.held = nil
 		}
@@ -68,7 +69,7 @@ func (c *tableChecker) explain(err error) error {
 	}
 	t, known := c.tables[refusal.Table]
 	if err = rows.Explain(err, t); known && c.hasColumns(t) && !slices.ContainsFunc(refusal.Have, func(name string) bool { return !hasColumn(t, name) }) {
-		return fmt.Errorf("%w; %w: to send the rows from the table, run %s", err, errOlderRow, catalog.InstructStartOver)
+		return fmt.Errorf("%w; %w: to send the rows from the table, run %s", err, fault.ErrOlderRow, catalog.InstructStartOver)
 	}
 	return err
 }
@@ -93,9 +94,6 @@ func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describ
 	}
 	return nil
 }
-
-// errOlderRow is the reason for an [*encode.ColumnError] that outbox.columns cannot change.
-var errOlderRow = errors.New("the table has the column now, but the row was written before, or while a column list left it out")
 
 // hasColumns reports whether rows of t could become records.
 func (c *tableChecker) hasColumns(t catalog.Table) bool { return c.router.Check(c.relation(t)) == nil }

@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
@@ -165,12 +166,12 @@ func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 
 // showRejected shows the row at which a Relay would stop with err. It returns err if err is not about a row.
 func (t *Tail) showRejected(err error) error {
-	shown := &Tailed{Index: -1, ExitCode: ExitCode(err)}
+	shown := &Tailed{Index: -1, ExitCode: fault.ExitCode(err)}
 	if row, ok := errors.AsType[*pump.DeliveryError](err); ok {
 		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
 	} else if change, ok := errors.AsType[*pump.ChangeError](err); ok {
 		shown.CommitLSN, shown.Reason = change.CommitLSN, change.Error()
-	} else if as[*encode.ColumnError](err) {
+	} else if _, ok := errors.AsType[*encode.ColumnError](err); ok {
 		return nil // about a table: each of its rows reports it
 	} else {
 		return err

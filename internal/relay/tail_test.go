@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -167,7 +168,7 @@ func TestTailUntilEnd(t *testing.T) {
 func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
 	src := &scriptedSource{script: script{walData([]byte("?"))}}
 	err := newTestTail(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
-	if err == nil || ExitCode(err) != exit.Unexpected || !src.closed {
+	if err == nil || fault.ExitCode(err) != exit.Unexpected || !src.closed {
 		t.Errorf("%v, closed %t", err, src.closed)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -32,17 +33,8 @@ const (
 	releaseFor   = time.Second
 )
 
-var (
-	// errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
-	errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
-
-	// errOwnershipEnded: the session started at the confirmed position of an ownership that cannot continue. The position record may
-	// be older, and the next ownership needs the rows from there on.
-	errOwnershipEnded = errors.New("the session continues rows of an ownership that has ended")
-
-	// errSlotTaken: the WAL sender that holds the slot is not that of the session.
-	errSlotTaken = errors.New("another connection has the slot")
-)
+// errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
+var errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
 
 // takeOver decides what a session sends. The current ownership continues if no other process has become the owner of the position
 // store in between. Otherwise a new ownership starts. When takeOver returns, the session has held the slot since this process is the
@@ -81,9 +73,11 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	return r.startOwnership(ctx, s, server, slot)
 }
 
-// ownershipEnded returns errOwnershipEnded with its cause. It does not wrap the cause, because the record of another owner, which the next
+// ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner, which the next
 // session reads, decides whether that is an error.
-func ownershipEnded(cause error) error { return fmt.Errorf("%w: %s", errOwnershipEnded, cause.Error()) }
+func ownershipEnded(cause error) error {
+	return fmt.Errorf("%w: %s", fault.ErrOwnershipEnded, cause.Error())
+}
 
 // proveOwnership returns why the current ownership cannot continue, or nil if it can, or if there is none.
 func (r *Relay) proveOwnership(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
@@ -196,9 +190,9 @@ func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.S
 	case err != nil:
 		return checkpoint.Server{}, nil, err
 	case state.SystemID != s.id.system.ID:
-		return checkpoint.Server{}, nil, errOtherServer
+		return checkpoint.Server{}, nil, fault.ErrOtherServer
 	case state.Slot == nil || state.Slot.ActivePID != int32(s.pid):
-		return checkpoint.Server{}, nil, errSlotTaken
+		return checkpoint.Server{}, nil, fault.ErrSlotTaken
 	}
 	stream.Heard(asked)
 	server := serverOf(s, stream)
@@ -235,7 +229,7 @@ func (r *Relay) startOwnership(ctx context.Context, s *session, server checkpoin
 func (r *Relay) mayContinue(t *ownership, s *session, server checkpoint.Server) error {
 	switch {
 	case t.id != s.id:
-		return errOtherServer
+		return fault.ErrOtherServer
 	case t.life.Err() != nil:
 		return context.Cause(t.life)
 	case t.pump.Copying():

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -92,9 +93,9 @@ func TestSlotIsCheckedWhileTheStoreIsUsed(t *testing.T) {
 		if err := catalog.Meanwhile(t.Context(), 1600*time.Millisecond, hold, slow); err != nil || checks != 2 {
 			t.Errorf("%v after %d checks", err, checks)
 		}
-		taken := func(context.Context) error { return errSlotTaken }
+		taken := func(context.Context) error { return fault.ErrSlotTaken }
 		began := time.Now()
-		if err := catalog.Meanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, errSlotTaken) || bubble.Since(began) != time.Second {
+		if err := catalog.Meanwhile(t.Context(), time.Second, taken, slow); !errors.Is(err, fault.ErrSlotTaken) || bubble.Since(began) != time.Second {
 			t.Errorf("%v after %s", err, bubble.Since(began))
 		}
 	})

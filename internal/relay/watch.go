@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -121,9 +122,6 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// errOtherServer: a host name or a proxy in front of several servers led to another one.
-var errOtherServer = errors.New("a new connection reached another server than the stream")
-
 // watchOnce reads the catalog and checks it. An error ends the session.
 func (w *watcher) watchOnce(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
@@ -132,7 +130,7 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 	state, err := w.observer.Inspect(limited)
 	if err == nil && !w.sameServer(state) {
 		w.observer.Close(ctx)
-		err = errOtherServer
+		err = fault.ErrOtherServer
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -154,7 +152,7 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 			w.held = true
 			w.heard(asked)
 		case slot.ActivePID != 0:
-			return fmt.Errorf("%w: WAL sender %d holds it, ours is %d", errSlotTaken, slot.ActivePID, w.pid)
+			return fmt.Errorf("%w: WAL sender %d holds it, ours is %d", fault.ErrSlotTaken, slot.ActivePID, w.pid)
 		case w.held:
 			return fmt.Errorf("%w: our WAL sender %d, which held the slot, has ended", replication.ErrUnreachable, w.pid)
 		}
@@ -232,7 +230,7 @@ func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
 	if err == nil {
 		r.neighbours.Update(ctx, state, r.tables.hasColumns)
 	}
-	if err == nil || as[*encode.ColumnError](err) {
+	if _, lacks := errors.AsType[*encode.ColumnError](err); err == nil || lacks {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
@@ -140,7 +141,7 @@ func TestWatcherWaitsForRowsWithOlderColumns(t *testing.T) {
 		w.relay.flow.tracker.Store(tracker)
 		time.AfterFunc(25*time.Second, func() { tracker.Keepalive(0x2000) })
 		err := w.run(t.Context())
-		if code := ExitCode(err); code != exit.NoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {
+		if code := fault.ExitCode(err); code != exit.NoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {
 			t.Errorf("exit code %d for %v", code, err)
 		}
 		if took := bubble.Since(w.observer.began); took != 25*time.Second+heldInterval && took != 25*time.Second {
@@ -192,7 +193,7 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				err := w.run(ctx)
-				if code := ExitCode(err); code != tc.exit {
+				if code := fault.ExitCode(err); code != tc.exit {
 					t.Errorf("exit code %d for %v, want %d", code, err, tc.exit)
 				}
 				if want := 20 * time.Second; tc.exit != exit.OK && bubble.Since(w.observer.began) != want {

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -91,7 +92,7 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	p := Postgres{Address: a.cfg.Address}
 	state, err := a.observer.InspectSlot(ctx)
 	if err != nil {
-		p.Error, p.ExitCode = oneLine(err), relay.ExitCode(err)
+		p.Error, p.ExitCode = oneLine(err), fault.ExitCode(err)
 		if advice := adviceOn(err); advice != "" {
 			p.Advice = sentence(advice) + "."
 		}
@@ -149,15 +150,15 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt, Stopped: p.Stopped}
 	}
 	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
-		n.Error, n.ExitCode = oneLine(err), relay.ExitCode(err)
-		n.Advice = cmp.Or(adviceOn(err), relay.NextAfter(n.ExitCode))
+		n.Error, n.ExitCode = oneLine(err), fault.ExitCode(err)
+		n.Advice = cmp.Or(adviceOn(err), fault.NextAfter(n.ExitCode))
 	}
 	return n
 }
 
 // adviceOn returns what to do about an error, in a few words and without a full stop.
 func adviceOn(err error) string {
-	return strings.TrimSuffix(cmp.Or(relay.Next(err), relay.Advice(err)), ".")
+	return strings.TrimSuffix(cmp.Or(fault.Next(err), fault.Advice(err)), ".")
 }
 
 // blockedStandbys returns [catalog.BlockedStandbys], which it remembers for a while.

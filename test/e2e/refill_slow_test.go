@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -128,7 +128,7 @@ func (w *watched) goesOn(t *testing.T) {
 	t.Helper()
 	select {
 	case err := <-w.ended:
-		t.Fatalf("the relay ends: exit code %d, advice %q: %v", relay.ExitCode(err), relay.Advice(err), err)
+		t.Fatalf("the relay ends: exit code %d, advice %q: %v", fault.ExitCode(err), fault.Advice(err), err)
 	default:
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -134,7 +135,7 @@ func (w *watched) delivers(t *testing.T, table string) {
 func (w *watched) fails(t *testing.T, code int, says ...string) {
 	t.Helper()
 	err := wait.Receive(t, "the relay to end", w.ended)
-	if got := relay.ExitCode(err); got != code {
+	if got := fault.ExitCode(err); got != code {
 		t.Errorf("exit code %d for %v, want %d", got, err, code)
 	}
 	for _, want := range says {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
@@ -70,7 +70,7 @@ func (w *world) refuses(p *process, lost int) {
 		p.cancel()
 		<-p.ended
 	}
-	if relay.ExitCode(p.err) != exit.Continuity || lost > 0 && !strings.Contains(p.err.Error(), "left timeline 1") {
+	if fault.ExitCode(p.err) != exit.Continuity || lost > 0 && !strings.Contains(p.err.Error(), "left timeline 1") {
 		w.history.violated("run %d ends with: %v", p.host.run, p.err)
 	}
 	close(p.told)

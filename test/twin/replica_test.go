@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
 
 // A replica is a relay of the world, with its operator. All replicas have the same configuration.
@@ -167,7 +168,7 @@ func (r *replica) operate() {
 // slot, the publication or the position record. An unavailable server may end a run only before its
 // first session.
 func (r *replica) diagnose(p *process) {
-	code := relay.ExitCode(p.err)
+	code := fault.ExitCode(p.err)
 	switch {
 	case code == exit.OK:
 	case (code == exit.Source || code == exit.Sink) && !r.history.streamed(p.host.run):

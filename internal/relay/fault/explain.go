@@ -1,4 +1,4 @@
-package relay
+package fault
 
 import (
 	"cmp"
@@ -48,8 +48,8 @@ func explain(code int) (meaning, next string) {
 	return meaning, next + " (" + exitSection(code) + ")"
 }
 
-// stopAdvice returns what to do after a stop because of err, with the section of the documentation about it.
-func stopAdvice(err error) string {
+// StopAdvice returns what to do after a stop because of err, with the section of the documentation about it.
+func StopAdvice(err error) string {
 	code := ExitCode(err)
 	if advice := Advice(err); advice != "" {
 		return advice + "\nSee " + cmp.Or(section(err), exitSection(code)) + "."

@@ -1,4 +1,4 @@
-package relay
+package fault
 
 import (
 	"errors"
@@ -22,30 +22,59 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// errDrainTimeout: records were unacknowledged at the end of drain_timeout. The broker may still store
-// requests on the wire, so no session may follow in this process.
-var errDrainTimeout = errors.New("stopped before every record was acknowledged; the next start resends the others")
+// The relay's own errors.
+var (
+	// ErrDrainTimeout: records were unacknowledged at the end of drain_timeout. The broker may still store
+	// requests on the wire, so no session may follow in this process.
+	ErrDrainTimeout = errors.New("stopped before every record was acknowledged; the next start resends the others")
 
-// errPositionUnsaved: every record was acknowledged, but the last position could not be saved.
-var errPositionUnsaved = errors.New("stopped, but could not save the last position; the next start may resend records")
+	// ErrPositionUnsaved: every record was acknowledged, but the last position could not be saved.
+	ErrPositionUnsaved = errors.New("stopped, but could not save the last position; the next start may resend records")
 
-// patience says how long the relay retries after an error.
-type patience int
+	// ErrOwnershipEnded: the session started at the confirmed position of an ownership that cannot continue. The position record may
+	// be older, and the next ownership needs the rows from there on.
+	ErrOwnershipEnded = errors.New("the session continues rows of an ownership that has ended")
 
-const (
-	never   patience = iota // no retry: only a person can fix it
-	briefly                 // for StartupTimeout, because a change may be in progress (a rotated password); no retry at the first contact
-	outage                  // for ever, because it is transient; at the first contact for StartupTimeout
-	later                   // for ever, but no retry at the first contact
-	standby                 // for ever: another relay has the slot, or prepares a refill
+	// ErrSlotTaken: the WAL sender that holds the slot is not that of the session.
+	ErrSlotTaken = errors.New("another connection has the slot")
+
+	// ErrOtherServer: a host name or a proxy in front of several servers led to another one.
+	ErrOtherServer = errors.New("a new connection reached another server than the stream")
+
+	// ErrSuspended: the process or the machine was suspended. Another relay may have had the slot.
+	ErrSuspended = errors.New("the process was suspended")
+
+	// ErrLostSender: the server had not detected that the connection of the last session was lost.
+	ErrLostSender = errors.New("the WAL sender of the lost connection still held the slot; the relay terminated it")
+
+	// ErrSenderKept: the slot is in use, perhaps by the relay's own lost connection.
+	ErrSenderKept = errors.New("it may be the WAL sender of the lost connection, which the relay could not terminate")
+
+	// ErrOlderRow is the reason for an [*encode.ColumnError] that outbox.columns cannot change.
+	ErrOlderRow = errors.New("the table has the column now, but the row was written before, or while a column list left it out")
 )
+
+// Patience says how long the relay retries after an error.
+type Patience int
+
+// How long the relay retries.
+const (
+	Never   Patience = iota // no retry: only a person can fix it
+	Briefly                 // for StartupTimeout, because a change may be in progress (a rotated password); no retry at the first contact
+	Outage                  // for ever, because it is transient; at the first contact for StartupTimeout
+	Later                   // for ever, but no retry at the first contact
+	Standby                 // for ever: another relay has the slot, or prepares a refill
+)
+
+// PatienceFor returns how long the relay retries after err.
+func PatienceFor(err error) Patience { return faultOf(err).patience }
 
 // A fault is one row of the table that says what an error means for the process. Nothing else
 // decides it.
 type fault struct {
 	is       func(error) bool
 	exit     int
-	patience patience
+	patience Patience
 	advice   string
 	next     string // see [Next]
 }
@@ -57,7 +86,7 @@ func faultOf(err error) fault {
 			return f
 		}
 	}
-	return fault{exit: exit.Unexpected, patience: briefly}
+	return fault{exit: exit.Unexpected, patience: Briefly}
 }
 
 // faults is the table of errors. Errors that only a person can fix come before those that the relay
@@ -65,64 +94,64 @@ func faultOf(err error) fault {
 //
 //nolint:gochecknoglobals // a table
 var faults = []fault{
-	{is(errDrainTimeout), exit.OK, never, "", ""},
-	{is(errPositionUnsaved), exit.OK, never, "", ""},
+	{is(ErrDrainTimeout), exit.OK, Never, "", ""},
+	{is(ErrPositionUnsaved), exit.OK, Never, "", ""},
 
-	{as[*encode.RowError], exit.BadRecord, never, adviseRow, ""},
-	{as[*sink.RecordError], exit.BadRecord, never, adviseRow, ""},
-	{is(replication.ErrRow), exit.BadRecord, never, adviseUnread, nextUnread},
-	{as[*decoder.Error], exit.Unexpected, never, adviseDecoder, ""},
+	{as[*encode.RowError], exit.BadRecord, Never, adviseRow, ""},
+	{as[*sink.RecordError], exit.BadRecord, Never, adviseRow, ""},
+	{is(replication.ErrRow), exit.BadRecord, Never, adviseUnread, nextUnread},
+	{as[*decoder.Error], exit.Unexpected, Never, adviseDecoder, ""},
 
-	{is(rows.ErrColumnList), exit.NoDelivery, never, "", nextUnlisted},
-	{is(errOlderRow), exit.NoDelivery, never, adviseOlderRow, nextOlderRow},
-	{as[*encode.ColumnError], exit.NoDelivery, never, adviseColumns, nextColumns},
-	{isUpdate, exit.NoDelivery, never, adviseUpdate, nextUpdate},
-	{as[*pump.ChangeError], exit.NoDelivery, never, adviseChange, nextChange},
-	{is(replication.ErrUnpublished), exit.NoDelivery, never, adviseUnpublished, nextPublication},
-	{is(catalog.ErrNoTable), exit.NoDelivery, never, "", nextNoTable},
-	{is(replication.ErrPublication), exit.NoDelivery, never, "", nextPublication},
-	{is(replication.ErrSlotMissing), exit.SlotLost, never, "", nextNoSlot},
-	{is(replication.ErrSlotLost), exit.SlotLost, never, "", ""},
-	{as[*catalog.WALLevelError], exit.Source, never, "", nextWALLevel},
-	{replication.FromPooler, exit.Source, never, "", nextPooler},
-	{is(replication.ErrConfig), exit.Source, never, "", nextConfig},
-	{as[*checkpoint.GapError], exit.Continuity, never, adviseGap, nextGap},
-	{is(position.ErrRecord), exit.Continuity, never, adviseRecord, nextRecord},
-	{is(position.ErrKeysParked), exit.Continuity, never, adviseParked, nextParked},
-	{is(position.ErrParkedLost), exit.Continuity, never, adviseParkedLost, nextParkedLost},
-	{is(refill.ErrCopyUnfinished), exit.Continuity, never, adviseCopy, nextCopy},
-	{is(refill.ErrUnfinished), exit.Continuity, never, adviseRefill, nextRefill},
-	{is(catalog.ErrRefill), exit.Continuity, never, "", nextNoRefill},
-	{is(refill.ErrNothingLost), exit.OK, never, "", ""},
-	{as[*checkpoint.RereadError], exit.Continuity, never, adviseGap, nextGap},
-	{is(pump.ErrSkip), exit.Usage, never, "", ""},
+	{is(rows.ErrColumnList), exit.NoDelivery, Never, "", nextUnlisted},
+	{is(ErrOlderRow), exit.NoDelivery, Never, adviseOlderRow, nextOlderRow},
+	{as[*encode.ColumnError], exit.NoDelivery, Never, adviseColumns, nextColumns},
+	{isUpdate, exit.NoDelivery, Never, adviseUpdate, nextUpdate},
+	{as[*pump.ChangeError], exit.NoDelivery, Never, adviseChange, nextChange},
+	{is(replication.ErrUnpublished), exit.NoDelivery, Never, adviseUnpublished, nextPublication},
+	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
+	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
+	{is(replication.ErrSlotMissing), exit.SlotLost, Never, "", nextNoSlot},
+	{is(replication.ErrSlotLost), exit.SlotLost, Never, "", ""},
+	{as[*catalog.WALLevelError], exit.Source, Never, "", nextWALLevel},
+	{replication.FromPooler, exit.Source, Never, "", nextPooler},
+	{is(replication.ErrConfig), exit.Source, Never, "", nextConfig},
+	{as[*checkpoint.GapError], exit.Continuity, Never, adviseGap, nextGap},
+	{is(position.ErrRecord), exit.Continuity, Never, adviseRecord, nextRecord},
+	{is(position.ErrKeysParked), exit.Continuity, Never, adviseParked, nextParked},
+	{is(position.ErrParkedLost), exit.Continuity, Never, adviseParkedLost, nextParkedLost},
+	{is(refill.ErrCopyUnfinished), exit.Continuity, Never, adviseCopy, nextCopy},
+	{is(refill.ErrUnfinished), exit.Continuity, Never, adviseRefill, nextRefill},
+	{is(catalog.ErrRefill), exit.Continuity, Never, "", nextNoRefill},
+	{is(refill.ErrNothingLost), exit.OK, Never, "", ""},
+	{as[*checkpoint.RereadError], exit.Continuity, Never, adviseGap, nextGap},
+	{is(pump.ErrSkip), exit.Usage, Never, "", ""},
 
-	{is(errOwnershipEnded), exit.Source, outage, "", ""},
-	{is(sink.ErrSuperseded), exit.SlotInUse, standby, "", ""},
-	{is(errSlotTaken), exit.SlotInUse, standby, "", ""},
-	{is(errOtherServer), exit.Source, outage, "", ""},
-	{is(errSuspended), exit.Source, outage, "", ""},
-	{is(position.ErrPromoted), exit.Source, outage, "", ""},
-	{is(errLostSender), exit.Source, outage, "", ""},
-	{as[*checkpoint.PrefixError], exit.Continuity, outage, "", ""},
-	{is(position.ErrNoStore), exit.Sink, outage, "", ""},
+	{is(ErrOwnershipEnded), exit.Source, Outage, "", ""},
+	{is(sink.ErrSuperseded), exit.SlotInUse, Standby, "", ""},
+	{is(ErrSlotTaken), exit.SlotInUse, Standby, "", ""},
+	{is(ErrOtherServer), exit.Source, Outage, "", ""},
+	{is(ErrSuspended), exit.Source, Outage, "", ""},
+	{is(position.ErrPromoted), exit.Source, Outage, "", ""},
+	{is(ErrLostSender), exit.Source, Outage, "", ""},
+	{as[*checkpoint.PrefixError], exit.Continuity, Outage, "", ""},
+	{is(position.ErrNoStore), exit.Sink, Outage, "", ""},
 
-	{is(sink.ErrFenced), exit.Fenced, never, "", ""},
-	{is(sink.ErrAccess), exit.Sink, briefly, "", nextBrokerLogin},
-	{is(sink.ErrMissing), exit.Sink, never, "", nextDestination},
-	{is(sink.ErrUnreachable), exit.Sink, never, "", nextBroker},
-	{is(sink.ErrFatal), exit.Sink, never, "", ""},
+	{is(sink.ErrFenced), exit.Fenced, Never, "", ""},
+	{is(sink.ErrAccess), exit.Sink, Briefly, "", nextBrokerLogin},
+	{is(sink.ErrMissing), exit.Sink, Never, "", nextDestination},
+	{is(sink.ErrUnreachable), exit.Sink, Never, "", nextBroker},
+	{is(sink.ErrFatal), exit.Sink, Never, "", ""},
 
-	{is(replication.ErrWALRemoved), exit.SlotLost, briefly, "", ""},
-	{is(replication.ErrSlotInUse), exit.SlotInUse, standby, "", ""},
-	{isPrivilege, exit.Source, briefly, "", nextPrivilege},
-	{is(replication.ErrAccess), exit.Source, briefly, "", nextLogin},
-	{as[*replication.CredentialsError], exit.Source, later, "", nextCredentials},
-	{as[*advisory.HeldError], exit.Unexpected, standby, adviseHeld, ""},
-	{as[*catalog.LockError], exit.Source, outage, adviseLock, nextLock},
-	{is(replication.ErrBusy), exit.Source, outage, "", nextBusy},
-	{is(replication.ErrServerStopping), exit.Source, outage, "", nextServer},
-	{is(replication.ErrUnreachable), exit.Source, outage, adviseServer, nextServer},
+	{is(replication.ErrWALRemoved), exit.SlotLost, Briefly, "", ""},
+	{is(replication.ErrSlotInUse), exit.SlotInUse, Standby, "", ""},
+	{isPrivilege, exit.Source, Briefly, "", nextPrivilege},
+	{is(replication.ErrAccess), exit.Source, Briefly, "", nextLogin},
+	{as[*replication.CredentialsError], exit.Source, Later, "", nextCredentials},
+	{as[*advisory.HeldError], exit.Unexpected, Standby, adviseHeld, ""},
+	{as[*catalog.LockError], exit.Source, Outage, adviseLock, nextLock},
+	{is(replication.ErrBusy), exit.Source, Outage, "", nextBusy},
+	{is(replication.ErrServerStopping), exit.Source, Outage, "", nextServer},
+	{is(replication.ErrUnreachable), exit.Source, Outage, adviseServer, nextServer},
 }
 
 // Advice for errors whose text does not say how to fix them. The caller that prints it replaces <slot>
@@ -226,8 +255,15 @@ func isPrivilege(err error) bool {
 	return as[*catalog.RightError](err) || ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
 }
 
-// mayGiveUp reports whether the advice for err includes skipping its transaction.
-func mayGiveUp(err error) bool { return strings.HasSuffix(faultOf(err).advice, adviseGiveUp) }
+// Undelivered returns err, which stops the relay while the transaction at oldest is not delivered. If the advice for err would be to
+// skip a later transaction, the result says that the operator must not.
+func Undelivered(err error, oldest pglogrepl.LSN) error {
+	givesUp := strings.HasSuffix(faultOf(err).advice, adviseGiveUp)
+	if lsn := transactionOf(err); !givesUp || lsn != 0 && oldest >= lsn {
+		return err
+	}
+	return &undeliveredError{err, oldest}
+}
 
 // An undeliveredError is an error about a transaction while an earlier one is not delivered.
 type undeliveredError struct {
@@ -244,7 +280,7 @@ func (e *undeliveredError) Error() string {
 // Unwrap returns the error about the transaction itself.
 func (e *undeliveredError) Unwrap() error { return e.error }
 
-// ExitCode returns the exit code for an error of [Relay.Run].
+// ExitCode returns the exit code for an error of the relay.
 func ExitCode(err error) int {
 	if err == nil {
 		return exit.OK
@@ -267,13 +303,13 @@ func section(err error) string {
 	if next := Next(err); next != "" {
 		return next[strings.LastIndex(next, "(")+1 : len(next)-1]
 	}
-	if f := faultOf(err); f.patience == never {
+	if f := faultOf(err); f.patience == Never {
 		return exitSection(f.exit)
 	}
 	return ""
 }
 
-// Advice returns how to fix an error of [Relay.Run]. It is empty if the text of the error says it. The
+// Advice returns how to fix an error of the relay. It is empty if the text of the error says it. The
 // caller must replace <slot> and <publication> with the names. Advice about a broker comes from its errors:
 // see [sink.Advised].
 func Advice(err error) string {

@@ -1,0 +1,48 @@
+package fault
+
+import (
+	"regexp"
+	"slices"
+	"time"
+)
+
+// numbers matches the parts in which errors of one kind differ: ports, process ids, seconds, LSNs.
+var numbers = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|\d+`)
+
+// Kind returns the text of err without its numbers. Errors of one kind have the same.
+func Kind(err error) string { return kindOf(err.Error()) }
+
+func kindOf(text string) string { return numbers.ReplaceAllString(text, "#") }
+
+// maxFailures is the number of failures that a Relay keeps.
+const maxFailures = 8
+
+// A Failure is an error that ended a session or an attempt to start one. Consecutive errors of the same
+// kind are one Failure.
+type Failure struct {
+	First, Last time.Time
+	Times       int
+	Text        string
+	ExitCode    int    // as returned by the function ExitCode
+	Advice      string // as returned by the function Advice
+	Section     string // the section of the documentation about it; may be empty
+}
+
+// Failures are sorted, the newest last.
+type Failures []Failure
+
+// Add adds err, which occurred at now. It is part of the newest Failure if that is of the same kind.
+func (f *Failures) Add(err error, now time.Time) {
+	if n := len(*f); n > 0 {
+		last := &(*f)[n-1]
+		if kindOf(last.Text) == Kind(err) {
+			last.Text, last.Last = err.Error(), now
+			last.Times++
+			return
+		}
+	}
+	if len(*f) == maxFailures {
+		*f = slices.Delete(*f, 0, 1)
+	}
+	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: Advice(err), Section: section(err)})
+}
