@@ -71,7 +71,7 @@ licenses: ## licences of all that we link
 
 .PHONY: bench
 bench: ## micro-benchmarks of the stages
-	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay ./sink/jetstream
+	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay/owner ./sink/jetstream
 
 .PHONY: bench-servers
 bench-servers: ## the built relay on real servers, beside pg_recvlogical; see docs/performance.md
@@ -87,7 +87,7 @@ bench-compare: ## the same against the git ref REF, with benchstat
 
 .PHONY: bench-gate
 bench-gate: ## hot code against its floor, as ratios; one package after the other
-	OUTBOX_TEST_FULL=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay ./sink/jetstream ./sink/rabbitmq ./sink/redisstreams ./sink/sqs ./sink/webhook
+	OUTBOX_TEST_FULL=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay/owner ./sink/jetstream ./sink/rabbitmq ./sink/redisstreams ./sink/sqs ./sink/webhook
 
 # A second try, because the fuzzer may end with an error of its own when its time is over.
 # An input that fails is kept and fails again. By default the fuzzer takes up to a minute to minimize one interesting

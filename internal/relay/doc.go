@@ -10,7 +10,7 @@
 // process owns the position store. Its pump, Tracker and writer outlive sessions. When a
 // session ends, the fence closes, and the relay sends nothing until another session holds the slot. If no
 // other relay was the owner in between, that session reads the rows in flight again, and the
-// Tracker recognises and skips them. Otherwise a new ownership starts at the position record. takeover.go
+// Tracker recognises and skips them. Otherwise a new ownership starts at the position record. Package owner
 // decides which.
 //
 // On a stop, the stages end in the order in which data flows: the pump reads to the end of a

@@ -47,11 +47,8 @@ func (r *Relay) Recover(ctx context.Context) error {
 // refillLost prepares a refill after a session that ended with cause. The next session sends the rows. If the gap
 // cannot be refilled, the error also wraps cause.
 func (r *Relay) refillLost(ctx context.Context, cause error) error {
-	if t := r.ownership; t != nil { // acknowledged rows that are recorded are not resent
-		r.ownership = nil
-		if err := t.stopIdle(ctx); err != nil {
-			r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
-		}
+	if err := r.owner.Stop(ctx, nil); err != nil { // acknowledged rows that are recorded are not resent
+		r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
 	}
 	return r.planner.Prepare(ctx, cause)
 }
@@ -73,7 +70,7 @@ func (r planning) Announce(ctx context.Context, err error) { r.waits.announce(ct
 // AnnounceWait shows and logs what the relay waits for after err.
 func (r planning) AnnounceWait(ctx context.Context, err error) { r.announceWait(ctx, err) }
 
-// WarnLostTail calls warnLostTail.
+// WarnLostTail calls WarnLostTail of the Owner.
 func (r planning) WarnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
-	r.warnLostTail(ctx, record, s)
+	r.owner.WarnLostTail(ctx, record, s)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/owner"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
@@ -167,7 +168,6 @@ type Relay struct {
 	sink       atomic.Pointer[sink.Sink] // nil: not open yet
 
 	// Read by Stat.
-	flow        flow
 	progress    pump.Progress
 	phase       phase
 	slot        atomic.Pointer[SlotStat] // nil: the catalog was not read yet
@@ -176,19 +176,16 @@ type Relay struct {
 	waits     waitLog
 	store     *position.Store
 	positions *position.Writer // to store
-	ownership *ownership       // nil: nothing was sent, and nothing is in flight
-	sender    sender           // of the newest session
-	history   catalog.History  // of the source; used by the watcher while a session runs
-	catalog   *catalog.State   // read by contactBothSides for the first session
-	skip      *pump.Skip       // nil: no SkipTo
+	owner     *owner.Owner
+	history   catalog.History // of the source; used by the watcher while a session runs
+	catalog   *catalog.State  // read by contactBothSides for the first session
+	skip      *pump.Skip      // nil: no SkipTo
 	planner   *refill.Planner
-
-	warnedTimeline int32 // the server's timeline for which warnLostTail has logged
-	orderChecked   bool  // checkOrder was called; used by its goroutine only
 }
 
 // New returns a Relay. It checks cfg as far as possible without a connection.
 func New(cfg Config, log *slog.Logger) (*Relay, error) {
+	cfg = cfg.withDefaults()
 	router, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
@@ -209,7 +206,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		parked = parking.NewSet(cfg.ParkedKeys)
 	}
 	r := &Relay{
-		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
+		cfg: cfg, nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
 		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
 		named:       catalog.NewTables(cfg.Tables),
 		neighbours:  pump.NewNeighbours(log),
@@ -222,7 +219,34 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
 	})
 	r.planner = refill.NewPlanner(r.cfg.refill(), r.positions, planning{r}, log)
+	r.owner = owner.New(r.ownerConfig())
 	return r, nil
+}
+
+// ownerConfig returns what the Owner gets of the Relay.
+func (r *Relay) ownerConfig() owner.Config {
+	cfg := owner.Config{
+		Source: r.cfg.Source, Tables: r.named, Rows: r.cfg.Rows(),
+		Broker:    r.cfg.Sink,
+		NewWriter: func(cfg sink.WriterConfig) sink.Writer { return (*r.sink.Load()).NewWriter(cfg) },
+		Writer: sink.WriterConfig{
+			Answered: r.cfg.Answered, MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(),
+		},
+		Place: r.cfg.Positions, Store: r.store, Positions: r.positions, Planner: r.planner,
+		Pump: pump.Config{
+			Router: r.router, Progress: &r.progress, Neighbours: r.neighbours, OnUpdate: r.cfg.Route.OnUpdate,
+			Messages: r.cfg.Messages, Nonce: r.nonce, Skip: r.skip, Log: r.log,
+		},
+		DeadLetters: r.deadLetters, DeadLetterTopic: r.cfg.DeadLetterTopic,
+		StartupTimeout: r.cfg.StartupTimeout, DrainTimeout: r.cfg.DrainTimeout,
+		CheckPublished: func(recorded string) error { return r.history.CheckPublished(recorded) },
+		AnnounceWait:   r.announceWait, SessionEnded: r.phase.endSession,
+		Delivered: r.cfg.Delivered, Tracer: r.cfg.Tracer, Log: r.log,
+	}
+	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
+		cfg.Writer.GiveUp = r.deadLetters.GiveUpTopic
+	}
+	return cfg
 }
 
 // newDeadLetters returns the dead letters of a process. parked is nil if no keys are parked.
@@ -251,7 +275,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.positions.Close(ctx)
 	for {
 		err := r.runSession(ctx, retry)
-		if ctx.Err() != nil && r.ownership != nil {
+		if ctx.Err() != nil && r.owner.Owns() {
 			err = nil // the session ended during the stop
 		}
 		if ctx.Err() == nil && r.planner.Refills(err) {
@@ -266,11 +290,11 @@ func (r *Relay) Run(ctx context.Context) error {
 				err, final = unlessStopped(ctx, over), true
 			}
 		}
-		if cause := r.ownershipFailure(); cause != nil {
+		if cause := r.owner.Failure(); cause != nil {
 			err, final = cause, true
 		}
 		if final {
-			return r.recordStop(ctx, r.stopOwnership(ctx, err))
+			return r.recordStop(ctx, r.owner.Stop(ctx, err))
 		}
 	}
 }
@@ -278,31 +302,6 @@ func (r *Relay) Run(ctx context.Context) error {
 // isFinal reports whether no session follows after err.
 func (r *Relay) isFinal(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || fault.PatienceFor(err) == fault.Never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
-}
-
-// ownershipFailure returns the error with which the ownership has failed between two sessions, if another
-// session cannot recover from it.
-func (r *Relay) ownershipFailure() error {
-	if t := r.ownership; t != nil && t.life.Err() != nil {
-		if cause := context.Cause(t.life); fault.PatienceFor(cause) == fault.Never {
-			return cause
-		}
-	}
-	return nil
-}
-
-// stopOwnership ends the ownership, if there is one, after the last session. It returns the error of Run.
-func (r *Relay) stopOwnership(ctx context.Context, err error) error {
-	t := r.ownership
-	if t == nil {
-		return err
-	}
-	r.ownership = nil
-	unfinished := t.stopIdle(ctx)
-	if err == nil {
-		return unfinished
-	}
-	return t.undelivered(err)
 }
 
 // recordTimeout limits how long a relay that has failed waits for the position store.
@@ -337,17 +336,16 @@ func unlessStopped(ctx context.Context, err error) error {
 // every record is acknowledged and confirmed.
 func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	defer r.planner.Close(ctx)
-	s, stream, state, err := r.openSession(ctx)
+	state, err := r.readBeforeSession(ctx)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	s, stream, err := r.owner.OpenSession(ctx)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
 	opened := time.Now()
-	if err := r.takeOver(ctx, s, stream); err != nil {
-		s.leave(ctx, errStopReading)
-		s.observer.Close(ctx)
-		if s.unstopped() {
-			err = s.err
-		}
+	if err := r.owner.TakeOver(ctx, s, stream); err != nil {
 		return unlessStopped(ctx, err)
 	}
 	r.phase.setState(Streaming, nil)
@@ -357,22 +355,28 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	}
 	retry.strict = false
 
-	t := r.ownership
-	before, rows := t.tracker.Confirmed(), r.progress.Counts().Rows
-	s.published, s.catalog = state.Publication, &streamCatalog{r.cfg, stream.Config(), r.named}
-	err = r.tables.explain(t.runSession(ctx, s, r.newWatcher(s, stream, state).run))
-	if _, changed := errors.AsType[*checkpoint.PrefixError](err); changed && t.pump.Copying() {
-		r.positions.StartOver()
-	}
-	if t.over {
-		r.ownership = nil
-	}
-	confirmed := t.tracker.Confirmed()
+	tracker := r.owner.Tracker()
+	before, rows := tracker.Confirmed(), r.progress.Counts().Rows
+	err = r.tables.explain(r.owner.RunSession(ctx, s, state.Publication, &streamCatalog{r.cfg, stream.Config(), r.named}, r.newWatcher(s, stream, state).run))
+	confirmed := tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
 	}
 	r.logEnd(ctx, confirmed, err)
 	return err
+}
+
+// readBeforeSession returns the catalog before a session. An error says why no session can start.
+func (r *Relay) readBeforeSession(ctx context.Context) (*catalog.State, error) {
+	state := r.catalog
+	r.catalog = nil
+	if state == nil {
+		var err error
+		if state, err = r.readCatalog(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return state, r.compareCatalog(ctx, state)
 }
 
 // logEnd logs the end of a session, with err if it is the last one. Otherwise the waitLog logs err.
@@ -389,7 +393,7 @@ func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state 
 		slog.String("publication", state.Publication.Name),
 		slog.String("system_id", stream.System().ID),
 		slog.Int("timeline", int(stream.System().Timeline)),
-		slog.String("from", r.ownership.tracker.Confirmed().String()),
+		slog.String("from", r.owner.Tracker().Confirmed().String()),
 		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
 }
 

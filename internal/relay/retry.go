@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/owner"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -96,20 +97,21 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 	r.waits.announce(ctx, err)
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
 	if errors.Is(err, position.ErrNoStore) {
-		backoff = max(backoff, releaseFor)
+		backoff = max(backoff, owner.ReleaseFor)
 	}
 	r.attempt++
-	return pause(ctx, backoff)
-}
-
-// pause blocks for d. If ctx ends first, it returns the cause.
-func pause(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(d):
+	case <-time.After(backoff):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// announceWait shows and logs what the relay waits for after err.
+func (r *Relay) announceWait(ctx context.Context, err error) {
+	r.phase.setState(Waiting, err)
+	r.waits.announce(ctx, err)
 }
 
 // allows reports whether another attempt may follow, waited after the first failure.

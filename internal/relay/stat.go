@@ -4,12 +4,10 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
@@ -111,19 +109,6 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 	return st
 }
 
-// flow is the part of Stat that changes with the data.
-type flow struct {
-	tracker   atomic.Pointer[checkpoint.Tracker] // of the current or last ownership; nil: there was none
-	confirmed atomic.Uint64                      // an LSN: the confirmed position of the slot
-}
-
-// noteConfirmed records that lsn was confirmed to Postgres. 0 confirms nothing.
-func (f *flow) noteConfirmed(lsn pglogrepl.LSN) {
-	if lsn != 0 {
-		f.confirmed.Store(uint64(lsn))
-	}
-}
-
 // phase is the part of Stat that changes with the Relay's state.
 type phase struct {
 	mu       sync.Mutex
@@ -183,8 +168,8 @@ func (p *phase) endSession(err error) {
 
 // Stat returns a snapshot of the Relay. It may be called at any time, from any goroutine.
 func (r *Relay) Stat() Stat {
-	st := Stat{Confirmed: pglogrepl.LSN(r.flow.confirmed.Load()), Behind: r.positions.WaitingSince()}
-	if t := r.flow.tracker.Load(); t != nil {
+	st := Stat{Confirmed: r.owner.SlotPosition(), Behind: r.positions.WaitingSince()}
+	if t := r.owner.Tracker(); t != nil {
 		if oldest := t.OldestCommitTime(); st.Behind.IsZero() || !oldest.IsZero() && oldest.Before(st.Behind) {
 			st.Behind = oldest
 		}

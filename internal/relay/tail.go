@@ -24,6 +24,15 @@ import (
 // call the Tail does not read, and Postgres retains WAL for the slot.
 const showTimeout = time.Minute
 
+// batchQueue is how many batches may wait to be shown. The pool of the stream, not this number, limits the memory.
+const batchQueue = 2
+
+// closeTimeout limits the last status update.
+const closeTimeout = 5 * time.Second
+
+// errStopReading is the cause with which a Tail stops reading.
+var errStopReading = errors.New("reading stopped by the tail")
+
 // errTailEnd: every row that was committed before OpenTail has been shown.
 var errTailEnd = errors.New("end of the WAL reached")
 
@@ -42,6 +51,12 @@ type Tailed struct {
 	// Relay would stop at this row, with ExitCode.
 	Reason   string
 	ExitCode int
+}
+
+// A source is the part of a [replication.Stream] that a Tail needs.
+type source interface {
+	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
+	Close(ctx context.Context, confirmed pglogrepl.LSN) error
 }
 
 // A Tail makes records from rows without sending them. It is used once.
@@ -100,9 +115,8 @@ func newTail(cfg Config, router *encode.Router, stream source, neighbours *pump.
 	return t
 }
 
-// Run calls show for each row, in the order of the stream, until ctx is done, the stream ends or show
-// returns an error. the end of UntilEnd is reached, or also calls show for rows that cannot be delivered, and continues after them. Run
-// returns nil if ctx is done, and otherwise the error of show or of the stream.
+// Run calls show for each row, in the order of the stream, and also for rows that cannot be delivered. It returns nil if ctx is done or
+// the end of UntilEnd is reached, and otherwise the error of show or of the stream.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
 	t.pump.StartSession(ctx, t.published, t.catalog)

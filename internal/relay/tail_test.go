@@ -21,6 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
@@ -32,15 +33,15 @@ func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	}
 	log := slog.New(slog.DiscardHandler)
 	neighbours := pump.NewNeighbours(log)
-	neighbours.Update(t.Context(), outboxCatalog(), nil)
+	neighbours.Update(t.Context(), streamtest.OutboxCatalog(), nil)
 	tail := newTail(cfg.withDefaults(), router, src, neighbours, log)
-	tail.published, tail.catalog = &catalog.Publication{Insert: true}, new(scriptedCatalog)
+	tail.published, tail.catalog = &catalog.Publication{Insert: true}, new(streamtest.Catalog)
 	return tail
 }
 
 // updateOf is insertOf for an updated row.
 func updateOf(row ...string) []byte {
-	b := insertOf(row...)
+	b := streamtest.InsertOf(row...)
 	b[0] = 'U'
 	return b
 }
@@ -63,8 +64,8 @@ func describeTailed(t *Tailed) string {
 // Tail shows a row that the relay cannot send in its place, with what the relay would do, and continues with the
 // next row. It confirms the rows that it has shown, so that the slot does not retain WAL for them.
 func TestTailShowsEveryRow(t *testing.T) {
-	bad := script{beginMessage(200), insertMessage("a", 2), insertInto("no topic", "a", 3), insertMessage("a", 4), commitMessage(200, 210)}
-	changed := script{beginMessage(300), walData(updateOf("id-1", "order", "a", "T", "5")), insertMessage("b", 6), commitMessage(300, 310)}
+	bad := streamtest.Script{streamtest.Begin(200), streamtest.Insert("a", 2), streamtest.InsertInto("no topic", "a", 3), streamtest.Insert("a", 4), streamtest.Commit(200, 210)}
+	changed := streamtest.Script{streamtest.Begin(300), streamtest.WALData(updateOf("id-1", "order", "a", "T", "5")), streamtest.Insert("b", 6), streamtest.Commit(300, 310)}
 	for name, test := range map[string]struct {
 		deadLetters string
 		want        []string
@@ -79,7 +80,7 @@ func TestTailShowsEveryRow(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), bad, changed, script{keepalive(400)})}
+			src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1), bad, changed, streamtest.Script{streamtest.Keepalive(400)})}
 			ctx, stop := context.WithCancel(t.Context())
 			var got []string
 			tail := newTestTail(t, src, test.deadLetters)
@@ -96,8 +97,8 @@ func TestTailShowsEveryRow(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if !src.closed || src.reported != 400 {
-				t.Errorf("closed %t, %s confirmed", src.closed, src.reported)
+			if !src.Closed || src.Reported != 400 {
+				t.Errorf("closed %t, %s confirmed", src.Closed, src.Reported)
 			}
 		})
 	}
@@ -105,9 +106,9 @@ func TestTailShowsEveryRow(t *testing.T) {
 
 // If the table lacks a column, Tail shows an error for each of its rows.
 func TestTailShowsEachRowOfATableThatLacksAColumn(t *testing.T) {
-	src := &scriptedSource{err: errors.New("over"), script: script{
-		walData(relationOf("id", "aggregatetype", "aggregateid", "type")), beginMessage(100),
-		walData(insertOf("id-1", "order", "a", "T")), walData(insertOf("id-2", "order", "a", "T")), commitMessage(100, 110),
+	src := &streamtest.Source{Err: errors.New("over"), Script: streamtest.Script{
+		streamtest.WALData(streamtest.RelationOf("id", "aggregatetype", "aggregateid", "type")), streamtest.Begin(100),
+		streamtest.WALData(streamtest.InsertOf("id-1", "order", "a", "T")), streamtest.WALData(streamtest.InsertOf("id-2", "order", "a", "T")), streamtest.Commit(100, 110),
 	}}
 	var got []string
 	err := newTestTail(t, src, "dead").Run(t.Context(), func(shown *Tailed) error {
@@ -125,7 +126,7 @@ func TestTailShowsEachRowOfATableThatLacksAColumn(t *testing.T) {
 
 // An error of the show function ends Tail at once. Tail does not confirm the row that was shown last.
 func TestTailEndsWithTheErrorOfShow(t *testing.T) {
-	src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3))}
+	src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(200, 210, "a", 2, 3))}
 	enough := errors.New("enough")
 	n := 0
 	err := newTestTail(t, src, "").Run(t.Context(), func(*Tailed) error {
@@ -134,31 +135,31 @@ func TestTailEndsWithTheErrorOfShow(t *testing.T) {
 		}
 		return nil
 	})
-	if !errors.Is(err, enough) || n != 2 || !src.closed || src.reported != 110 {
-		t.Errorf("%v after %d rows, closed %t, %s confirmed", err, n, src.closed, src.reported)
+	if !errors.Is(err, enough) || n != 2 || !src.Closed || src.Reported != 110 {
+		t.Errorf("%v after %d rows, closed %t, %s confirmed", err, n, src.Closed, src.Reported)
 	}
 }
 
 // UntilEnd ends a Tail at the WAL end of its start, even if there are no rows to show.
 func TestTailUntilEnd(t *testing.T) {
 	for name, test := range map[string]struct {
-		script script
+		script streamtest.Script
 		end    pglogrepl.LSN
 		want   int
 	}{
-		"at a commit":       {joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2), transaction(300, 310, "a", 3)), 210, 2},
-		"at a keepalive":    {joinScripts(transaction(100, 110, "a", 1), script{keepalive(400)}, transaction(500, 510, "a", 2)), 350, 1},
-		"with nothing left": {joinScripts(script{keepalive(400)}, transaction(500, 510, "a", 1)), 350, 0},
+		"at a commit":       {streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(200, 210, "a", 2), streamtest.Transaction(300, 310, "a", 3)), 210, 2},
+		"at a keepalive":    {streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Script{streamtest.Keepalive(400)}, streamtest.Transaction(500, 510, "a", 2)), 350, 1},
+		"with nothing left": {streamtest.Join(streamtest.Script{streamtest.Keepalive(400)}, streamtest.Transaction(500, 510, "a", 1)), 350, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			src := &scriptedSource{script: test.script}
+			src := &streamtest.Source{Script: test.script}
 			tail := newTestTail(t, src, "")
 			tail.walEnd = test.end
 			tail.UntilEnd()
 			shown := 0
 			err := tail.Run(t.Context(), func(*Tailed) error { shown++; return nil })
-			if err != nil || shown != test.want || !src.closed {
-				t.Errorf("%v, %d rows shown of %d, closed %t", err, shown, test.want, src.closed)
+			if err != nil || shown != test.want || !src.Closed {
+				t.Errorf("%v, %d rows shown of %d, closed %t", err, shown, test.want, src.Closed)
 			}
 		})
 	}
@@ -166,28 +167,28 @@ func TestTailUntilEnd(t *testing.T) {
 
 // Tail ends if it cannot decode a message.
 func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
-	src := &scriptedSource{script: script{walData([]byte("?"))}}
+	src := &streamtest.Source{Script: streamtest.Script{streamtest.WALData([]byte("?"))}}
 	err := newTestTail(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
-	if err == nil || fault.ExitCode(err) != exit.Unexpected || !src.closed {
-		t.Errorf("%v, closed %t", err, src.closed)
+	if err == nil || fault.ExitCode(err) != exit.Unexpected || !src.Closed {
+		t.Errorf("%v, closed %t", err, src.Closed)
 	}
 }
 
 // A watchedSource reports concurrently whether it has been closed.
 type watchedSource struct {
-	scriptedSource
+	streamtest.Source
 	gone atomic.Bool
 }
 
 func (s *watchedSource) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 	s.gone.Store(true)
-	return s.scriptedSource.Close(ctx, confirmed)
+	return s.Source.Close(ctx, confirmed)
 }
 
 // Tail releases the slot if the show function has blocked for a minute.
 func TestTailClosesTheSlotIfNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &watchedSource{scriptedSource: scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}}
+		src := &watchedSource{Source: streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1))}}
 		began := time.Now()
 		resume := make(chan struct{})
 		ended := make(chan error, 1)

@@ -12,6 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/owner"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -58,13 +60,13 @@ type watcher struct {
 }
 
 // newWatcher returns the watcher of a session that started with state.
-func (r *Relay) newWatcher(s *session, stream *replication.Stream, state *catalog.State) *watcher {
+func (r *Relay) newWatcher(s *owner.Session, stream *replication.Stream, state *catalog.State) *watcher {
 	interval := r.cfg.WatchInterval
 	if t := stream.SenderTimeout(); t > 0 {
 		interval = min(interval, t/5) // the fence closes after half of it
 	}
 	return &watcher{
-		observer: s.observer, interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
+		observer: s.Observer(), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
 		sameServer: recogniseServer(stream.System().ID, int32(stream.PID()), state.InRecovery),
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
@@ -199,7 +201,7 @@ func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error 
 	}
 	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
 	if state.Slot != nil {
-		r.flow.noteConfirmed(state.Slot.ConfirmedFlushLSN)
+		r.owner.NoteConfirmed(state.Slot.ConfirmedFlushLSN)
 	}
 	for _, change := range warnings {
 		level := slog.LevelWarn
@@ -211,13 +213,32 @@ func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error 
 	return err
 }
 
+// checkStore returns position.ErrNoStore if the writer has been stalled for owner.ReleaseAfter and the store does not
+// respond either, because then the relay can reach no broker.
+func (r *Relay) checkStore(ctx context.Context) error {
+	if r.cfg.Positions.IsZero() {
+		return nil
+	}
+	if st, _ := r.sinkStat(); st.StalledSince.IsZero() || time.Since(st.StalledSince) < owner.ReleaseAfter {
+		return nil
+	}
+	err := position.Try(ctx, position.Timeout, func(ctx context.Context) error {
+		_, err := r.positions.Read(ctx)
+		return err
+	})
+	if errors.Is(err, position.ErrNoStore) {
+		return err
+	}
+	return nil
+}
+
 // confirmed returns a position up to which everything is delivered. state may be nil.
 func (r *Relay) confirmed(state *catalog.State) pglogrepl.LSN {
 	var confirmed pglogrepl.LSN
 	if state != nil && state.Slot != nil {
 		confirmed = state.Slot.ConfirmedFlushLSN
 	}
-	if t := r.flow.tracker.Load(); t != nil {
+	if t := r.owner.Tracker(); t != nil {
 		confirmed = max(confirmed, t.Confirmed())
 	}
 	return confirmed

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -23,6 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // A scriptedObserver answers each look with the next step, and repeats the last one. It records the calls and their
@@ -69,24 +70,6 @@ func (o *scriptedObserver) note(what string) {
 	o.asked = append(o.asked, bubble.Since(o.began).String()+" "+what)
 }
 
-// catalogOf returns the catalog of an outbox with the given columns.
-func catalogOf(columns ...string) *catalog.State {
-	table := catalog.Table{OID: outboxOID, Schema: "public", Name: "outbox"}
-	for _, c := range columns {
-		table.Columns = append(table.Columns, catalog.Column{Name: c, TypeOID: 25, TypeName: "text"})
-	}
-	return &catalog.State{
-		SystemID: "7", SlotName: "slot", PublicationName: "pub", ReadAt: time.Now(), WALEnd: 0x2000,
-		Publication: &catalog.Publication{Name: "pub", Insert: true, Tables: []catalog.Table{table}},
-		Outboxes:    []catalog.Outbox{{Configured: "outbox", Parts: []catalog.Part{{OID: outboxOID, Schema: "public", Name: "outbox", Kind: "r", Persistence: "p"}}}},
-		Slot:        &catalog.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x2000},
-	}
-}
-
-func outboxCatalog() *catalog.State {
-	return catalogOf("id", "aggregatetype", "aggregateid", "type", "payload")
-}
-
 // A watch is a watcher with a scripted observer.
 type watch struct {
 	*watcher
@@ -104,7 +87,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.compareCatalog(t.Context(), outboxCatalog()); err != nil {
+	if err := c.compareCatalog(t.Context(), streamtest.OutboxCatalog()); err != nil {
 		t.Fatal(err)
 	}
 	w.relay = c
@@ -134,12 +117,14 @@ func (w *watch) logged(text string) int {
 // rows may have had other columns.
 func TestWatcherWaitsForRowsWithOlderColumns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		renamed := catalogOf("id", "aggregatetype", "aggregateid", "type", "body")
-		renamed.Slot.ConfirmedFlushLSN = 0x1000
-		w := newWatch(t, step{catalog: renamed}, step{catalog: renamed}, step{catalog: renamed}, step{catalog: renamed})
-		tracker := checkpoint.New(0x1000, nil)
-		w.relay.flow.tracker.Store(tracker)
-		time.AfterFunc(25*time.Second, func() { tracker.Keepalive(0x2000) })
+		renamed := func(confirmed pglogrepl.LSN) step {
+			state := streamtest.CatalogOf("id", "aggregatetype", "aggregateid", "type", "body")
+			state.Slot.ConfirmedFlushLSN = confirmed
+			return step{catalog: state}
+		}
+		w := newWatch(t, renamed(0x1000), renamed(0x1000), renamed(0x2000))
+		delivered := time.Now().Add(25 * time.Second)
+		w.isDue = func() bool { return !time.Now().Before(delivered) && w.relay.tables.isDue(0x2000) }
 		err := w.run(t.Context())
 		if code := fault.ExitCode(err); code != exit.NoDelivery || !strings.Contains(err.Error(), `no column "payload"`) {
 			t.Errorf("exit code %d for %v", code, err)
@@ -156,8 +141,8 @@ func TestWatcherWaitsForRowsWithOlderColumns(t *testing.T) {
 // A column that is renamed back in time ends nothing.
 func TestColumnsThatFitAgain(t *testing.T) {
 	w := newWatch(t)
-	renamed := catalogOf("id", "aggregatetype", "aggregateid", "type", "body")
-	for _, state := range []*catalog.State{renamed, outboxCatalog()} {
+	renamed := streamtest.CatalogOf("id", "aggregatetype", "aggregateid", "type", "body")
+	for _, state := range []*catalog.State{renamed, streamtest.OutboxCatalog()} {
 		if err := w.relay.tables.check(t.Context(), state, nil, 0); err != nil {
 			t.Error(err)
 		}
@@ -170,7 +155,7 @@ func TestColumnsThatFitAgain(t *testing.T) {
 // If the watcher finds that Postgres leaves out rows, it ends the session with the matching exit code.
 func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	change := func(f func(c *catalog.State)) *catalog.State {
-		c := outboxCatalog()
+		c := streamtest.OutboxCatalog()
 		f(c)
 		return c
 	}
@@ -180,16 +165,16 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	}{
 		"publication dropped":    {change(func(c *catalog.State) { c.Publication = nil }), exit.NoDelivery},
 		"table removed":          {change(func(c *catalog.State) { c.Publication.Tables = nil }), exit.NoDelivery},
-		"column dropped":         {catalogOf("id", "aggregatetype", "type", "payload"), exit.NoDelivery},
+		"column dropped":         {streamtest.CatalogOf("id", "aggregatetype", "type", "payload"), exit.NoDelivery},
 		"slot dropped":           {change(func(c *catalog.State) { c.Slot = nil }), exit.SlotLost},
 		"slot lost":              {change(func(c *catalog.State) { c.Slot.WALStatus = "lost" }), exit.SlotLost},
-		"nothing":                {outboxCatalog(), exit.OK},
+		"nothing":                {streamtest.OutboxCatalog(), exit.OK},
 		"of another server":      {change(func(c *catalog.State) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), exit.OK},
-		"table without the type": {catalogOf("id", "aggregatetype", "aggregateid", "payload"), exit.NoDelivery},
+		"table without the type": {streamtest.CatalogOf("id", "aggregatetype", "aggregateid", "payload"), exit.NoDelivery},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWatch(t, step{catalog: outboxCatalog()}, step{catalog: tc.found})
+				w := newWatch(t, step{catalog: streamtest.OutboxCatalog()}, step{catalog: tc.found})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				err := w.run(ctx)
@@ -211,7 +196,7 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 // if the earlier catalog came from another server.
 func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 	look := func(systemID string, pid int32, recovery bool) *catalog.State {
-		c := outboxCatalog()
+		c := streamtest.OutboxCatalog()
 		c.SystemID, c.InRecovery, c.Slot.ActivePID = systemID, recovery, pid
 		return c
 	}
@@ -236,7 +221,7 @@ func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 // The watcher detects that the WAL sender has ended even if nothing is read. A look may reach another server, so
 // this counts only after a look has shown that process as the owner of the slot.
 func TestWatcherEndsTheSessionIfItsServerProcessHasEnded(t *testing.T) {
-	held, free := outboxCatalog(), outboxCatalog()
+	held, free := streamtest.OutboxCatalog(), streamtest.OutboxCatalog()
 	held.Slot.ActivePID, free.Slot.ActivePID = 41, 0
 	for want, looks := range map[error][]step{
 		nil:                        {{catalog: free}},
@@ -258,9 +243,9 @@ func TestWatcherEndsTheSessionIfItsServerProcessHasEnded(t *testing.T) {
 func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := step{err: replication.ErrUnreachable}
-		other := outboxCatalog()
+		other := streamtest.OutboxCatalog()
 		other.SystemID = "8"
-		w := newWatch(t, lost, lost, step{catalog: outboxCatalog()}, step{catalog: other}, lost, step{catalog: outboxCatalog()})
+		w := newWatch(t, lost, lost, step{catalog: streamtest.OutboxCatalog()}, step{catalog: other}, lost, step{catalog: streamtest.OutboxCatalog()})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
 		defer cancel()
 		if err := w.run(ctx); err != nil {
@@ -278,7 +263,7 @@ func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 // The watcher logs a warning once, and Stat has the figures.
 func TestWatcherWarnsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		short := outboxCatalog()
+		short := streamtest.OutboxCatalog()
 		left := int64(0x400)
 		short.Slot.SafeWALSize = &left
 		w := newWatch(t, step{catalog: short})
@@ -300,7 +285,7 @@ func TestWatcherWarnsOnce(t *testing.T) {
 // The watcher writes a snapshot after the start, at most one a second while rows flow, and one after the last row.
 func TestWatcherWritesSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatch(t, step{catalog: outboxCatalog()})
+		w := newWatch(t, step{catalog: streamtest.OutboxCatalog()})
 		w.emitSnapshots = true
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -327,7 +312,7 @@ func TestWatcherWritesSnapshots(t *testing.T) {
 func TestWatcherWritesSnapshotsBetweenFrequentLooks(t *testing.T) {
 	for _, interval := range []time.Duration{400 * time.Millisecond, 1600 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWatch(t, step{catalog: outboxCatalog()})
+			w := newWatch(t, step{catalog: streamtest.OutboxCatalog()})
 			w.emitSnapshots, w.interval = true, interval
 			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 			defer cancel()
@@ -352,7 +337,7 @@ func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 	for err, lines := range map[error]int{replication.ErrAccess: 1, replication.ErrUnreachable: 0, readOnly: 1} {
 		t.Run(err.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWatch(t, step{catalog: outboxCatalog()})
+				w := newWatch(t, step{catalog: streamtest.OutboxCatalog()})
 				w.emitSnapshots, w.observer.emit = true, err
 				w.rows.Store(1)
 				ctx, cancel := context.WithTimeout(t.Context(), 35500*time.Millisecond)
@@ -377,7 +362,7 @@ func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 // If the server shuts down, the watcher ends the session at once.
 func TestWatcherEndsTheSessionOfAServerThatStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatch(t, step{catalog: outboxCatalog()})
+		w := newWatch(t, step{catalog: streamtest.OutboxCatalog()})
 		w.observer.stops = make(chan error)
 		time.AfterFunc(12*time.Second, func() { w.observer.stops <- replication.ErrServerStopping })
 		if err := w.run(t.Context()); !errors.Is(err, replication.ErrServerStopping) {
@@ -385,56 +370,6 @@ func TestWatcherEndsTheSessionOfAServerThatStops(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"10s look", "12s close"}, w.observer.asked); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// If a new session would fix the problem, the watcher ends the session at once, even within a transaction that
-// exceeds the window. Records in flight stay.
-func TestWatcherEndsSessionAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3))}
-		prod := newScriptedProducer()
-		prod.auto, prod.full = false, 2
-		s := newTestSession(t, src, prod, 0)
-		s.watch = func(context.Context) error {
-			synctest.Wait() // the window is full
-			return replication.ErrServerStopping
-		}
-		began := time.Now()
-		if err := s.next(t.Context(), src); !errors.Is(err, replication.ErrServerStopping) {
-			t.Errorf("session ended with %v", err)
-		}
-		if took := bubble.Since(began); took > 0 || !src.closed || s.over {
-			t.Errorf("after %s, the stream is closed: %t, the ownership is over: %t", took, src.closed, s.over)
-		}
-		if n := s.tracker.Outstanding(); n != 2 {
-			t.Errorf("%d records are in flight, want 2", n)
-		}
-		s.abandon(errLost)
-	})
-}
-
-// If the watcher finds a problem, the session ends after it has delivered and confirmed what it has read.
-func TestWatcherEndsSessionAfterItDrains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}
-		prod := newScriptedProducer()
-		prod.auto = false
-		s := newTestSession(t, src, prod, 0)
-		gone := make(chan error)
-		s.watch = func(context.Context) error { return <-gone }
-		ended := make(chan error, 1)
-		go func() { ended <- s.run(t.Context()) }()
-		synctest.Wait() // the row is sent
-		gone <- replication.ErrPublication
-		synctest.Wait()
-		prod.ack(1)
-		if err := <-ended; !errors.Is(err, replication.ErrPublication) {
-			t.Errorf("session ended with %v", err)
-		}
-		if src.reported != 110 {
-			t.Errorf("reported %s, want 0/6E", src.reported)
 		}
 	})
 }

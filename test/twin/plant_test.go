@@ -25,11 +25,11 @@ type mistake struct {
 }
 
 const (
-	takeoverFile  = "internal/relay/takeover.go"
-	ownershipFile = "internal/relay/ownership.go"
+	takeoverFile  = "internal/relay/owner/takeover.go"
+	ownershipFile = "internal/relay/owner/ownership.go"
 	relayFile     = "internal/relay/relay.go"
-	sessionFile   = "internal/relay/session.go"
-	fenceFile     = "internal/relay/fence.go"
+	sessionFile   = "internal/relay/owner/session.go"
+	fenceFile     = "internal/relay/owner/fence.go"
 	rowsFile      = "internal/relay/pump/rows.go"
 	trackerFile   = "checkpoint/reread.go"
 	startFile     = "internal/relay/position/start.go"
@@ -51,10 +51,10 @@ var plants = []mistake{
 		plant.In(startFile, "	if err := w.persist(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "without a claim|has not looked"},
 	{"a relay looks before it owns only", []plant.Edit{
-		plant.In(takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	r.positions.StartSession", "	r.positions.StartSession"),
+		plant.In(takeoverFile, "	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	o.positions.StartSession", "	o.positions.StartSession"),
 	}, "has not looked"},
 	{"a relay that reconnects does not prove that it owns", []plant.Edit{
-		plant.In(takeoverFile, "	err := r.useStore(ctx, s, stream, r.positions.ProveOwner)\n", "	err := error(nil)\n"),
+		plant.In(takeoverFile, "	err := o.useStore(ctx, s, stream, o.positions.ProveOwner)\n", "	err := error(nil)\n"),
 	}, "streams in ownership"},
 	{"each owner takes another transactional id", []plant.Edit{
 		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
@@ -63,7 +63,7 @@ var plants = []mistake{
 		plant.In(resumeFile, "return p.contested > 0 && !part.resumed }", "return false }"),
 	}, "stored again"},
 	{"an ownership begins in the session of one that has ended", []plant.Edit{
-		plant.In(takeoverFile, "r.ownership.id == s.id; continued {", "r.ownership.id == s.id; continued && false {"),
+		plant.In(takeoverFile, "o.ownership.id == s.id; continued {", "o.ownership.id == s.id; continued && false {"),
 	}, "in a session that began at"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // ofTable returns a message about the table of outboxRelation as one about another table.
@@ -26,11 +27,7 @@ func ofTable(b []byte, oid uint32) []byte {
 
 // named returns the Relation message of another table.
 func named(oid uint32, name string, columns ...string) []byte {
-	return ofTable([]byte(strings.Replace(string(relationOf(columns...)), "public\x00outbox\x00", "public\x00"+name+"\x00", 1)), oid)
-}
-
-func outboxColumns() []string {
-	return []string{"id", "aggregatetype", "aggregateid", "type", "payload"}
+	return ofTable([]byte(strings.Replace(string(streamtest.RelationOf(columns...)), "public\x00outbox\x00", "public\x00"+name+"\x00", 1)), oid)
 }
 
 // truncateOf returns a Truncate message of one table.
@@ -43,26 +40,28 @@ func truncateOf(oid uint32) []byte {
 func TestPumpSkipsNeighbours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hb, archive, dropped, other = 1, 2, 3, 4
-		row := func(oid uint32, key, n string) []byte { return ofTable(insertOf("id-"+n, "order", key, "T", n), oid) }
-		src := &scriptedSource{err: errLost, script: script{
-			beginMessage(100),
-			walData(named(hb, "hb", "id")), walData(ofTable(insertOf("1"), hb)), walData(truncateOf(hb)),
-			outboxRelation(), insertMessage("a", 1),
-			walData(named(archive, "archive", outboxColumns()...)), walData(row(archive, "b", "2")),
-			walData(named(dropped, "outbox_0", outboxColumns()...)), walData(row(dropped, "c", "3")), walData(row(dropped, "c", "4")),
-			walData(named(other, "old_hb", "id")), walData(ofTable(insertOf("1"), other)), walData(ofTable(insertOf("2"), other)),
-			insertMessage("a", 5), commitMessage(100, 110),
+		row := func(oid uint32, key, n string) []byte {
+			return ofTable(streamtest.InsertOf("id-"+n, "order", key, "T", n), oid)
+		}
+		src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+			streamtest.Begin(100),
+			streamtest.WALData(named(hb, "hb", "id")), streamtest.WALData(ofTable(streamtest.InsertOf("1"), hb)), streamtest.WALData(truncateOf(hb)),
+			streamtest.OutboxRelation(), streamtest.Insert("a", 1),
+			streamtest.WALData(named(archive, "archive", streamtest.OutboxColumns()...)), streamtest.WALData(row(archive, "b", "2")),
+			streamtest.WALData(named(dropped, "outbox_0", streamtest.OutboxColumns()...)), streamtest.WALData(row(dropped, "c", "3")), streamtest.WALData(row(dropped, "c", "4")),
+			streamtest.WALData(named(other, "old_hb", "id")), streamtest.WALData(ofTable(streamtest.InsertOf("1"), other)), streamtest.WALData(ofTable(streamtest.InsertOf("2"), other)),
+			streamtest.Insert("a", 5), streamtest.Commit(100, 110),
 		}}
 		prod := newScriptedProducer()
-		s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
-		state := outboxCatalog()
+		s, log := newTestSessionWith(t, settings{tables: []string{"outbox"}}, src, prod, 0)
+		state := streamtest.OutboxCatalog()
 		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: hb, Schema: "public", Name: "hb"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
-		s.relay.neighbours.Update(t.Context(), state, func(t catalog.Table) bool { return t.OID == archive })
-		s.relay.neighbours.Update(t.Context(), state, func(known catalog.Table) bool {
+		s.owner.cfg.Pump.Neighbours.Update(t.Context(), state, func(t catalog.Table) bool { return t.OID == archive })
+		s.owner.cfg.Pump.Neighbours.Update(t.Context(), state, func(known catalog.Table) bool {
 			t.Errorf("the columns of %s are looked at again", known.Name)
 			return true
 		})
-		if err := s.run(t.Context()); !errors.Is(err, errLost) {
+		if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
 			t.Errorf("session ended with %v", err)
 		}
 		if got, want := prod.records(), "a/1 c/3 c/4 a/5"; got != want {
@@ -81,14 +80,14 @@ func TestPumpSkipsNeighbours(t *testing.T) {
 func TestPumpStopsAtUnsuitableColumnsOfADroppedTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dropped = 1
-		src := &scriptedSource{err: errLost, script: script{
-			beginMessage(100), walData(named(dropped, "outbox_0", outboxColumns()...)), walData(ofTable(insertOf("id-1", "order", "k", "T", "1"), dropped)), commitMessage(100, 110),
+		src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+			streamtest.Begin(100), streamtest.WALData(named(dropped, "outbox_0", streamtest.OutboxColumns()...)), streamtest.WALData(ofTable(streamtest.InsertOf("id-1", "order", "k", "T", "1"), dropped)), streamtest.Commit(100, 110),
 		}}
 		prod := newScriptedProducer()
-		cfg := Config{Tables: []string{"outbox"}}
-		cfg.Route.Place = []encode.Placement{{Column: "tenant", To: encode.ToHeader}}
+		cfg := settings{tables: []string{"outbox"}}
+		cfg.route.Place = []encode.Placement{{Column: "tenant", To: encode.ToHeader}}
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
-		s.relay.neighbours.Update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
+		s.owner.cfg.Pump.Neighbours.Update(t.Context(), streamtest.OutboxCatalog(), func(catalog.Table) bool { return true })
 		err := s.run(t.Context())
 		if !isA[*encode.ColumnError](err) || fault.ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), `"tenant"`) || prod.records() != "" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
@@ -101,22 +100,24 @@ func TestPumpStopsAtUnsuitableColumnsOfADroppedTable(t *testing.T) {
 func TestPumpRelaysFormerParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const detached, archive = 1, 2
-		row := func(oid uint32, n string) []byte { return ofTable(insertOf("id-"+n, "order", "k", "T", n), oid) }
-		define := func(oid uint32, name string) *replication.WALData {
-			return walData(named(oid, name, outboxColumns()...))
+		row := func(oid uint32, n string) []byte {
+			return ofTable(streamtest.InsertOf("id-"+n, "order", "k", "T", n), oid)
 		}
-		src := &scriptedSource{err: errLost, script: script{
-			beginMessage(100), define(detached, "outbox_0"), walData(row(detached, "1")), define(archive, "archive"), walData(row(archive, "2")), commitMessage(100, 110),
-			beginMessage(200), walData(row(detached, "3")), commitMessage(200, 210),
-			beginMessage(300), define(detached, "outbox_0"), walData(row(detached, "4")), outboxRelation(), insertMessage("k", 5), commitMessage(300, 310),
+		define := func(oid uint32, name string) *replication.WALData {
+			return streamtest.WALData(named(oid, name, streamtest.OutboxColumns()...))
+		}
+		src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+			streamtest.Begin(100), define(detached, "outbox_0"), streamtest.WALData(row(detached, "1")), define(archive, "archive"), streamtest.WALData(row(archive, "2")), streamtest.Commit(100, 110),
+			streamtest.Begin(200), streamtest.WALData(row(detached, "3")), streamtest.Commit(200, 210),
+			streamtest.Begin(300), define(detached, "outbox_0"), streamtest.WALData(row(detached, "4")), streamtest.OutboxRelation(), streamtest.Insert("k", 5), streamtest.Commit(300, 310),
 		}}
 		prod := newScriptedProducer()
-		s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
-		state := outboxCatalog()
+		s, log := newTestSessionWith(t, settings{tables: []string{"outbox"}}, src, prod, 0)
+		state := streamtest.OutboxCatalog()
 		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: detached, Schema: "public", Name: "outbox_0"}, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
-		s.relay.neighbours.Update(t.Context(), state, func(catalog.Table) bool { return true })
+		s.owner.cfg.Pump.Neighbours.Update(t.Context(), state, func(catalog.Table) bool { return true })
 		asked := 0
-		s.catalog.past = func(_ context.Context, table uint32) (catalog.Past, error) {
+		s.catalog.Pasts = func(_ context.Context, table uint32) (catalog.Past, error) {
 			asked++
 			past := catalog.Past{Until: pglogrepl.LSN(150 * asked)}
 			if table == detached {
@@ -124,7 +125,7 @@ func TestPumpRelaysFormerParts(t *testing.T) {
 			}
 			return past, nil
 		}
-		if err := s.run(t.Context()); !errors.Is(err, errLost) {
+		if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
 			t.Errorf("session ended with %v", err)
 		}
 		if got, want := prod.records(), "k/1 k/5"; got != want {
@@ -141,15 +142,15 @@ func TestPumpSkipsAnArchiveThatWasRemoved(t *testing.T) {
 	for alone, want := range map[bool]string{true: "a/2", false: "k/1 a/2"} {
 		synctest.Test(t, func(t *testing.T) {
 			const archive = 1
-			src := &scriptedSource{err: errLost, script: script{
-				beginMessage(100), walData(named(archive, "archive", outboxColumns()...)), walData(ofTable(insertOf("id-1", "order", "k", "T", "1"), archive)),
-				outboxRelation(), insertMessage("a", 2), commitMessage(100, 110),
+			src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+				streamtest.Begin(100), streamtest.WALData(named(archive, "archive", streamtest.OutboxColumns()...)), streamtest.WALData(ofTable(streamtest.InsertOf("id-1", "order", "k", "T", "1"), archive)),
+				streamtest.OutboxRelation(), streamtest.Insert("a", 2), streamtest.Commit(100, 110),
 			}}
 			prod := newScriptedProducer()
-			s, log := newTestSessionWith(t, Config{Tables: []string{"outbox"}}, src, prod, 0)
-			s.relay.neighbours.Update(t.Context(), outboxCatalog(), func(catalog.Table) bool { return true })
-			s.catalog.past = func(context.Context, uint32) (catalog.Past, error) { return catalog.Past{Alone: alone}, nil }
-			if err := s.run(t.Context()); !errors.Is(err, errLost) {
+			s, log := newTestSessionWith(t, settings{tables: []string{"outbox"}}, src, prod, 0)
+			s.owner.cfg.Pump.Neighbours.Update(t.Context(), streamtest.OutboxCatalog(), func(catalog.Table) bool { return true })
+			s.catalog.Pasts = func(context.Context, uint32) (catalog.Past, error) { return catalog.Past{Alone: alone}, nil }
+			if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
 				t.Errorf("session ended with %v", err)
 			}
 			if got := prod.records(); got != want || strings.Count(log.String(), "table=public.archive") != 1 {

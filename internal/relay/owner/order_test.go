@@ -1,11 +1,9 @@
-package relay
+package owner
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,12 +11,11 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // TestOrderOfRelaysIsCheckedOnce: a relay checks the broker once, whatever the number of ownerships. Neither records
@@ -39,20 +36,16 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, checks := new(bytes.Buffer), 0
-				cfg := Config{Positions: position.Place{Topic: "positions"}, Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}}
-				r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				storeIn(t, r, &positiontest.Store{Order: func(ctx context.Context) error {
+				checks := 0
+				o, log := newTestOwner(t, settings{place: position.Place{Topic: "positions"}})
+				storeIn(t, o, &positiontest.Store{Order: func(ctx context.Context) error {
 					checks++
 					return tt.check(ctx)
 				}})
 				for n := range pglogrepl.LSN(3) { // the first ownership ends before the check
-					src := &scriptedSource{script: joinScripts(transaction(n*100+100, n*100+110, "a", 1))}
+					src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(n*100+100, n*100+110, "a", 1))}
 					prod := newScriptedProducer()
-					s := newSessionOf(r, src, prod, n*100+10)
+					s := newSessionOf(o, src, prod, n*100+10)
 					ctx, stop := context.WithCancel(t.Context())
 					ended := make(chan error, 1)
 					go func() { ended <- s.run(ctx) }()
@@ -60,8 +53,8 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 					synctest.Wait()
 					began := time.Now()
 					stop()
-					if err := <-ended; err != nil || prod.records() != "a/1" || src.reported != n*100+110 || bubble.Since(began) != 0 {
-						t.Errorf("ownership %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.reported, bubble.Since(began), err)
+					if err := <-ended; err != nil || prod.records() != "a/1" || src.Reported != n*100+110 || bubble.Since(began) != 0 {
+						t.Errorf("ownership %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.Reported, bubble.Since(began), err)
 					}
 				}
 				if warned := strings.Count(log.String(), "the broker accepts records of an older relay"); checks != 1 || warned == 1 != tt.warns {

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -34,10 +33,10 @@ type source interface {
 	Heard(at time.Time)
 }
 
-// A session is one replication connection that holds the slot, from START_REPLICATION to its end. It
+// A Session is one replication connection that holds the slot, from START_REPLICATION to its end. It
 // starts to read immediately, so that the server does not time out, and confirms nothing until a
 // ownership sets positions.
-type session struct {
+type Session struct {
 	stream source
 	id     slotIdentity
 	pid    uint32 // of the WAL sender that holds the slot
@@ -45,31 +44,28 @@ type session struct {
 
 	observer *catalog.Observer // of the server that streams; used by one goroutine at a time: by takeOver, then by the watcher
 
-	published *catalog.Publication // as of the start; nil until the pump gets the batches
-	catalog   pump.Catalog         // of the server that streams; as published
-
 	batches chan *replication.Batch
 	life    context.Context         //nolint:containedctx // ends when the reading ends, with the reason as its cause
 	stop    context.CancelCauseFunc // stops the reading
 	ended   chan struct{}           // closed when the reading has ended
 	err     error                   // why the reading has ended; valid after ended is closed
 
-	flow      *flow                           // to be updated with the position confirmed to Postgres
+	owner     *Owner                          // to be updated with the position confirmed to Postgres
 	reporting pglogrepl.LSN                   // position of the status update that Run is sending; used by its goroutine only
 	positions atomic.Pointer[position.Writer] // its position is confirmed; nil: none
 	closed    bool                            // the stream is closed; used by the reading goroutine until ended
 	unsaved   error                           // why the last position is not confirmed; as closed
 }
 
-// startSession reads from a started stream until the stream ends or close is called. It updates flow and
-// phase; phase before the connection is closed.
-func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32, flow *flow, phase *phase) *session {
+// startSession reads from a started stream until the stream ends or close is called. It calls Config.SessionEnded before the
+// connection is closed.
+func (o *Owner) startSession(ctx context.Context, stream source, id slotIdentity, pid uint32) *Session {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	reading, stop := context.WithCancelCause(life)
-	s := &session{
+	s := &Session{
 		stream: stream, id: id, pid: pid, clock: newClock(),
 		batches: make(chan *replication.Batch, batchQueue), life: life, stop: stop, ended: make(chan struct{}),
-		flow: flow,
+		owner: o,
 	}
 	go func() { // close waits for it
 		defer close(s.ended)
@@ -77,7 +73,7 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 		s.err = stream.Run(reading, s.nextReport, s.batches)
 		end(s.err)
 		if s.unstopped() {
-			phase.endSession(s.err)
+			o.cfg.SessionEnded(s.err)
 		}
 		if reading.Err() == nil {
 			s.closeStream(ctx, closeTimeout) // a server that shuts down must not wait for the sink
@@ -89,8 +85,8 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 // nextReport returns the position for the next status update. Run calls it before each one, so a call shows
 // that the previous status update was sent and that the process is running. nextReport ends the session if
 // the process was suspended, or if the stream has not heard from the server for too long.
-func (s *session) nextReport() pglogrepl.LSN {
-	s.flow.noteConfirmed(s.reporting)
+func (s *Session) nextReport() pglogrepl.LSN {
+	s.owner.NoteConfirmed(s.reporting)
 	s.reporting = s.confirmedPosition()
 	err := s.clock.tick(time.Now())
 	if err == nil {
@@ -103,7 +99,7 @@ func (s *session) nextReport() pglogrepl.LSN {
 }
 
 // confirmedPosition returns the position that the stream may confirm, or 0 for none.
-func (s *session) confirmedPosition() pglogrepl.LSN {
+func (s *Session) confirmedPosition() pglogrepl.LSN {
 	w := s.positions.Load()
 	if w == nil {
 		return 0
@@ -113,7 +109,7 @@ func (s *session) confirmedPosition() pglogrepl.LSN {
 
 // closeStream confirms the position of the record and closes the connection. It waits for the server for at
 // most limit. Only the first call has an effect. Run of the stream must have returned.
-func (s *session) closeStream(ctx context.Context, limit time.Duration) {
+func (s *Session) closeStream(ctx context.Context, limit time.Duration) {
 	if s.closed {
 		return
 	}
@@ -122,13 +118,13 @@ func (s *session) closeStream(ctx context.Context, limit time.Duration) {
 	defer cancel()
 	confirmed := s.confirmedPosition()
 	if s.unsaved = s.stream.Close(last, confirmed); s.unsaved == nil {
-		s.flow.noteConfirmed(confirmed)
+		s.owner.NoteConfirmed(confirmed)
 	}
 }
 
 // close stops the reading with cause, confirms the last position and closes the connection. It returns an
 // error if the position may not be confirmed.
-func (s *session) close(ctx context.Context, cause error) error {
+func (s *Session) close(ctx context.Context, cause error) error {
 	s.stop(cause)
 	<-s.ended
 	s.closeStream(ctx, closeTimeout)
@@ -137,7 +133,7 @@ func (s *session) close(ctx context.Context, cause error) error {
 
 // leave is close before another session, which confirms the position again. So it does not wait for a server
 // from which nothing has been heard for too long: the slot may already be free.
-func (s *session) leave(ctx context.Context, cause error) {
+func (s *Session) leave(ctx context.Context, cause error) {
 	s.stop(cause)
 	<-s.ended
 	limit := closeTimeout
@@ -148,10 +144,10 @@ func (s *session) leave(ctx context.Context, cause error) {
 }
 
 // unstopped reports whether the reading ended without a call of close. The session must have ended.
-func (s *session) unstopped() bool { return s.err != nil && !errors.Is(s.err, errStopReading) }
+func (s *Session) unstopped() bool { return s.err != nil && !errors.Is(s.err, errStopReading) }
 
 // during returns a context that ends with ctx or with the session, with the cause of the first.
-func (s *session) during(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Session) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	release := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
 	return ctx, func() {
@@ -160,40 +156,32 @@ func (s *session) during(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// openSession acquires the slot and starts the stream: at the confirmed position of the current ownership, or
-// at the slot's own position. It also returns the catalog as it was before.
-func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream, *catalog.State, error) {
-	state := r.catalog
-	r.catalog = nil
-	if state == nil {
-		var err error
-		if state, err = r.readCatalog(ctx); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	if err := r.compareCatalog(ctx, state); err != nil {
-		return nil, nil, nil, err
-	}
-	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+// OpenSession acquires the slot and starts the stream: at the confirmed position of the current ownership, or
+// at the slot's own position.
+func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream, error) {
+	opening, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
-	stream, err := replication.Open(opening, r.cfg.Source, r.log)
+	stream, err := replication.Open(opening, o.cfg.Source, o.log)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	id := slotIdentity{system: stream.System(), slot: r.cfg.Source.Slot}
+	id := slotIdentity{system: stream.System(), slot: o.cfg.Source.Slot}
 	var from pglogrepl.LSN
-	if t := r.ownership; t != nil && t.id == id {
+	if t := o.ownership; t != nil && t.id == id {
 		from = t.tracker.Confirmed()
 	}
 	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {
 		_ = stream.Close(opening, 0)
-		return nil, nil, nil, r.endLostSender(ctx, stream, err)
+		return nil, nil, o.endLostSender(ctx, stream, err)
 	}
-	r.sender = sender{id.system.ID, stream.PID()}
-	s := startSession(ctx, stream, id, stream.PID(), &r.flow, &r.phase)
-	s.observer = catalog.Observe(stream.Config(), r.named)
-	return s, stream, state, nil
+	o.sender = sender{id.system.ID, stream.PID()}
+	s := o.startSession(ctx, stream, id, stream.PID())
+	s.observer = catalog.Observe(stream.Config(), o.cfg.Tables)
+	return s, stream, nil
 }
+
+// Observer returns the connection to the server that streams. After TakeOver it is the watcher's.
+func (s *Session) Observer() *catalog.Observer { return s.observer }
 
 // A sender identifies a WAL sender.
 type sender struct {
@@ -203,13 +191,13 @@ type sender struct {
 
 // endLostSender terminates the WAL sender of the last session if it still holds the slot. err is the error
 // of Start. endLostSender returns [fault.ErrLostSender] if it has terminated the WAL sender, and otherwise err.
-func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
-	if !errors.Is(err, replication.ErrSlotInUse) || r.sender.pid == 0 || r.sender.systemID != stream.System().ID {
+func (o *Owner) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
+	if !errors.Is(err, replication.ErrSlotInUse) || o.sender.pid == 0 || o.sender.systemID != stream.System().ID {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
-	ended, failed := catalog.EndSender(ctx, stream.Config().Conn, r.cfg.Source.Slot, r.sender.pid)
+	ended, failed := catalog.EndSender(ctx, stream.Config().Conn, o.cfg.Source.Slot, o.sender.pid)
 	switch {
 	case failed != nil:
 		return fmt.Errorf("%w; %w: %w", err, fault.ErrSenderKept, failed)

@@ -1,10 +1,8 @@
-package relay
+package owner
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,54 +12,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
-
-// A stalledSink has delivered nothing since the given time.
-type stalledSink struct {
-	sink.Sink
-	since time.Time
-}
-
-func (s *stalledSink) Stat() sink.Stat { return sink.Stat{StalledSince: s.since} }
-
-// A streaming relay releases the slot if it has delivered nothing for a minute and no broker responds. A single
-// stalled topic is not enough.
-func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stalled, store := &stalledSink{}, &positiontest.Store{}
-		r := &Relay{cfg: Config{Positions: position.Place{Topic: "positions"}}}
-		storeIn(t, r, store)
-		r.sink.Store(new(sink.Sink(stalled)))
-		check := func(want error) {
-			t.Helper()
-			if err := r.checkStore(t.Context()); !errors.Is(err, want) {
-				t.Errorf("stalled since %s, the store is silent %t: %v", stalled.since, store.Silent, err)
-			}
-		}
-		check(nil)
-		store.Silent = true
-		check(nil)
-		stalled.since = time.Now()
-		check(nil)
-		bubble.Sleep(releaseAfter)
-		check(position.ErrNoStore)
-		store.Silent = false
-		check(nil)
-
-		began := time.Now()
-		retry := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}}
-		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", position.ErrNoStore)); err != nil || bubble.Since(began) < releaseFor {
-			t.Errorf("the slot is free for %s, %v", bubble.Since(began), err)
-		}
-	})
-}
 
 // A store that does not respond in time counts as unreachable, whatever it returns later.
 func TestAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, end := context.WithCancelCause(t.Context())
-		end(errLost)
+		end(streamtest.ErrLost)
 		refused := errors.New("refused")
 		for name, tc := range map[string]struct {
 			ctx  context.Context
@@ -72,7 +30,7 @@ func TestAnswer(t *testing.T) {
 			"it refuses":           {t.Context(), func(context.Context) error { return refused }, refused},
 			"it cannot be reached": {t.Context(), func(context.Context) error { return sink.ErrUnreachable }, position.ErrNoStore},
 			"it takes too long":    {t.Context(), func(ctx context.Context) error { <-ctx.Done(); return refused }, position.ErrNoStore},
-			"the session is over":  {ended, func(context.Context) error { return refused }, errLost},
+			"the session is over":  {ended, func(context.Context) error { return refused }, streamtest.ErrLost},
 		} {
 			if err := position.Try(tc.ctx, time.Second, tc.ask); !errors.Is(err, tc.want) {
 				t.Errorf("%s: %v", name, err)

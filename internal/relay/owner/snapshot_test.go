@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"encoding/binary"
@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // The limit of the stream for the relay's own messages suffices for the largest snapshot: prefix, nonce, a bar, a
@@ -24,7 +25,7 @@ const _ = uint(replication.MaxOwnMessage - 15 - len(catalog.MessagePrefix) - 26 
 // ownMessage returns a transactional message with the relay's own prefix.
 func ownMessage(content string) *replication.WALData {
 	b := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50"), catalog.MessagePrefix+"\x00"...)
-	return walData(append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...))
+	return streamtest.WALData(append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...))
 }
 
 // Only a snapshot that this process has written becomes part of the position record. Any role can write messages
@@ -48,10 +49,10 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				src := &scriptedSource{err: errLost}
-				s, _ := newTestSessionWith(t, Config{Name: "orders", Positions: position.Place{Topic: position.DefaultTopic}}, src, newScriptedProducer(), 0)
-				src.script = joinScripts(script{beginMessage(100), insertMessage("a", 1), ownMessage(tc.content(s.relay.nonce)), commitMessage(100, 110)})
-				if err := s.run(t.Context()); !errors.Is(err, errLost) {
+				src := &streamtest.Source{Err: streamtest.ErrLost}
+				s, _ := newTestSessionWith(t, settings{place: position.Place{Topic: position.DefaultTopic}}, src, newScriptedProducer(), 0)
+				src.Script = streamtest.Join(streamtest.Script{streamtest.Begin(100), streamtest.Insert("a", 1), ownMessage(tc.content(s.owner.cfg.Pump.Nonce)), streamtest.Commit(100, 110)})
+				if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
 					t.Fatalf("session ended with %v", err)
 				}
 				var want []checkpoint.Snapshot

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 // checkDeadLetters returns an error that wraps [position.ErrParkedLost] if the dead-letter topic has parked records of the relay's
 // slot. It is called if the relay parks keys, and finds nothing of an earlier relay in the position store. Only the lost set says
 // whether they were released, so the operator decides.
-func (r *Relay) checkDeadLetters(ctx context.Context) error {
-	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+func (o *Owner) checkDeadLetters(ctx context.Context) error {
+	opening, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
-	letters, err := sink.OpenDeadLetters(opening, r.cfg.Sink, r.cfg.DeadLetterTopic, r.log)
+	letters, err := sink.OpenDeadLetters(opening, o.cfg.Broker, o.cfg.DeadLetterTopic, o.log)
 	if errors.Is(err, sink.ErrMissing) {
 		return nil // no relay has sent a dead letter
 	}
@@ -25,17 +25,17 @@ func (r *Relay) checkDeadLetters(ctx context.Context) error {
 		return err
 	}
 	defer letters.Close()
-	keys, newest, err := r.parkedLetters(ctx, letters)
+	keys, newest, err := o.parkedLetters(ctx, letters)
 	if err != nil || keys == 0 {
 		return err
 	}
 	return fmt.Errorf("%w: topic %s has no position record either, and topic %s has records of %d parked keys, the last one from %s",
-		position.ErrParkedLost, r.cfg.Positions, r.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
+		position.ErrParkedLost, o.cfg.Place, o.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
 }
 
 // parkedLetters returns how often a key of the relay's slot was parked according to the dead letters, and the time of
 // the last of them.
-func (r *Relay) parkedLetters(ctx context.Context, letters sink.DeadLetters) (keys int, newest time.Time, err error) {
+func (o *Owner) parkedLetters(ctx context.Context, letters sink.DeadLetters) (keys int, newest time.Time, err error) {
 	spans, err := letters.Spans(ctx)
 	if err != nil {
 		return 0, newest, err
@@ -44,7 +44,7 @@ func (r *Relay) parkedLetters(ctx context.Context, letters sink.DeadLetters) (ke
 	for _, span := range spans {
 		err := letters.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
-			if !ok || l.Parked == nil || l.Slot != r.cfg.Source.Slot {
+			if !ok || l.Parked == nil || l.Slot != o.cfg.Source.Slot {
 				return nil
 			}
 			found[l.Parked.Parking] = struct{}{}

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"errors"

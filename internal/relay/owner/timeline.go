@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -9,29 +9,29 @@ import (
 )
 
 // serverOf returns the state of the server that streams, without what only its catalog has.
-func serverOf(s *session, stream *replication.Stream) checkpoint.Server {
+func serverOf(s *Session, stream *replication.Stream) checkpoint.Server {
 	return checkpoint.Server{
 		SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, History: checkpoint.History(stream.History()), Slot: s.id.slot,
 	}
 }
 
-// warnLostTail logs, once per promotion, the range of delivered rows that only the old server has. The
+// WarnLostTail logs, once per promotion, the range of delivered rows that only the old server has. The
 // range ends at the record or, if this process held the slot on the old server, at the position that it
 // had read.
-func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
+func (o *Owner) WarnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
 	if record == nil {
 		return
 	}
 	delivered := *record
-	if t := r.ownership; t != nil && t.id.system.Timeline == record.Timeline {
-		delivered.EndLSN = max(delivered.EndLSN, r.progress.Counts().Received)
+	if t := o.ownership; t != nil && t.id.system.Timeline == record.Timeline {
+		delivered.EndLSN = max(delivered.EndLSN, o.cfg.Pump.Progress.Counts().Received)
 	}
 	fork, lost := delivered.LostTail(s)
-	if !lost || r.warnedTimeline == s.Timeline {
+	if !lost || o.warnedTimeline == s.Timeline {
 		return
 	}
-	r.warnedTimeline = s.Timeline
-	r.log.WarnContext(ctx, "the promoted server lacks the end of the old WAL, the broker may have records of rows that this server does not have",
+	o.warnedTimeline = s.Timeline
+	o.log.WarnContext(ctx, "the promoted server lacks the end of the old WAL, the broker may have records of rows that this server does not have",
 		slog.Int("timeline", int(record.Timeline)), slog.String("from", fork.String()), slog.String("to", delivered.EndLSN.String()),
 		slog.Time("recorded_at", record.WrittenAt))
 }

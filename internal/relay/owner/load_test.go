@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"encoding/binary"
@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
@@ -49,14 +50,14 @@ func newLoad(rows, payload int) *load {
 	l := &load{end: 1 << 20}
 	for i := range l.ring {
 		b := &l.ring[i]
-		b.addMessage(relationOf(loadColumns...)) // Postgres resends it from time to time
+		b.addMessage(streamtest.RelationOf(loadColumns...)) // Postgres resends it from time to time
 		for b.rows < minBatchRows {
-			b.addMessage(beginMessage(0).Data)
+			b.addMessage(streamtest.Begin(0).Data)
 			for range rows {
-				b.addMessage(insertOf(loadRow(i*minBatchRows+b.rows, payload)...))
+				b.addMessage(streamtest.InsertOf(loadRow(i*minBatchRows+b.rows, payload)...))
 				b.rows++
 			}
-			b.addMessage(commitMessage(0, 0).Data)
+			b.addMessage(streamtest.Commit(0, 0).Data)
 		}
 		b.splitMessages()
 	}
@@ -71,7 +72,7 @@ func loadRow(n, payload int) []string {
 		fmt.Sprintf("0197a0e0-0000-7000-8000-%012d", n), fmt.Sprint(1_000_000 + n), loadTopic,
 		fmt.Sprintf("order-%04d", n*7919%loadKeys), "OrderPlaced",
 		`{"body": "` + strings.Repeat("x", payload-len(`{"body": ""}`)) + `"}`,
-		null, "2026-03-01 12:30:00.123456+00", "731",
+		streamtest.Null, "2026-03-01 12:30:00.123456+00", "731",
 	}
 }
 
@@ -85,7 +86,7 @@ func (b *loadBatch) addMessage(message []byte) {
 func (b *loadBatch) splitMessages() {
 	for rest := b.wire; len(rest) > 0; {
 		size := 1 + int(binary.BigEndian.Uint32(rest[1:]))
-		m := walData(rest[walFrame:size])
+		m := streamtest.WALData(rest[walFrame:size])
 		switch m.Data[0] {
 		case 'B':
 			b.begins = append(b.begins, m.Data)

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"bytes"
@@ -35,13 +35,13 @@ func TestWarnLostTail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
-			r := &Relay{log: slog.New(slog.NewTextHandler(&log, nil))}
+			o := New(Config{Pump: pump.Config{Progress: new(pump.Progress)}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if tc.read != 0 {
-				r.ownership = &ownership{id: of1}
-				r.progress.Add(&pump.Counts{Received: tc.read})
+				o.ownership = &ownership{id: of1}
+				o.cfg.Pump.Progress.Add(&pump.Counts{Received: tc.read})
 			}
 			for range 2 { // the session may be lost before the position is recorded
-				r.warnLostTail(t.Context(), tc.record, tc.server)
+				o.WarnLostTail(t.Context(), tc.record, tc.server)
 			}
 			lines := strings.Count(log.String(), "\n")
 			if !strings.Contains(log.String(), tc.want) || lines > 1 || (lines == 0) != (tc.want == "") {

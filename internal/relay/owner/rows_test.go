@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -23,18 +22,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // updateMessage returns the update of a row with key a, id n and payload n. was is the old id, or 0 if the id is
 // unchanged.
 func updateMessage(n, was int) *replication.WALData {
-	b := binary.BigEndian.AppendUint32([]byte{'U'}, outboxOID)
+	b := binary.BigEndian.AppendUint32([]byte{'U'}, streamtest.OutboxOID)
 	if was != 0 {
-		old := insertOf(fmt.Sprint("id-", was), null, null, null, null)
+		old := streamtest.InsertOf(fmt.Sprint("id-", was), streamtest.Null, streamtest.Null, streamtest.Null, streamtest.Null)
 		b = append(append(b, 'K'), old[6:]...)
 	}
-	return walData(append(b, insertOf(fmt.Sprint("id-", n), "order", "a", "T", fmt.Sprint(n))[5:]...))
+	return streamtest.WALData(append(b, streamtest.InsertOf(fmt.Sprint("id-", n), "order", "a", "T", fmt.Sprint(n))[5:]...))
 }
 
 // logicalMessage returns a logical message that contains a row with key a, id n and payload n.
@@ -43,17 +42,15 @@ func logicalMessage(prefix string, lsn pglogrepl.LSN, transactional byte, n int)
 	b = append(append(b, prefix...), 0)
 	content := fmt.Sprintf(`{"id":"id-%d","aggregatetype":"order","aggregateid":"a","type":"T","payload":%d}`, n, n)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
-	return walData(append(b, content...))
+	return streamtest.WALData(append(b, content...))
 }
 
 // keyedRelation is the Relation message of the outbox with its first column as the key.
 func keyedRelation() *replication.WALData {
-	b := relationOf("id", "aggregatetype", "aggregateid", "type", "payload")
+	b := streamtest.RelationOf("id", "aggregatetype", "aggregateid", "type", "payload")
 	b[bytes.Index(b, []byte("\x00id\x00"))] = 1
-	return walData(b)
+	return streamtest.WALData(b)
 }
-
-var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
 
 func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 	for policy, tc := range map[encode.Updates]struct {
@@ -67,18 +64,18 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				script := script{
-					keyedRelation(), beginMessage(100), insertMessage("a", 1), updateMessage(1, 0), updateMessage(1, 0), commitMessage(100, 110),
-					beginMessage(200), insertMessage("a", 2), updateMessage(3, 2), insertMessage("a", 4), commitMessage(200, 210),
+				script := streamtest.Script{
+					keyedRelation(), streamtest.Begin(100), streamtest.Insert("a", 1), updateMessage(1, 0), updateMessage(1, 0), streamtest.Commit(100, 110),
+					streamtest.Begin(200), streamtest.Insert("a", 2), updateMessage(3, 2), streamtest.Insert("a", 4), streamtest.Commit(200, 210),
 				}
-				src, prod := &scriptedSource{script: script, err: errLost}, newScriptedProducer()
-				s, log := newTestSessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0)
+				src, prod := &streamtest.Source{Script: script, Err: streamtest.ErrLost}, newScriptedProducer()
+				s, log := newTestSessionWith(t, settings{route: encode.Config{OnUpdate: policy}}, src, prod, 0)
 				err := s.run(t.Context())
 				var change *pump.ChangeError
 				switch stops := tc.sent == "a/1"; {
 				case stops && (!errors.As(err, &change) || change.Kind != "UPDATE" || fault.ExitCode(err) != exit.NoDelivery || change.CommitLSN != 100):
 					t.Errorf("session ended with %v", err)
-				case !stops && !errors.Is(err, errLost):
+				case !stops && !errors.Is(err, streamtest.ErrLost):
 					t.Errorf("session ended with %v", err)
 				}
 				if got := prod.records(); got != tc.sent {
@@ -96,20 +93,20 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 // When Postgres resends an interrupted transaction, each row has the same index as before.
 func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Route: encode.Config{OnUpdate: encode.UpdateIgnore}, Messages: []string{"rows"}}
-		whole := script{
-			beginMessage(100), updateMessage(9, 0), logicalMessage("rows", 50, 1, 1), logicalMessage("other", 51, 1, 8),
-			updateMessage(2, 9), updateMessage(7, 0), insertMessage("a", 3), updateMessage(4, 3), commitMessage(100, 110),
+		cfg := settings{route: encode.Config{OnUpdate: encode.UpdateIgnore}, messages: []string{"rows"}}
+		whole := streamtest.Script{
+			streamtest.Begin(100), updateMessage(9, 0), logicalMessage("rows", 50, 1, 1), logicalMessage("other", 51, 1, 8),
+			updateMessage(2, 9), updateMessage(7, 0), streamtest.Insert("a", 3), updateMessage(4, 3), streamtest.Commit(100, 110),
 		}
 		prod := newScriptedProducer()
 		s, _ := newTestSessionWith(t, cfg, nil, prod, 0)
 		for n := 1; n <= len(whole); n++ {
-			src := &scriptedSource{script: append(script{keyedRelation()}, whole[:n]...), err: errLost}
-			if err := s.next(t.Context(), src); !errors.Is(err, errLost) {
+			src := &streamtest.Source{Script: append(streamtest.Script{keyedRelation()}, whole[:n]...), Err: streamtest.ErrLost}
+			if err := s.next(t.Context(), src); !errors.Is(err, streamtest.ErrLost) {
 				t.Fatalf("session ended with %v", err)
 			}
 		}
-		s.abandon(errLost)
+		s.abandon(streamtest.ErrLost)
 		if got, want := prod.records(), "a/1 a/2 a/3 a/4"; got != want || s.tracker.Confirmed() != 110 {
 			t.Errorf("sent %s and confirmed %s, want %s", got, s.tracker.Confirmed(), want)
 		}
@@ -123,15 +120,15 @@ func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 // earlier versions.
 func TestPumpSendsMessagesOfAnyPrefixThatIsNotReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mark := walData([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50" + catalog.MessagePrefix + "\x00\x00\x00\x00\x00")) // empty, not JSON
-		src := &scriptedSource{err: errLost, script: script{
-			logicalMessage("orders", 50, 0, 1), beginMessage(100), logicalMessage("", 60, 1, 2), logicalMessage(catalog.MessagePrefix, 70, 1, 9),
-			logicalMessage("outbox-cdc prune", 75, 1, 9), mark, commitMessage(100, 110), logicalMessage(catalog.MessagePrefix, 120, 0, 9),
+		mark := streamtest.WALData([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50" + catalog.MessagePrefix + "\x00\x00\x00\x00\x00")) // empty, not JSON
+		src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+			logicalMessage("orders", 50, 0, 1), streamtest.Begin(100), logicalMessage("", 60, 1, 2), logicalMessage(catalog.MessagePrefix, 70, 1, 9),
+			logicalMessage("outbox-cdc prune", 75, 1, 9), mark, streamtest.Commit(100, 110), logicalMessage(catalog.MessagePrefix, 120, 0, 9),
 			logicalMessage("outbox-cdc prune", 130, 0, 9),
 		}}
 		prod := newScriptedProducer()
-		s, _ := newTestSessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0)
-		if err := s.run(t.Context()); !errors.Is(err, errLost) || prod.records() != "a/1 a/2" {
+		s, _ := newTestSessionWith(t, settings{messages: []string{replication.AnyPrefix}}, src, prod, 0)
+		if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) || prod.records() != "a/1 a/2" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 	})
@@ -141,13 +138,13 @@ func TestPumpSendsMessagesOfAnyPrefixThatIsNotReserved(t *testing.T) {
 // earlier record. A transaction that commits at that position is still published.
 func TestPumpConfirmsNonTransactionalMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(
-			transaction(100, 110, "a", 1),
-			script{logicalMessage("rows", 150, 0, 2), keepalive(150), logicalMessage("other", 160, 0, 9), logicalMessage("rows", 200, 0, 3)},
-			transaction(200, 210, "a", 4), script{logicalMessage("rows", 220, 0, 5)})}
+		src := &streamtest.Source{Script: streamtest.Join(
+			streamtest.Transaction(100, 110, "a", 1),
+			streamtest.Script{logicalMessage("rows", 150, 0, 2), streamtest.Keepalive(150), logicalMessage("other", 160, 0, 9), logicalMessage("rows", 200, 0, 3)},
+			streamtest.Transaction(200, 210, "a", 4), streamtest.Script{logicalMessage("rows", 220, 0, 5)})}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}}, src, prod, 0)
+		s, _ := newTestSessionWith(t, settings{messages: []string{"rows"}}, src, prod, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -181,9 +178,9 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bad := logicalMessage("rows", 150, 0, 2)
 				bad.Data = append(bytes.Clone(bad.Data[:len(bad.Data)-1]), 'x')
-				src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), script{bad}, transaction(200, 210, "a", 3)), err: errLost}
+				src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Script{bad}, streamtest.Transaction(200, 210, "a", 3)), Err: streamtest.ErrLost}
 				prod := newScriptedProducer()
-				s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0)
+				s, _ := newTestSessionWith(t, settings{messages: []string{"rows"}, deadLetterTopic: topic}, src, prod, 0)
 				err := s.run(t.Context())
 				if topic == "" {
 					// To skip the message, advance the slot past 0/95: everything before the next byte is then
@@ -193,7 +190,7 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 					}
 					return
 				}
-				if got := prod.records(); !errors.Is(err, errLost) || !strings.HasPrefix(got, "a/1 /{") || !strings.HasSuffix(got, "x a/3") || s.tracker.Confirmed() != 210 {
+				if got := prod.records(); !errors.Is(err, streamtest.ErrLost) || !strings.HasPrefix(got, "a/1 /{") || !strings.HasSuffix(got, "x a/3") || s.tracker.Confirmed() != 210 {
 					t.Errorf("sent %s, session ended with %v at %s", got, err, s.tracker.Confirmed())
 				}
 			})
@@ -205,26 +202,21 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 // holds across sessions.
 func TestSkipSpansSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{SkipTo: 210, Messages: []string{"rows"}}
-		cfg.Route.Names, cfg.Route.Columns, cfg.Route.Topic = kafka.Names{}, encode.DefaultColumns(), "${route}"
-		var log bytes.Buffer
-		c, err := New(cfg, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := settings{skipTo: 210, messages: []string{"rows"}}
+		o, log := newTestOwner(t, cfg)
 		var sent []string
 		var start pglogrepl.LSN
-		for _, script := range []script{
-			joinScripts(transaction(100, 110, "a", 1), transaction(120, 130, "a")),
-			joinScripts(script{logicalMessage("rows", 150, 0, 2), keepalive(160), beginMessage(200), insertMessage("a", 3), insertInto("no topic", "b", 3)}),
-			joinScripts(script{beginMessage(200), insertMessage("a", 3), keepalive(250), insertInto("no topic", "b", 3), commitMessage(200, 210)}, transaction(210, 220, "a", 4)),
+		for _, script := range []streamtest.Script{
+			streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(120, 130, "a")),
+			streamtest.Join(streamtest.Script{logicalMessage("rows", 150, 0, 2), streamtest.Keepalive(160), streamtest.Begin(200), streamtest.Insert("a", 3), streamtest.InsertInto("no topic", "b", 3)}),
+			streamtest.Join(streamtest.Script{streamtest.Begin(200), streamtest.Insert("a", 3), streamtest.Keepalive(250), streamtest.InsertInto("no topic", "b", 3), streamtest.Commit(200, 210)}, streamtest.Transaction(210, 220, "a", 4)),
 		} {
-			if err := c.skip.StartSession(replication.System{ID: "1"}, start, 0, 1000); err != nil {
+			if err := o.cfg.Pump.Skip.StartSession(replication.System{ID: "1"}, start, 0, 1000); err != nil {
 				t.Fatal(err)
 			}
 			prod := newScriptedProducer()
-			s := newSessionOf(c, &scriptedSource{script: script, err: errLost}, prod, start)
-			if err := s.run(t.Context()); !errors.Is(err, errLost) {
+			s := newSessionOf(o, &streamtest.Source{Script: script, Err: streamtest.ErrLost}, prod, start)
+			if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
 				t.Fatalf("session ended with %v", err)
 			}
 			start = s.tracker.Confirmed()
@@ -233,7 +225,7 @@ func TestSkipSpansSessions(t *testing.T) {
 		if got := strings.Join(sent, " "); got != "a/4" || start != 220 {
 			t.Errorf("sent %s and confirmed %s", got, start)
 		}
-		if !strings.Contains(log.String(), `msg="transactions skipped" name="" slot="" skip_to=0/D2 transactions=3`) {
+		if !strings.Contains(log.String(), `msg="transactions skipped" skip_to=0/D2 transactions=3`) {
 			t.Errorf("the log is\n%s", log.String())
 		}
 	})
@@ -242,11 +234,11 @@ func TestSkipSpansSessions(t *testing.T) {
 // If the catalog is unavailable, that is not the fault of a row. The session ends with an error of the source.
 func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, prod := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}, newScriptedProducer()
-		cfg := Config{DeadLetterTopic: "dead"}
-		cfg.Route.Encoding.Key = format.JSONSchema
+		src, prod := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1))}, newScriptedProducer()
+		cfg := settings{deadLetterTopic: "dead"}
+		cfg.route.Encoding.Key = format.JSONSchema
 		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
-		s.catalog.describe = func(*decoder.Relation) ([]format.Column, error) {
+		s.catalog.Describes = func(*decoder.Relation) ([]format.Column, error) {
 			return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
 		}
 		err := s.run(t.Context())

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"encoding/binary"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // A recursive parser would crash on a deeply nested message. The relay sends such a message unchanged to the
@@ -22,13 +22,13 @@ func TestPumpDeadLettersDeepMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50"), "rows\x00"...)
 				deep := append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...)
-				src := &scriptedSource{err: errLost, script: script{
-					beginMessage(100), walData(deep), logicalMessage("rows", 90, 1, 2), commitMessage(100, 110),
+				src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+					streamtest.Begin(100), streamtest.WALData(deep), logicalMessage("rows", 90, 1, 2), streamtest.Commit(100, 110),
 				}}
 				prod := newScriptedProducer()
-				cfg := Config{Messages: []string{"rows"}, DeadLetterTopic: "dead", Source: replication.Config{Slot: "s"}}
+				cfg := settings{messages: []string{"rows"}, deadLetterTopic: "dead", slot: "s"}
 				s, _ := newTestSessionWith(t, cfg, src, prod, 0)
-				if err := s.run(t.Context()); !errors.Is(err, errLost) {
+				if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
 					t.Fatalf("session ended with %v", err)
 				}
 				if want := []string{"/" + content, "a/2"}; len(prod.sent) != 2 || prod.sent[0] != want[0] || prod.sent[1] != want[1] {

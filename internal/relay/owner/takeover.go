@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -27,50 +27,63 @@ const (
 	// that it waits for the broker.
 	firstStoreTimeout = time.Second
 
-	// A session that cannot reach the store releases the slot after releaseAfter, for releaseFor,
+	// A session that cannot reach the store releases the slot after ReleaseAfter, for ReleaseFor,
 	// because a standby may be able to reach the broker.
-	releaseAfter = time.Minute
-	releaseFor   = time.Second
+	ReleaseAfter = time.Minute
+	ReleaseFor   = time.Second
 )
 
 // errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
 var errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
 
-// takeOver decides what a session sends. The current ownership continues if no other process has become the owner of the position
-// store in between. Otherwise a new ownership starts. When takeOver returns, the session has held the slot since this process is the
+// TakeOver decides what a session sends. If it returns an error, the session has ended. The current ownership continues if no other process has become the owner of the position
+// store in between. Otherwise a new ownership starts. When TakeOver returns nil, the session has held the slot since this process is the
 // owner. So every process that acquires the slot later becomes the owner later.
-func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.Stream) error {
+func (o *Owner) TakeOver(ctx context.Context, s *Session, stream *replication.Stream) error {
+	err := o.takeOver(ctx, s, stream)
+	if err == nil {
+		return nil
+	}
+	s.leave(ctx, errStopReading)
+	s.observer.Close(ctx)
+	if s.unstopped() {
+		return s.err
+	}
+	return err
+}
+
+func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.Stream) error {
 	ctx, cancel := s.during(ctx)
 	defer cancel()
-	server, slot, err := r.checkSlot(ctx, s, stream)
+	server, slot, err := o.checkSlot(ctx, s, stream)
 	if err != nil {
 		return err
 	}
-	ended, err := r.proveOwnership(ctx, s, stream, server)
+	ended, err := o.proveOwnership(ctx, s, stream, server)
 	if err != nil {
 		return err
 	}
-	if r.ownership != nil && ended == nil {
-		r.positions.StartSession(ctx, stream)
-		return r.skip.StartSession(s.id.system, r.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+	if o.ownership != nil && ended == nil {
+		o.positions.StartSession(ctx, stream)
+		return o.cfg.Pump.Skip.StartSession(s.id.system, o.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
-	if continued := r.ownership != nil && r.ownership.id == s.id; continued {
-		r.endOwnership(ctx, ended)
+	if continued := o.ownership != nil && o.ownership.id == s.id; continued {
+		o.endOwnership(ctx, ended)
 		return ownershipEnded(ended)
 	}
-	if server, err = r.mayOwn(ctx, s, stream); err != nil {
+	if server, err = o.mayOwn(ctx, s, stream); err != nil {
 		return err
 	}
-	r.endOwnership(ctx, ended)
-	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.BeginOwnership(ctx, server) })
+	o.endOwnership(ctx, ended)
+	err = o.useStore(ctx, s, stream, func(ctx context.Context) error { return o.positions.BeginOwnership(ctx, server) })
 	if err != nil {
 		return err
 	}
-	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {
+	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {
 		return err
 	}
-	r.positions.StartSession(ctx, stream)
-	return r.startOwnership(ctx, s, server, slot)
+	o.positions.StartSession(ctx, stream)
+	return o.startOwnership(ctx, s, server, slot)
 }
 
 // ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner, which the next
@@ -80,15 +93,15 @@ func ownershipEnded(cause error) error {
 }
 
 // proveOwnership returns why the current ownership cannot continue, or nil if it can, or if there is none.
-func (r *Relay) proveOwnership(ctx context.Context, s *session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
-	t := r.ownership
+func (o *Owner) proveOwnership(ctx context.Context, s *Session, stream *replication.Stream, server checkpoint.Server) (ended, failure error) {
+	t := o.ownership
 	if t == nil {
 		return nil, nil
 	}
-	if ended := r.mayContinue(t, s, server); ended != nil {
+	if ended := o.mayContinue(t, s, server); ended != nil {
 		return ended, nil
 	}
-	err := r.useStore(ctx, s, stream, r.positions.ProveOwner)
+	err := o.useStore(ctx, s, stream, o.positions.ProveOwner)
 	if errors.Is(err, sink.ErrSuperseded) {
 		return err, nil
 	}
@@ -98,53 +111,53 @@ func (r *Relay) proveOwnership(ctx context.Context, s *session, stream *replicat
 // mayOwn returns an error if an ownership could not start, and otherwise the state of the server. It is called before this process shuts
 // out another owner. The record that it has read may be that of an owner who got the slot meanwhile, and be ahead of what the server
 // was like before: so the record is compared with the server as it is after that, while the session still holds the slot.
-func (r *Relay) mayOwn(ctx context.Context, s *session, stream *replication.Stream) (server checkpoint.Server, err error) {
+func (o *Owner) mayOwn(ctx context.Context, s *Session, stream *replication.Stream) (server checkpoint.Server, err error) {
 	var found *position.Found
-	err = r.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
-		found, err = r.positions.Read(ctx)
+	err = o.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
+		found, err = o.positions.Read(ctx)
 		return err
 	})
 	if err != nil {
 		return server, err
 	}
-	if server, _, err = r.checkSlot(ctx, s, stream); err != nil {
+	if server, _, err = o.checkSlot(ctx, s, stream); err != nil {
 		return server, err
 	}
-	if err := r.checkStored(ctx, found, server, r.history.CheckPublished); err != nil {
+	if err := o.checkStored(ctx, found, server, o.cfg.CheckPublished); err != nil {
 		return server, err
 	}
-	r.warnLostTail(ctx, found.Position, server)
+	o.WarnLostTail(ctx, found.Position, server)
 	return server, nil
 }
 
 // checkStored returns the error with which a session on s ends because of what is stored. published is CheckPublished of the catalog
 // as last read.
-func (r *Relay) checkStored(ctx context.Context, found *position.Found, s checkpoint.Server, published func(recorded string) error) error {
-	if err := r.positions.Check(ctx, found, s, published); err != nil || !r.positions.ParksAnew(found) {
+func (o *Owner) checkStored(ctx context.Context, found *position.Found, s checkpoint.Server, published func(recorded string) error) error {
+	if err := o.positions.Check(ctx, found, s, published); err != nil || !o.positions.ParksAnew(found) {
 		return err
 	}
-	return r.checkDeadLetters(ctx)
+	return o.checkDeadLetters(ctx)
 }
 
 // useStore calls use, which reads from the position store or writes to it. While the store does not respond,
-// it retries, and the session holds the slot, for at most releaseAfter.
-func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.Stream, use func(context.Context) error) error {
+// it retries, and the session holds the slot, for at most ReleaseAfter.
+func (o *Owner) useStore(ctx context.Context, s *Session, stream *replication.Stream, use func(context.Context) error) error {
 	interval := position.Timeout
 	if t := stream.SenderTimeout(); t > 0 {
 		interval = min(interval, t/5) // the fence closes after half of it
 	}
 	check := func(ctx context.Context) error {
-		_, _, err := r.checkSlot(ctx, s, stream)
+		_, _, err := o.checkSlot(ctx, s, stream)
 		return err
 	}
 	limit := firstStoreTimeout
 	for began := time.Now(); ; limit = position.Timeout {
 		asked := time.Now()
 		err := catalog.Meanwhile(ctx, interval, check, func(ctx context.Context) error { return position.Try(ctx, limit, use) })
-		if !errors.Is(err, position.ErrNoStore) || time.Since(began) >= releaseAfter {
+		if !errors.Is(err, position.ErrNoStore) || time.Since(began) >= ReleaseAfter {
 			return err
 		}
-		r.announceWait(ctx, err)
+		o.cfg.AnnounceWait(ctx, err)
 		if err := check(ctx); err != nil {
 			return err
 		}
@@ -154,35 +167,20 @@ func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.St
 	}
 }
 
-// announceWait shows and logs what the relay waits for after err.
-func (r *Relay) announceWait(ctx context.Context, err error) {
-	r.phase.setState(Waiting, err)
-	r.waits.announce(ctx, err)
-}
-
-// checkStore returns position.ErrNoStore if the writer has been stalled for releaseAfter and the store does not
-// respond either, because then the relay can reach no broker.
-func (r *Relay) checkStore(ctx context.Context) error {
-	if r.cfg.Positions.IsZero() {
+// pause blocks for d. If ctx ends first, it returns the cause.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
 		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	if st, _ := r.sinkStat(); st.StalledSince.IsZero() || time.Since(st.StalledSince) < releaseAfter {
-		return nil
-	}
-	err := position.Try(ctx, position.Timeout, func(ctx context.Context) error {
-		_, err := r.positions.Read(ctx)
-		return err
-	})
-	if errors.Is(err, position.ErrNoStore) {
-		return err
-	}
-	return nil
 }
 
 // checkSlot asks the server that streams, and checks that the session holds the slot. It
 // returns the state of the server and the slot.
-func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.Stream) (checkpoint.Server, *catalog.Slot, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+func (o *Owner) checkSlot(ctx context.Context, s *Session, stream *replication.Stream) (checkpoint.Server, *catalog.Slot, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
 	asked := time.Now()
 	state, err := s.observer.InspectSlot(ctx)
@@ -201,16 +199,16 @@ func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.S
 }
 
 // startOwnership starts an ownership at the position record, after beginOwnership.
-func (r *Relay) startOwnership(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
-	start, err := r.positions.ChooseStart(ctx, server)
+func (o *Owner) startOwnership(ctx context.Context, s *Session, server checkpoint.Server, slot *catalog.Slot) error {
+	start, err := o.positions.ChooseStart(ctx, server)
 	if err != nil {
 		return err
 	}
-	planned, err := r.planner.Plan(ctx, server, slot)
+	planned, err := o.cfg.Planner.Plan(ctx, server, slot)
 	if err != nil {
 		return err
 	}
-	if err := r.skip.StartSession(s.id.system, start, server.Confirmed, server.WALEnd); err != nil {
+	if err := o.cfg.Pump.Skip.StartSession(s.id.system, start, server.Confirmed, server.WALEnd); err != nil {
 		return err
 	}
 	switch {
@@ -220,13 +218,13 @@ func (r *Relay) startOwnership(ctx context.Context, s *session, server checkpoin
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
 	begin := beginning{id: s.id, start: start, horizon: server.WALEnd, copy: planned}
-	r.ownership = newOwnership(r, begin, (*r.sink.Load()).NewWriter)
-	r.ownership.run(ctx)
+	o.ownership = o.newOwnership(begin, o.cfg.NewWriter)
+	o.ownership.run(ctx)
 	return nil
 }
 
 // mayContinue returns nil if the ownership t may continue in the session s as long as this process is the owner, and otherwise why not.
-func (r *Relay) mayContinue(t *ownership, s *session, server checkpoint.Server) error {
+func (o *Owner) mayContinue(t *ownership, s *Session, server checkpoint.Server) error {
 	switch {
 	case t.id != s.id:
 		return fault.ErrOtherServer
@@ -235,16 +233,16 @@ func (r *Relay) mayContinue(t *ownership, s *session, server checkpoint.Server) 
 	case t.pump.Copying():
 		return errCopyInterrupted
 	}
-	return r.positions.CanContinue(server)
+	return o.positions.CanContinue(server)
 }
 
 // endOwnership abandons the current ownership, if there is one. The next ownership resends the records without an
 // outcome.
-func (r *Relay) endOwnership(ctx context.Context, cause error) {
-	if t := r.ownership; t != nil {
+func (o *Owner) endOwnership(ctx context.Context, cause error) {
+	if t := o.ownership; t != nil {
 		t.abandon(cause)
-		r.log.InfoContext(ctx, "unconfirmed rows are resent", slog.String("confirmed", t.tracker.Confirmed().String()),
+		o.log.InfoContext(ctx, "unconfirmed rows are resent", slog.String("confirmed", t.tracker.Confirmed().String()),
 			slog.Any("reason", cause))
-		r.ownership = nil
+		o.ownership = nil
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking/release"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -45,7 +45,7 @@ type ownership struct {
 	written   chan struct{}           // closed when the writer has ended
 	stopRest  context.CancelFunc      // stops the goroutines beside the writer
 	rest      sync.WaitGroup
-	over      bool // stop was called; used by the goroutine of Relay.Run only
+	over      bool // stop was called; used by the goroutine that runs the sessions only
 }
 
 // A beginning is where an ownership starts.
@@ -57,68 +57,63 @@ type beginning struct {
 }
 
 // newOwnership returns an ownership that starts at begin.
-func newOwnership(r *Relay, begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *ownership {
-	tracker := checkpoint.New(begin.start, r.observeConfirmed)
-	r.flow.tracker.Store(tracker)
-	r.progress.StartOwnership(tracker.Confirmed())
-	r.positions.StartOwnership(tracker)
+func (o *Owner) newOwnership(begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *ownership {
+	tracker := checkpoint.New(begin.start, o.observeConfirmed)
+	o.tracker.Store(tracker)
+	o.cfg.Pump.Progress.StartOwnership(tracker.Confirmed())
+	o.positions.StartOwnership(tracker)
+	letters := o.cfg.DeadLetters
 	t := &ownership{
-		id: begin.id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
-		letters: r.deadLetters, outcomes: pump.NewOutcomes(tracker, r.deadLetters, r.cfg.Tracer),
-		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
+		id: begin.id, tracker: tracker, positions: o.positions, checkOrder: o.checkOrder,
+		letters: letters, outcomes: pump.NewOutcomes(tracker, letters, o.cfg.Tracer),
+		drainTimeout: o.cfg.DrainTimeout, log: o.log, written: make(chan struct{}),
 	}
-	t.writer = newWriter(t.writerConfig(r, begin.copy))
-	var turn chan struct{}
-	if r.cfg.ParkedKeys > 0 {
-		turn = make(chan struct{}, 1)
+	t.writer = newWriter(t.writerConfig(o, begin.copy))
+	pumping := o.cfg.Pump
+	pumping.Writer, pumping.Outcomes, pumping.Copy, pumping.Horizon = t.writer, t.outcomes, begin.copy, begin.horizon
+	if letters.Parked() != nil {
+		pumping.Turn = make(chan struct{}, 1)
 	}
-	t.pump = pump.New(pump.Config{
-		Router: r.router, Writer: t.writer, Outcomes: t.outcomes, Progress: &r.progress, Neighbours: r.neighbours, OnUpdate: r.cfg.Route.OnUpdate,
-		Messages: r.cfg.Messages, Nonce: r.nonce, Skip: r.skip, Copy: begin.copy, Horizon: begin.horizon, Turn: turn, Log: r.log,
-	})
-	if r.cfg.ParkedKeys > 0 {
+	t.pump = pump.New(pumping)
+	if letters.Parked() != nil {
 		t.releaser = release.New(release.Config{
-			Sink: r.cfg.Sink, DeadLetters: r.cfg.DeadLetterTopic, Timeout: r.cfg.StartupTimeout, Rows: r.cfg.Rows(),
-			Set: r.deadLetters.Parked(), Store: r.store, Keys: r.positions.ParkedKeys(), Positions: r.positions, Tracker: tracker,
-			Fence: t.fence.checkOpen, Flush: t.writer.Flush, Copying: t.pump.Copying, Turn: turn, Log: r.log,
+			Sink: o.cfg.Broker, DeadLetters: o.cfg.DeadLetterTopic, Timeout: o.cfg.StartupTimeout, Rows: o.cfg.Rows,
+			Set: letters.Parked(), Store: o.cfg.Store, Keys: o.positions.ParkedKeys(), Positions: o.positions, Tracker: tracker,
+			Fence: t.fence.checkOpen, Flush: t.writer.Flush, Copying: t.pump.Copying, Turn: pumping.Turn, Log: o.log,
 		})
 	}
 	return t
 }
 
-func (t *ownership) writerConfig(r *Relay, planned *pump.Copy) sink.WriterConfig {
-	cfg := sink.WriterConfig{
-		Fence: t.fence.checkOpen, Owner: r.positions.Owner(), Substitute: t.outcomes.Substitute, Answered: r.cfg.Answered,
-		MemoryChanged: r.cfg.MemoryChanged, EventHeaders: encode.EventHeaders(), RowHeaders: encode.RowHeaders(), ContestedSince: r.positions.Stored().AdvancedAt,
-	}
+func (t *ownership) writerConfig(o *Owner, planned *pump.Copy) sink.WriterConfig {
+	cfg := o.cfg.Writer
+	cfg.Fence, cfg.Owner, cfg.Substitute = t.fence.checkOpen, o.positions.Owner(), t.outcomes.Substitute
+	cfg.ContestedSince = o.positions.Stored().AdvancedAt
 	if planned != nil {
 		cfg.CopiedSince = planned.Since
 	}
-	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
-		cfg.GiveUp = r.deadLetters.GiveUpTopic
-	}
-	if r.cfg.ParkedKeys > 0 {
+	if t.letters.Parked() != nil {
 		cfg.Divert = t.outcomes.Divert
 	}
-	if r.cfg.Tracer != nil {
+	if o.cfg.Tracer != nil {
 		cfg.Delivered = t.outcomes.EndSpans
 	}
 	return cfg
 }
 
 // observeConfirmed keeps the snapshot and reports the latency of a confirmed transaction.
-func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
+func (o *Owner) observeConfirmed(tx checkpoint.Transaction) {
 	if tx.Snapshot.Text != "" {
-		r.positions.KeepSnapshot(tx.Snapshot)
+		o.positions.KeepSnapshot(tx.Snapshot)
 	}
-	if r.cfg.Delivered == nil || tx.CommitTime.IsZero() {
+	if o.cfg.Delivered == nil || tx.CommitTime.IsZero() {
 		return
 	}
 	trace := ""
 	if tx.TraceID != ([16]byte{}) {
 		trace = hex.EncodeToString(tx.TraceID[:])
 	}
-	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
+	o.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
 // run starts the goroutines that also run between sessions: the writer, the position writer, the log of
@@ -158,7 +153,7 @@ func (t *ownership) run(ctx context.Context) {
 // drainTimeout until every record has an outcome, and ends the ownership and the session.
 //
 // watch reads the catalog until its context ends. An error of watch ends the session.
-func (t *ownership) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
+func (t *ownership) runSession(ctx context.Context, s *Session, published *catalog.Publication, c pump.Catalog, watch func(context.Context) error) error {
 	soft, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })() //nolint:contextcheck // of the ownership
@@ -188,7 +183,7 @@ func (t *ownership) runSession(ctx context.Context, s *session, watch func(conte
 		}
 	})
 	pumping, release := s.during(hard)
-	t.pump.StartSession(pumping, s.published, s.catalog)
+	t.pump.StartSession(pumping, published, c)
 	if err := t.pump.Run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
 		if _, ok := errors.AsType[*pump.SendError](err); ok {
 			select {
@@ -257,7 +252,7 @@ func (t *ownership) drain(ctx context.Context) error {
 
 // stop ends the ownership after the writer has ended. It records the last position, and the session confirms
 // it. s is nil if there is no session.
-func (t *ownership) stop(ctx context.Context, s *session) error {
+func (t *ownership) stop(ctx context.Context, s *Session) error {
 	t.over = true
 	t.stopRest()
 	t.rest.Wait()

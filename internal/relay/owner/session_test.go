@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -22,29 +22,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/streamtest"
 )
 
 // When the relay stops in the middle of a transaction, it reads up to the commit, publishes nothing of the next
 // transaction, and confirms the position.
 func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{next: make(chan struct{}), script: joinScripts(
-			transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3), transaction(300, 310, "a", 4))}
+		src := &streamtest.Source{Next: make(chan struct{}), Script: streamtest.Join(
+			streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(200, 210, "a", 2, 3), streamtest.Transaction(300, 310, "a", 4))}
 		prod := newScriptedProducer()
 		s := newTestSession(t, src, prod, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
 		for range 6 { // up to row 2, the first of two rows
-			src.next <- struct{}{}
+			src.Next <- struct{}{}
 		}
 		synctest.Wait()
 		stop()
 		for range 2 { // row 3 and the commit
-			src.next <- struct{}{}
+			src.Next <- struct{}{}
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("session ended with %v", err)
@@ -52,8 +52,8 @@ func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 		if got, want := prod.records(), "a/1 a/2 a/3"; got != want {
 			t.Errorf("sent %s, want %s", got, want)
 		}
-		if src.reported != 210 {
-			t.Errorf("reported %s, want 0/D2", src.reported)
+		if src.Reported != 210 {
+			t.Errorf("reported %s, want 0/D2", src.Reported)
 		}
 	})
 }
@@ -63,7 +63,7 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "never answered": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "b", 2))}
+				src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(200, 210, "b", 2))}
 				prod := newScriptedProducer()
 				prod.auto = false
 				s := newTestSession(t, src, prod, 50)
@@ -88,8 +88,8 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 				if code := fault.ExitCode(err); code != exit.OK {
 					t.Errorf("exit code %d", code)
 				}
-				if src.reported != want {
-					t.Errorf("reported %s, want %s", src.reported, want)
+				if src.Reported != want {
+					t.Errorf("reported %s, want %s", src.Reported, want)
 				}
 				if d := bubble.Since(began); d != took {
 					t.Errorf("took %v, want %v", d, took)
@@ -103,8 +103,8 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 // before it and no later ones.
 func TestSessionEndsAtARejectedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(
-			transaction(100, 110, "a", 1), transaction(200, 210, "b", 2, 3, 4), transaction(300, 310, "c", 5))}
+		src := &streamtest.Source{Script: streamtest.Join(
+			streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(200, 210, "b", 2, 3, 4), streamtest.Transaction(300, 310, "c", 5))}
 		prod := newScriptedProducer()
 		refused := &sink.RecordError{Topic: "order", Reason: errors.New("too large")}
 		prod.reject = func(r *sink.Record) error {
@@ -120,8 +120,8 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 		if code := fault.ExitCode(err); code != exit.BadRecord {
 			t.Errorf("exit code %d, want %d", code, exit.BadRecord)
 		}
-		if src.reported != 110 {
-			t.Errorf("reported %s, want 0/6E", src.reported)
+		if src.Reported != 110 {
+			t.Errorf("reported %s, want 0/6E", src.Reported)
 		}
 	})
 }
@@ -129,8 +129,8 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 // The relay delivers everything before a row that it cannot convert to a record.
 func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(
-			transaction(100, 110, "a", 1), script{beginMessage(200), insertMessage("b", 2), insertInto("no topic", "b", 3), commitMessage(200, 210)}, transaction(300, 310, "c", 5))}
+		src := &streamtest.Source{Script: streamtest.Join(
+			streamtest.Transaction(100, 110, "a", 1), streamtest.Script{streamtest.Begin(200), streamtest.Insert("b", 2), streamtest.InsertInto("no topic", "b", 3), streamtest.Commit(200, 210)}, streamtest.Transaction(300, 310, "c", 5))}
 		prod := newScriptedProducer()
 		prod.auto = false
 		s := newTestSession(t, src, prod, 0)
@@ -146,8 +146,8 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 		if got := prod.records(); got != "a/1 b/2" {
 			t.Errorf("sent %s", got)
 		}
-		if src.reported != 110 {
-			t.Errorf("reported %s, want 0/6E", src.reported)
+		if src.Reported != 110 {
+			t.Errorf("reported %s, want 0/6E", src.Reported)
 		}
 	})
 }
@@ -157,8 +157,8 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 	for acked, want := range map[int]pglogrepl.LSN{2: 110, 1: 110, 0: 0} {
 		synctest.Test(t, func(t *testing.T) {
-			src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), script{
-				beginMessage(200), insertMessage("b", 2), &replication.RowError{CommitLSN: 200, Err: replication.ErrRow},
+			src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Script{
+				streamtest.Begin(200), streamtest.Insert("b", 2), &replication.RowError{CommitLSN: 200, Err: replication.ErrRow},
 			})}
 			prod := newScriptedProducer()
 			prod.auto = false
@@ -174,8 +174,8 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 			if advice := fault.Advice(err); strings.Contains(advice, "advance('<slot>', '0/C8'") != (acked > 0) || strings.Contains(advice, "Do not skip") != (acked == 0) {
 				t.Errorf("%d acknowledged: %v\n%s", acked, err, advice)
 			}
-			if got := prod.records(); got != "a/1 b/2" || src.reported != want {
-				t.Errorf("%d acknowledged: sent %s, reported %s", acked, got, src.reported)
+			if got := prod.records(); got != "a/1 b/2" || src.Reported != want {
+				t.Errorf("%d acknowledged: sent %s, reported %s", acked, got, src.Reported)
 			}
 		})
 	}
@@ -186,23 +186,23 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 // that.
 func TestOwnershipGoesOnInAnInterruptedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		whole := transaction(200, 210, "a", 2, 3, 4, 5)
+		whole := streamtest.Transaction(200, 210, "a", 2, 3, 4, 5)
 		prod := newScriptedProducer()
 		prod.auto = false
 		s := newTestSession(t, nil, prod, 0)
 		for i, step := range []struct {
-			script script
+			script streamtest.Script
 			acked  int
 			sent   string
 		}{
-			{joinScripts(transaction(100, 110, "a", 1), whole[:3]), 0, "a/1 a/2 a/3"},
-			{joinScripts(), 0, "a/1 a/2 a/3"},                                         // received nothing
-			{joinScripts(transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // connection lost before the last known row
-			{joinScripts(whole[:4]), 1, "a/1 a/2 a/3 a/4"},                            // one more row
-			{joinScripts(whole, transaction(300, 310, "b", 6)), 4, "a/1 a/2 a/3 a/4 a/5 b/6"},
+			{streamtest.Join(streamtest.Transaction(100, 110, "a", 1), whole[:3]), 0, "a/1 a/2 a/3"},
+			{streamtest.Join(), 0, "a/1 a/2 a/3"},                                                    // received nothing
+			{streamtest.Join(streamtest.Transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // connection lost before the last known row
+			{streamtest.Join(whole[:4]), 1, "a/1 a/2 a/3 a/4"},                                       // one more row
+			{streamtest.Join(whole, streamtest.Transaction(300, 310, "b", 6)), 4, "a/1 a/2 a/3 a/4 a/5 b/6"},
 		} {
-			src := &scriptedSource{script: step.script, err: errLost}
-			if err := s.next(t.Context(), src); !errors.Is(err, errLost) || !src.closed {
+			src := &streamtest.Source{Script: step.script, Err: streamtest.ErrLost}
+			if err := s.next(t.Context(), src); !errors.Is(err, streamtest.ErrLost) || !src.Closed {
 				t.Fatalf("session %d ended with %v", i+1, err)
 			}
 			if got := prod.records(); got != step.sent {
@@ -228,10 +228,10 @@ func TestOwnershipEndsIfOtherRowsComeAgain(t *testing.T) {
 		prod := newScriptedProducer()
 		prod.auto = false
 		s := newTestSession(t, nil, prod, 0)
-		_ = s.next(t.Context(), &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2)), err: errLost})
+		_ = s.next(t.Context(), &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1, 2)), Err: streamtest.ErrLost})
 		ended := make(chan error, 1)
 		go func() {
-			ended <- s.next(t.Context(), &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1)), err: errLost})
+			ended <- s.next(t.Context(), &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1)), Err: streamtest.ErrLost})
 		}()
 		synctest.Wait()
 		prod.ack(2) // the session drains first
@@ -249,20 +249,20 @@ func TestLostSessionIsLeftAtOnce(t *testing.T) {
 		stopped bool
 		took    time.Duration
 	}{
-		"silent for too long":          {errLost, false, 0},
+		"silent for too long":          {streamtest.ErrLost, false, 0},
 		"silent":                       {nil, false, closeTimeout},
-		"silent for too long, stopped": {errLost, true, closeTimeout},
+		"silent for too long, stopped": {streamtest.ErrLost, true, closeTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				src := &scriptedSource{expired: test.expired, silent: true}
+				src := &streamtest.Source{Silence: test.expired, Silent: true}
 				s := newTestSession(t, src, newScriptedProducer(), 0)
 				s.watch = func(ctx context.Context) error {
 					if test.stopped {
 						<-ctx.Done()
 						return nil
 					}
-					return errLost
+					return streamtest.ErrLost
 				}
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
@@ -274,8 +274,8 @@ func TestLostSessionIsLeftAtOnce(t *testing.T) {
 					stop()
 				}
 				<-ended
-				if took := bubble.Since(began); took != test.took || !src.closed {
-					t.Errorf("took %s, closed %t; want %s", took, src.closed, test.took)
+				if took := bubble.Since(began); took != test.took || !src.Closed {
+					t.Errorf("took %s, closed %t; want %s", took, src.Closed, test.took)
 				}
 			})
 		})
@@ -285,7 +285,7 @@ func TestLostSessionIsLeftAtOnce(t *testing.T) {
 // If the watcher finds an error while a lost session ends, that error is the reason for the end.
 func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestSession(t, &scriptedSource{err: errLost}, newScriptedProducer(), 0)
+		s := newTestSession(t, &streamtest.Source{Err: streamtest.ErrLost}, newScriptedProducer(), 0)
 		s.watch = func(ctx context.Context) error {
 			<-ctx.Done()
 			return fault.ErrSlotTaken
@@ -303,15 +303,15 @@ func TestOwnershipBetweenSessions(t *testing.T) {
 		prod := newScriptedProducer()
 		prod.auto, prod.full = false, 2
 		s := newTestSession(t, nil, prod, 0)
-		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3)), lost: make(chan struct{})}
+		src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1, 2, 3)), Lost: make(chan struct{})}
 		ended := make(chan error, 1)
 		go func() { ended <- s.next(t.Context(), src) }()
 		synctest.Wait() // the third row waits for the window
 		if err := s.fence.checkOpen(); err != nil {
 			t.Errorf("in a session the fence is closed: %v", err)
 		}
-		close(src.lost)
-		if err := <-ended; !errors.Is(err, errLost) {
+		close(src.Lost)
+		if err := <-ended; !errors.Is(err, streamtest.ErrLost) {
 			t.Fatalf("session ended with %v", err)
 		}
 		if err := s.fence.checkOpen(); err == nil {
@@ -319,8 +319,8 @@ func TestOwnershipBetweenSessions(t *testing.T) {
 		}
 		prod.ack(2)
 		prod.full = 0
-		src = &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3)), err: errLost}
-		if err := s.next(t.Context(), src); !errors.Is(err, errLost) || prod.records() != "a/1 a/2 a/3" {
+		src = &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1, 2, 3)), Err: streamtest.ErrLost}
+		if err := s.next(t.Context(), src); !errors.Is(err, streamtest.ErrLost) || prod.records() != "a/1 a/2 a/3" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
 		prod.ack(1)
@@ -354,10 +354,11 @@ func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 
 // If the process was suspended, the session ends, since the next status update is late.
 func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
-	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: fault.ErrSuspended} {
+	for late, want := range map[time.Duration]error{0: streamtest.ErrLost, time.Nanosecond: fault.ErrSuspended} {
 		synctest.Test(t, func(t *testing.T) {
-			src := &scriptedSource{lost: make(chan struct{})}
-			s := startSession(t.Context(), src, slotIdentity{}, 1, new(flow), new(phase))
+			src := &streamtest.Source{Lost: make(chan struct{})}
+			o, _ := newTestOwner(t, settings{})
+			s := o.startSession(t.Context(), src, slotIdentity{}, 1)
 			for range 3 {
 				bubble.Sleep(tickInterval + maxTickDelay)
 				s.nextReport()
@@ -365,7 +366,7 @@ func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
 			bubble.Sleep(tickInterval + maxTickDelay + late)
 			s.nextReport()
 			synctest.Wait()
-			close(src.lost)
+			close(src.Lost)
 			<-s.ended
 			if !errors.Is(s.err, want) {
 				t.Errorf("%s late: the session has ended with %v, want %v", late, s.err, want)
@@ -378,7 +379,7 @@ func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
 // record.
 func TestPumpConfirmsKeepalivesOfAnIdleOutbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(script{keepalive(150), beginMessage(200), keepalive(195), insertMessage("a", 1), commitMessage(200, 210), keepalive(400)})}
+		src := &streamtest.Source{Script: streamtest.Join(streamtest.Script{streamtest.Keepalive(150), streamtest.Begin(200), streamtest.Keepalive(195), streamtest.Insert("a", 1), streamtest.Commit(200, 210), streamtest.Keepalive(400)})}
 		prod := newScriptedProducer()
 		prod.auto = false
 		s := newTestSession(t, src, prod, 100)
@@ -404,17 +405,17 @@ func TestPumpConfirmsKeepalivesOfAnIdleOutbox(t *testing.T) {
 // publication.
 func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	b := binary.BigEndian.AppendUint32([]byte{'T'}, 1)
-	truncate := walData(binary.BigEndian.AppendUint32(append(b, 0), outboxOID))
-	script := joinScripts(script{beginMessage(200), truncate, commitMessage(200, 210)})
+	truncate := streamtest.WALData(binary.BigEndian.AppendUint32(append(b, 0), streamtest.OutboxOID))
+	script := streamtest.Join(streamtest.Script{streamtest.Begin(200), truncate, streamtest.Commit(200, 210)})
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestSession(t, &scriptedSource{script: script}, newScriptedProducer(), 0)
+		s := newTestSession(t, &streamtest.Source{Script: script}, newScriptedProducer(), 0)
 		err := s.run(t.Context())
 		if fault.ExitCode(err) != exit.NoDelivery || !strings.Contains(err.Error(), "TRUNCATE of public.outbox") {
 			t.Errorf("session ended with %v", err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: script, err: replication.ErrServerStopping}
+		src := &streamtest.Source{Script: script, Err: replication.ErrServerStopping}
 		s := newTestSession(t, src, newScriptedProducer(), 0)
 		s.published = &catalog.Publication{Insert: true, Truncate: true}
 		if err := s.run(t.Context()); !errors.Is(err, replication.ErrServerStopping) || s.tracker.Confirmed() != 210 {
@@ -427,18 +428,18 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 func TestPumpBoundsTheTrackersSpan(t *testing.T) {
 	const span = pump.MaxSpan
 	synctest.Test(t, func(t *testing.T) {
-		long := script{outboxRelation()}
+		long := streamtest.Script{streamtest.OutboxRelation()}
 		for n := range 2 {
 			lsn := pglogrepl.LSN(1000 + 10*n)
-			long = append(long, beginMessage(lsn))
+			long = append(long, streamtest.Begin(lsn))
 			for range span/2 + 5 {
-				long = append(long, insertMessage("a", n))
+				long = append(long, streamtest.Insert("a", n))
 			}
-			long = append(long, commitMessage(lsn, lsn+5))
+			long = append(long, streamtest.Commit(lsn, lsn+5))
 		}
 		prod := newScriptedProducer()
 		prod.heldSeq = 1
-		s := newTestSession(t, &scriptedSource{script: long, err: replication.ErrServerStopping}, prod, 0)
+		s := newTestSession(t, &streamtest.Source{Script: long, Err: replication.ErrServerStopping}, prod, 0)
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(t.Context()) }()
 		synctest.Wait()
@@ -463,31 +464,25 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 			trace string
 		}
 		var got []measured
-		r, err := New(Config{
-			Route:     encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
-			Delivered: func(took time.Duration, trace string) { got = append(got, measured{took, trace}) },
-		}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		positiontest.Begin(t, r.positions, positiontest.Server(100))
-		tracker := positiontest.Start(t, r.positions, positiontest.Server(100))
+		o, _ := newTestOwner(t, settings{delivered: func(took time.Duration, trace string) { got = append(got, measured{took, trace}) }})
+		positiontest.Begin(t, o.positions, positiontest.Server(100))
+		tracker := positiontest.Start(t, o.positions, positiontest.Server(100))
 		committed := time.Now()
 		bubble.Sleep(time.Second)
-		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
-		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed, TraceID: [16]byte{0: 0x4b, 15: 0x36}})
-		r.observeConfirmed(checkpoint.Transaction{CommitTime: time.Now().Add(time.Hour)}) // committed on a server whose clock is ahead
-		r.observeConfirmed(checkpoint.Transaction{})                                      // the commit time is unknown
+		o.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
+		o.observeConfirmed(checkpoint.Transaction{CommitTime: committed, TraceID: [16]byte{0: 0x4b, 15: 0x36}})
+		o.observeConfirmed(checkpoint.Transaction{CommitTime: time.Now().Add(time.Hour)}) // committed on a server whose clock is ahead
+		o.observeConfirmed(checkpoint.Transaction{})                                      // the commit time is unknown
 		want := []measured{{time.Second, ""}, {time.Second, "4b000000000000000000000000000036"}, {0, ""}}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(measured{})); diff != "" {
 			t.Errorf("measured (-want +got):\n%s", diff)
 		}
 		snapshot := checkpoint.Snapshot{EndLSN: 200, Text: "7:9:8"}
-		r.observeConfirmed(checkpoint.Transaction{Snapshot: snapshot})
-		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
+		o.observeConfirmed(checkpoint.Transaction{Snapshot: snapshot})
+		o.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
 		positiontest.Deliver(tracker, snapshot.EndLSN)
-		positiontest.Write(t, r.positions)
-		if diff := cmp.Diff([]checkpoint.Snapshot{snapshot}, r.positions.Stored().Snapshots); diff != "" {
+		positiontest.Write(t, o.positions)
+		if diff := cmp.Diff([]checkpoint.Snapshot{snapshot}, o.positions.Stored().Snapshots); diff != "" {
 			t.Errorf("snapshots of the record (-want +got):\n%s", diff)
 		}
 	})
@@ -500,17 +495,17 @@ func TestSessionMakesSpans(t *testing.T) {
 			end    = 510
 			aTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 		)
-		plain, sampled := insertOf("id", "order", "a", "T", "1", null), insertOf("id", "order", "a", "T", "2", `{"traceparent": "00-`+aTrace+`-00f067aa0ba902b7-01"}`)
-		src := &scriptedSource{script: script{
-			walData(relationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
-			beginMessage(100), walData(plain), commitMessage(100, 110),
-			beginMessage(200), walData(plain), walData(sampled), walData(sampled), commitMessage(200, 210),
-			beginMessage(300), walData(sampled), commitMessage(300, end),
+		plain, sampled := streamtest.InsertOf("id", "order", "a", "T", "1", streamtest.Null), streamtest.InsertOf("id", "order", "a", "T", "2", `{"traceparent": "00-`+aTrace+`-00f067aa0ba902b7-01"}`)
+		src := &streamtest.Source{Script: streamtest.Script{
+			streamtest.WALData(streamtest.RelationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
+			streamtest.Begin(100), streamtest.WALData(plain), streamtest.Commit(100, 110),
+			streamtest.Begin(200), streamtest.WALData(plain), streamtest.WALData(sampled), streamtest.WALData(sampled), streamtest.Commit(200, 210),
+			streamtest.Begin(300), streamtest.WALData(sampled), streamtest.Commit(300, end),
 		}}
 		var got []string
-		s, _ := newTestSessionWith(t, Config{
-			Tracer:    tracing.New(tracing.Config{System: "kafka"}, slog.New(slog.DiscardHandler)),
-			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
+		s, _ := newTestSessionWith(t, settings{
+			tracer:    tracing.New(tracing.Config{System: "kafka"}, slog.New(slog.DiscardHandler)),
+			delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
 		}, src, newScriptedProducer(), 0)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -522,6 +517,56 @@ func TestSessionMakesSpans(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"", aTrace, aTrace}, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// If a new session would fix the problem, the watcher ends the session at once, even within a transaction that
+// exceeds the window. Records in flight stay.
+func TestWatcherEndsSessionAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1, 2, 3))}
+		prod := newScriptedProducer()
+		prod.auto, prod.full = false, 2
+		s := newTestSession(t, src, prod, 0)
+		s.watch = func(context.Context) error {
+			synctest.Wait() // the window is full
+			return replication.ErrServerStopping
+		}
+		began := time.Now()
+		if err := s.next(t.Context(), src); !errors.Is(err, replication.ErrServerStopping) {
+			t.Errorf("session ended with %v", err)
+		}
+		if took := bubble.Since(began); took > 0 || !src.Closed || s.over {
+			t.Errorf("after %s, the stream is closed: %t, the ownership is over: %t", took, src.Closed, s.over)
+		}
+		if n := s.tracker.Outstanding(); n != 2 {
+			t.Errorf("%d records are in flight, want 2", n)
+		}
+		s.abandon(streamtest.ErrLost)
+	})
+}
+
+// If the watcher finds a problem, the session ends after it has delivered and confirmed what it has read.
+func TestWatcherEndsSessionAfterItDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1))}
+		prod := newScriptedProducer()
+		prod.auto = false
+		s := newTestSession(t, src, prod, 0)
+		gone := make(chan error)
+		s.watch = func(context.Context) error { return <-gone }
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(t.Context()) }()
+		synctest.Wait() // the row is sent
+		gone <- replication.ErrPublication
+		synctest.Wait()
+		prod.ack(1)
+		if err := <-ended; !errors.Is(err, replication.ErrPublication) {
+			t.Errorf("session ended with %v", err)
+		}
+		if src.Reported != 110 {
+			t.Errorf("reported %s, want 0/6E", src.Reported)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package relay
+package owner
 
 import (
 	"context"
@@ -17,20 +17,20 @@ const orderDelay = time.Second
 // brokers never do: check says so, and a warning would help nobody. It runs once per process, beside an ownership. Like
 // position writes, it does not check the fence: it writes no rows, and nobody reads what it writes. It always
 // returns nil, because a failed check says nothing about the broker.
-func (r *Relay) checkOrder(ctx context.Context) error {
-	if r.orderChecked || r.cfg.Positions.IsZero() || pause(ctx, orderDelay) != nil {
+func (o *Owner) checkOrder(ctx context.Context) error {
+	if o.orderChecked || o.cfg.Place.IsZero() || pause(ctx, orderDelay) != nil {
 		return nil
 	}
-	r.orderChecked = true
+	o.orderChecked = true
 	limited, cancel := context.WithTimeout(ctx, position.Timeout)
 	defer cancel()
-	err := r.store.CheckOrder(limited)
+	err := o.cfg.Store.CheckOrder(limited)
 	if errors.Is(err, sink.ErrOlderAccepted) {
-		r.log.WarnContext(ctx, "the broker accepts records of an older relay",
+		o.log.WarnContext(ctx, "the broker accepts records of an older relay",
 			slog.String("risk", "after a freeze or a network partition, they can come after those of a newer relay: only the relay's own fence limits that"),
 			slog.String("see", "docs/architecture.md#one-slot-several-relays"))
 		return nil
 	}
-	r.log.DebugContext(ctx, "checked whether the broker rejects an older relay", slog.Any("err", err))
+	o.log.DebugContext(ctx, "checked whether the broker rejects an older relay", slog.Any("err", err))
 	return nil
 }
