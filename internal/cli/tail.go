@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/tail"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -89,18 +89,18 @@ func (a *app) follow(ctx context.Context, s *command.Settings, which tailRange, 
 		from = "the position of slot " + slot
 	}
 	where := fmt.Sprintf("source: %s, publication %s", command.Address(rows.Source.Conn), rows.Source.Publication)
-	tail, err := relay.OpenTail(ctx, rows, slot, command.NewLogger(cfg.Log, a.stderr))
+	reader, err := tail.Open(ctx, rows, slot, command.NewLogger(cfg.Log, a.stderr))
 	if err == nil {
 		fmt.Fprintf(a.stderr, "%s, from %s. Nothing is sent, and no slot advances. Press Ctrl-C to stop.\n", where, from)
 		if which.untilEnd {
-			tail.UntilEnd()
+			reader.UntilEnd()
 		}
 		if which.duration > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, which.duration)
 			defer cancel()
 		}
-		err = tail.Run(ctx, p.print)
+		err = reader.Run(ctx, p.print)
 		if err == nil && which.untilEnd && p.printed == 0 {
 			fmt.Fprintln(a.stderr, "no rows: the slot is at the end of the WAL")
 		}
@@ -143,7 +143,7 @@ type tailObject struct {
 }
 
 // print prints one row.
-func (p *tailPrinter) print(t *relay.Tailed) error {
+func (p *tailPrinter) print(t *tail.Row) error {
 	if err := p.write(t); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (p *tailPrinter) print(t *relay.Tailed) error {
 	return nil
 }
 
-func (p *tailPrinter) write(t *relay.Tailed) error {
+func (p *tailPrinter) write(t *tail.Row) error {
 	if p.json {
 		return printJSON(p.stdout, object(t))
 	}
@@ -175,7 +175,7 @@ func (p *tailPrinter) write(t *relay.Tailed) error {
 	return nil
 }
 
-func object(t *relay.Tailed) *tailObject {
+func object(t *tail.Row) *tailObject {
 	o := &tailObject{Transaction: t.CommitLSN.String(), Reason: t.Reason, ExitCode: t.ExitCode}
 	if t.Index >= 0 {
 		o.Row = &t.Index

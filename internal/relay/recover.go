@@ -11,7 +11,7 @@ import (
 // FindLoss returns what a refill would resend now. It changes nothing. The error wraps [refill.ErrNothingLost] if
 // the slot continues at the position record, and [catalog.ErrRefill] if the gap cannot be refilled.
 func FindLoss(ctx context.Context, cfg Config, log *slog.Logger) (*refill.Loss, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	record, err := Recorded(ctx, cfg, log)
 	if err != nil {
 		return nil, err

@@ -138,7 +138,8 @@ type Config struct {
 	DrainTimeout time.Duration
 }
 
-func (cfg Config) withDefaults() Config {
+// WithDefaults returns cfg with the defaults of what is not set, as New uses it.
+func (cfg Config) WithDefaults() Config {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
 	cfg.MissingTopicTimeout = cmp.Or(cfg.MissingTopicTimeout, time.Minute)
 	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
@@ -152,7 +153,7 @@ func (cfg Config) withDefaults() Config {
 
 // Rows returns the settings for making records without a stream. It uses Source, Route and StartupTimeout.
 func (cfg Config) Rows() rows.Config {
-	return rows.Config{Source: cfg.Source, Route: cfg.Route, Timeout: cfg.withDefaults().StartupTimeout}
+	return rows.Config{Source: cfg.Source, Route: cfg.Route, Timeout: cfg.WithDefaults().StartupTimeout}
 }
 
 // A Relay sends the rows of one slot to a broker. Run must be called once. Stat may be called at any time,
@@ -185,7 +186,7 @@ type Relay struct {
 
 // New returns a Relay. It checks cfg as far as possible without a connection.
 func New(cfg Config, log *slog.Logger) (*Relay, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	router, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
@@ -207,13 +208,16 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
-		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
-		named:       catalog.NewTables(cfg.Tables),
-		neighbours:  pump.NewNeighbours(log),
-		deadLetters: newDeadLetters(cfg, parked, log),
-		store:       position.NewStore(cfg.Positions, cfg.Name, log),
-		skip:        pump.NewSkip(cfg.SkipTo, log),
-		history:     catalog.History{LongTransaction: cfg.LongTransaction},
+		tables:     tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
+		named:      catalog.NewTables(cfg.Tables),
+		neighbours: pump.NewNeighbours(log),
+		deadLetters: pump.NewDeadLetters(pump.LetterConfig{
+			Topic: cfg.DeadLetterTopic, Slot: cfg.Source.Slot, IDColumn: cfg.Route.Columns.ID, TopicTimeout: cfg.MissingTopicTimeout,
+			Parked: parked, Log: log,
+		}),
+		store:   position.NewStore(cfg.Positions, cfg.Name, log),
+		skip:    pump.NewSkip(cfg.SkipTo, log),
+		history: catalog.History{LongTransaction: cfg.LongTransaction},
 	}
 	r.positions = position.NewWriter(position.Config{
 		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
@@ -247,13 +251,6 @@ func (r *Relay) ownerConfig() owner.Config {
 		cfg.Writer.GiveUp = r.deadLetters.GiveUpTopic
 	}
 	return cfg
-}
-
-// newDeadLetters returns the dead letters of a process. parked is nil if no keys are parked.
-func newDeadLetters(cfg Config, parked *parking.Set, log *slog.Logger) *pump.DeadLetters {
-	return pump.NewDeadLetters(pump.LetterConfig{
-		Topic: cfg.DeadLetterTopic, Slot: cfg.Source.Slot, IDColumn: cfg.Route.Columns.ID, TopicTimeout: cfg.MissingTopicTimeout, Parked: parked, Log: log,
-	})
 }
 
 // Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a
@@ -357,7 +354,8 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 
 	tracker := r.owner.Tracker()
 	before, rows := tracker.Confirmed(), r.progress.Counts().Rows
-	err = r.tables.explain(r.owner.RunSession(ctx, s, state.Publication, &streamCatalog{r.cfg, stream.Config(), r.named}, r.newWatcher(s, stream, state).run))
+	server := &pump.ServerCatalog{Rows: r.cfg.Rows(), Stream: stream.Config(), Tables: r.named}
+	err = r.tables.explain(r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, stream, state).run))
 	confirmed := tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()

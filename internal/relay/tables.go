@@ -14,7 +14,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // A tableChecker checks that rows of the outbox tables can become records. One goroutine at a time
@@ -97,32 +96,6 @@ func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describ
 
 // hasColumns reports whether rows of t could become records.
 func (c *tableChecker) hasColumns(t catalog.Table) bool { return c.router.Check(c.relation(t)) == nil }
-
-// A streamCatalog is the [pump.Catalog] of the server of a stream.
-type streamCatalog struct {
-	cfg    Config
-	stream replication.Config
-	named  *catalog.Tables
-}
-
-// Describe returns the function with which a router reads the catalog.
-func (c *streamCatalog) Describe(ctx context.Context) encode.Describe {
-	return c.cfg.Rows().Describe(ctx)
-}
-
-// Inspect reads the state of the publication, its tables and the slot.
-func (c *streamCatalog) Inspect(ctx context.Context) (*catalog.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
-	defer cancel()
-	return catalog.Inspect(ctx, c.stream.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot, c.named)
-}
-
-// Past reads the past of a table.
-func (c *streamCatalog) Past(ctx context.Context, table uint32) (catalog.Past, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
-	defer cancel()
-	return catalog.ReadPast(ctx, c.stream.Conn, c.stream.Slot, table)
-}
 
 // relation returns the relation for t: the same pointer as long as t does not change.
 func (c *tableChecker) relation(t catalog.Table) *decoder.Relation {

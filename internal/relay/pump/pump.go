@@ -20,19 +20,6 @@ type Writer interface {
 	Flush()
 }
 
-// A Catalog is the catalog of the server that streams. The Pump reads it only when a message of the stream is about something
-// that it does not know.
-type Catalog interface {
-	// Describe returns the function with which a router reads the catalog. It may be nil if no router needs the catalog.
-	Describe(ctx context.Context) encode.Describe
-
-	// Inspect returns the present state of the publication, its tables and the slot.
-	Inspect(ctx context.Context) (*catalog.State, error)
-
-	// Past returns what a neighbour was while unconfirmed rows were written.
-	Past(ctx context.Context, table uint32) (catalog.Past, error)
-}
-
 // Config configures the Pump of an ownership.
 type Config struct {
 	Router     *encode.Router

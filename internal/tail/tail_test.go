@@ -1,4 +1,4 @@
-package relay
+package tail
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -26,7 +27,7 @@ import (
 
 func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	t.Helper()
-	cfg := Config{Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
+	cfg := relay.Config{Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
 	router, err := encode.New(cfg.Route)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	log := slog.New(slog.DiscardHandler)
 	neighbours := pump.NewNeighbours(log)
 	neighbours.Update(t.Context(), streamtest.OutboxCatalog(), nil)
-	tail := newTail(cfg.withDefaults(), router, src, neighbours, log)
+	tail := newTail(cfg.WithDefaults(), router, src, neighbours, log)
 	tail.published, tail.catalog = &catalog.Publication{Insert: true}, new(streamtest.Catalog)
 	return tail
 }
@@ -46,8 +47,8 @@ func updateOf(row ...string) []byte {
 	return b
 }
 
-// describeTailed returns a short description of a Tailed.
-func describeTailed(t *Tailed) string {
+// describeRow returns a short description of a Row.
+func describeRow(t *Row) string {
 	text := fmt.Sprintf("%s#%d", t.CommitLSN, t.Index)
 	if t.Record != nil {
 		text += fmt.Sprintf(" %s %s/%s", t.Record.Topic, t.Record.Key, t.Record.Value)
@@ -84,8 +85,8 @@ func TestTailShowsEveryRow(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			var got []string
 			tail := newTestTail(t, src, test.deadLetters)
-			err := tail.Run(ctx, func(shown *Tailed) error {
-				got = append(got, describeTailed(shown))
+			err := tail.Run(ctx, func(shown *Row) error {
+				got = append(got, describeRow(shown))
 				if len(got) == len(test.want) {
 					time.AfterFunc(100*time.Millisecond, stop) // after the rest has been read
 				}
@@ -111,8 +112,8 @@ func TestTailShowsEachRowOfATableThatLacksAColumn(t *testing.T) {
 		streamtest.WALData(streamtest.InsertOf("id-1", "order", "a", "T")), streamtest.WALData(streamtest.InsertOf("id-2", "order", "a", "T")), streamtest.Commit(100, 110),
 	}}
 	var got []string
-	err := newTestTail(t, src, "dead").Run(t.Context(), func(shown *Tailed) error {
-		got = append(got, describeTailed(shown))
+	err := newTestTail(t, src, "dead").Run(t.Context(), func(shown *Row) error {
+		got = append(got, describeRow(shown))
 		return nil
 	})
 	if err == nil || err.Error() != "over" {
@@ -129,7 +130,7 @@ func TestTailEndsWithTheErrorOfShow(t *testing.T) {
 	src := &streamtest.Source{Script: streamtest.Join(streamtest.Transaction(100, 110, "a", 1), streamtest.Transaction(200, 210, "a", 2, 3))}
 	enough := errors.New("enough")
 	n := 0
-	err := newTestTail(t, src, "").Run(t.Context(), func(*Tailed) error {
+	err := newTestTail(t, src, "").Run(t.Context(), func(*Row) error {
 		if n++; n == 2 {
 			return enough
 		}
@@ -157,7 +158,7 @@ func TestTailUntilEnd(t *testing.T) {
 			tail.walEnd = test.end
 			tail.UntilEnd()
 			shown := 0
-			err := tail.Run(t.Context(), func(*Tailed) error { shown++; return nil })
+			err := tail.Run(t.Context(), func(*Row) error { shown++; return nil })
 			if err != nil || shown != test.want || !src.Closed {
 				t.Errorf("%v, %d rows shown of %d, closed %t", err, shown, test.want, src.Closed)
 			}
@@ -168,7 +169,7 @@ func TestTailUntilEnd(t *testing.T) {
 // Tail ends if it cannot decode a message.
 func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
 	src := &streamtest.Source{Script: streamtest.Script{streamtest.WALData([]byte("?"))}}
-	err := newTestTail(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
+	err := newTestTail(t, src, "dead").Run(t.Context(), func(*Row) error { return nil })
 	if err == nil || fault.ExitCode(err) != exit.Unexpected || !src.Closed {
 		t.Errorf("%v, closed %t", err, src.Closed)
 	}
@@ -194,7 +195,7 @@ func TestTailClosesTheSlotIfNobodyReads(t *testing.T) {
 		ended := make(chan error, 1)
 		tail := newTestTail(t, src, "")
 		go func() {
-			ended <- tail.Run(t.Context(), func(*Tailed) error { <-resume; return nil })
+			ended <- tail.Run(t.Context(), func(*Row) error { <-resume; return nil })
 		}()
 		bubble.Sleep(showTimeout - time.Millisecond)
 		if synctest.Wait(); src.gone.Load() {

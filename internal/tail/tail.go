@@ -1,4 +1,4 @@
-package relay
+package tail
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
@@ -33,14 +34,14 @@ const closeTimeout = 5 * time.Second
 // errStopReading is the cause with which a Tail stops reading.
 var errStopReading = errors.New("reading stopped by the tail")
 
-// errTailEnd: every row that was committed before OpenTail has been shown.
-var errTailEnd = errors.New("end of the WAL reached")
+// errEnd: every row that was committed before Open has been shown.
+var errEnd = errors.New("end of the WAL reached")
 
 // errNotShown: a call of show took longer than showTimeout.
 var errNotShown = fmt.Errorf("the output was blocked for %s; reading stopped so that Postgres does not retain WAL", showTimeout)
 
-// A Tailed is the record for a row, or the reason why there is none.
-type Tailed struct {
+// A Row is the record for a row, or the reason why there is none.
+type Row struct {
 	CommitLSN pglogrepl.LSN // of its transaction
 	Index     int           // of the row in its transaction, from 0; -1: a change that is no event
 
@@ -61,11 +62,11 @@ type source interface {
 
 // A Tail makes records from rows without sending them. It is used once.
 type Tail struct {
-	cfg     Config
+	cfg     relay.Config
 	stream  source
 	tracker *checkpoint.Tracker
 	pump    *pump.Pump
-	show    func(*Tailed) error
+	show    func(*Row) error
 	showErr error // error of show
 
 	published *catalog.Publication
@@ -75,16 +76,16 @@ type Tail struct {
 	until  pglogrepl.LSN // Run returns when it has read up to here; 0: it goes on
 }
 
-// OpenTail connects to the source and creates a temporary slot for the Tail. The slot starts at the current
-// position or, if slot is not empty, at the position of that slot. OpenTail uses Source (without its Slot),
+// Open connects to the source and creates a temporary slot for the Tail. The slot starts at the current
+// position or, if slot is not empty, at the position of that slot. It uses Source (without its Slot),
 // Route, Messages, DeadLetterTopic and StartupTimeout of cfg. The caller must call Run.
-func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*Tail, error) {
+func Open(ctx context.Context, cfg relay.Config, slot string, log *slog.Logger) (*Tail, error) {
 	router, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Positions = position.Place{} // a Tail has no position record, and needs no snapshots
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	contact, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
 	defer cancel()
 	stream, state, err := catalog.OpenTail(contact, cfg.Source, cfg.Tables, slot, log)
@@ -98,18 +99,21 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	neighbours := pump.NewNeighbours(log)
 	neighbours.Update(ctx, state, func(t catalog.Table) bool { return router.Check(rows.Relation(t)) == nil })
 	t := newTail(cfg, router, stream, neighbours, log)
-	t.walEnd, t.published, t.catalog = state.WALEnd, state.Publication, &streamCatalog{cfg, stream.Config(), catalog.NewTables(cfg.Tables)}
+	t.walEnd, t.published, t.catalog = state.WALEnd, state.Publication, &pump.ServerCatalog{Rows: cfg.Rows(), Stream: stream.Config(), Tables: catalog.NewTables(cfg.Tables)}
 	return t, nil
 }
 
-// UntilEnd makes Run return when it has shown every row that was committed before OpenTail.
+// UntilEnd makes Run return when it has shown every row that was committed before Open.
 func (t *Tail) UntilEnd() { t.until = t.walEnd }
 
 // newTail returns a Tail of a started stream.
-func newTail(cfg Config, router *encode.Router, stream source, neighbours *pump.Neighbours, log *slog.Logger) *Tail {
+func newTail(cfg relay.Config, router *encode.Router, stream source, neighbours *pump.Neighbours, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
+	letters := pump.NewDeadLetters(pump.LetterConfig{
+		Topic: cfg.DeadLetterTopic, Slot: cfg.Source.Slot, IDColumn: cfg.Route.Columns.ID, TopicTimeout: cfg.MissingTopicTimeout, Log: log,
+	})
 	t.pump = pump.New(pump.Config{
-		Router: router, Writer: tailWriter{t}, Outcomes: pump.NewOutcomes(t.tracker, newDeadLetters(cfg, nil, log), nil), Progress: new(pump.Progress),
+		Router: router, Writer: writer{t}, Outcomes: pump.NewOutcomes(t.tracker, letters, nil), Progress: new(pump.Progress),
 		Neighbours: neighbours, OnUpdate: cfg.Route.OnUpdate, Messages: cfg.Messages, Log: log,
 	})
 	return t
@@ -117,7 +121,7 @@ func newTail(cfg Config, router *encode.Router, stream source, neighbours *pump.
 
 // Run calls show for each row, in the order of the stream, and also for rows that cannot be delivered. It returns nil if ctx is done or
 // the end of UntilEnd is reached, and otherwise the error of show or of the stream.
-func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
+func (t *Tail) Run(ctx context.Context, show func(*Row) error) error {
 	t.show = show
 	t.pump.StartSession(ctx, t.published, t.catalog)
 	reading, stop := context.WithCancelCause(ctx)
@@ -138,7 +142,7 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	switch {
 	case t.showErr != nil:
 		return t.showErr
-	case ctx.Err() != nil, errors.Is(err, errTailEnd):
+	case ctx.Err() != nil, errors.Is(err, errEnd):
 		return nil
 	case err != nil:
 		return err
@@ -162,7 +166,7 @@ func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, ba
 				return err
 			}
 			if t.until != 0 && t.tracker.Confirmed() >= t.until {
-				return errTailEnd
+				return errEnd
 			}
 		}
 		batch.Release()
@@ -180,7 +184,7 @@ func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 
 // showRejected shows the row at which a Relay would stop with err. It returns err if err is not about a row.
 func (t *Tail) showRejected(err error) error {
-	shown := &Tailed{Index: -1, ExitCode: fault.ExitCode(err)}
+	shown := &Row{Index: -1, ExitCode: fault.ExitCode(err)}
 	if row, ok := errors.AsType[*pump.DeliveryError](err); ok {
 		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
 	} else if change, ok := errors.AsType[*pump.ChangeError](err); ok {
@@ -194,13 +198,13 @@ func (t *Tail) showRejected(err error) error {
 	return t.showErr
 }
 
-// A tailWriter is the [pump.Writer] of a Tail.
-type tailWriter struct{ *Tail }
+// A writer is the [pump.Writer] of a Tail.
+type writer struct{ *Tail }
 
 // Send shows a record and acknowledges it.
-func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
+func (t writer) Send(_ context.Context, rec *sink.Record) error {
 	seq := checkpoint.Seq(rec.Seq)
-	shown := &Tailed{Record: rec}
+	shown := &Row{Record: rec}
 	var ok bool
 	if shown.CommitLSN, shown.Index, ok = t.pump.Row(); !ok { // a non-transactional message
 		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
@@ -219,4 +223,4 @@ func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
 }
 
 // Flush does nothing, because Send shows a record immediately.
-func (tailWriter) Flush() {}
+func (writer) Flush() {}
