@@ -1,59 +1,11 @@
 package deploy
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
-
-// The configuration in the ConfigMap is complete, given the files of the Secret.
-func TestKubernetesConfiguration(t *testing.T) {
-	var manifest struct{ Data map[string]string }
-	readYAML(t, "kubernetes/configmap.yaml", &manifest)
-	var secret struct {
-		StringData map[string]string `yaml:"stringData"`
-	}
-	readYAML(t, "kubernetes/examples/secret.yaml", &secret)
-	complete(t, manifest.Data["outbox-cdc.yaml"], "/run/secrets/outbox-cdc/", secret.StringData)
-}
-
-// The configuration in the systemd guide is complete.
-func TestSystemdConfiguration(t *testing.T) {
-	const begin = "sudo tee /etc/outbox-cdc/outbox-cdc.yaml >/dev/null <<'END'\n"
-	_, text, found := strings.Cut(read(t, "../docs/deploying.md"), begin)
-	text, _, ends := strings.Cut(text, "\nEND\n")
-	if !found || !ends {
-		t.Fatal("the guide has no configuration file")
-	}
-	complete(t, text, "/etc/outbox-cdc/", map[string]string{"dsn": "postgres://cdc:change-me@db.example.com/app", "kafka-password": "change-me"})
-}
-
-// complete fails unless the relay can start with a configuration whose secrets are files in dir.
-func complete(t *testing.T, text, dir string, secrets map[string]string) {
-	t.Helper()
-	tmp := t.TempDir() + "/"
-	path := filepath.Join(tmp, "outbox-cdc.yaml")
-	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, dir, tmp)), 0o600))
-	for name, value := range secrets {
-		must(t, os.WriteFile(filepath.Join(tmp, name), []byte(value), 0o600))
-		if !strings.Contains(text, dir+name) {
-			t.Errorf("%s is not used", name)
-		}
-	}
-	cfg, err := config.Load(config.Sources{File: path})
-	must(t, err)
-	_, err = cfg.Relay()
-	must(t, err)
-	for _, warning := range cfg.Warnings() {
-		if !strings.Contains(warning, "the admin server at ") { // expected: Prometheus scrapes it
-			t.Errorf("warning: %s", warning)
-		}
-	}
-}
 
 // Alerts and dashboard use existing metrics. Every alert links to its section of the runbook.
 func TestMetricNames(t *testing.T) {
