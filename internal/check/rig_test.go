@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -25,7 +26,8 @@ func limited() map[string]string { return map[string]string{"max_slot_wal_keep_s
 
 // A rig is a correct set-up: a table, a role with the minimal rights, a publication, a slot and topics.
 type rig struct {
-	db        *pgtest.DB
+	db        *pgtest.DB // nil: only the sink is checked, for the records of rows
+	rows      []*sink.Record
 	kafka     *kafkatest.Cluster
 	role      string
 	topic     string
@@ -71,6 +73,15 @@ func whole(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 	return r
 }
 
+// onlySink returns a rig without Postgres. The last row of its table is an ordinary one.
+func onlySink(t *testing.T, kafka *kafkatest.Cluster) *rig {
+	t.Helper()
+	return &rig{
+		rows: []*sink.Record{{Key: []byte("o-1"), Value: []byte(`{"n": 1}`)}}, kafka: kafka, change: func(*Config) {},
+		topic: kafka.Topic(t, 2, nil), positions: kafka.Topic(t, 1, map[string]string{"cleanup.policy": "compact"}),
+	}
+}
+
 // beside is whole with a broker in the process, for a test that also runs relays.
 func beside(t *testing.T) (*rig, *pgserver.Server, *kafkatest.FakeCluster) {
 	t.Helper()
@@ -88,10 +99,14 @@ func (r *rig) set(key, value string) { r.more = append(r.more, config.Setting{Ke
 
 func (r *rig) config(t *testing.T) Config {
 	t.Helper()
+	dsn, slot := "postgres://cdc@127.0.0.1/app?sslmode=disable", "only_sink"
+	if r.db != nil {
+		dsn, slot = strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1), r.db.Name
+	}
 	settings := []config.Setting{
-		{Key: "source.dsn", Value: strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)},
+		{Key: "source.dsn", Value: dsn},
 		{Key: "source.publication", Value: "pub"},
-		{Key: "source.slot", Value: r.db.Name},
+		{Key: "source.slot", Value: slot},
 		{Key: "source.create", Value: "none"},
 		{Key: "sink.kafka.brokers", Value: strings.Join(r.kafka.Addrs, ",")},
 		{Key: "outbox.topic", Value: r.topic},
@@ -114,7 +129,7 @@ func (r *rig) config(t *testing.T) Config {
 func (r *rig) look(t *testing.T) map[string]Condition {
 	t.Helper()
 	unmet := make(map[string]Condition)
-	for _, c := range Run(t.Context(), r.config(t)) {
+	for _, c := range r.conditions(t) {
 		if !slices.ContainsFunc(definitions(), func(d definition) bool {
 			return d.group == c.Group && d.name == c.Name && (d.object != "") == (c.Object != "")
 		}) {
@@ -125,6 +140,22 @@ func (r *rig) look(t *testing.T) map[string]Condition {
 		}
 	}
 	return unmet
+}
+
+func (r *rig) conditions(t *testing.T) []Condition {
+	t.Helper()
+	if r.db != nil {
+		return Run(t.Context(), r.config(t))
+	}
+	l := look{Config: r.config(t), each: time.Minute, sampled: make(chan struct{})}
+	l.sample.topics = make(map[string]*topicSample)
+	for _, rec := range r.rows {
+		rec.Topic = r.topic
+		l.sample.add(rec)
+	}
+	l.sample.taken = true
+	close(l.sampled)
+	return l.lookAtSink(t.Context())
 }
 
 // title returns the title of a condition, with the same names in every run.
@@ -140,13 +171,13 @@ func (r *rig) title(c Condition) string {
 func (r *rig) mend(t *testing.T, c Condition) {
 	t.Helper()
 	fix := strings.TrimPrefix(c.Fix, useRelayRole)
-	for _, as := range []string{asSuperuser + r.db.Name + ": ", "as the owner of the database: "} {
-		fix = strings.TrimPrefix(fix, as)
-	}
 	fix, _, _ = strings.Cut(fix, "; or ")
 	if strings.HasPrefix(fix, "kafka-") {
 		r.command(t, fix)
 		return
+	}
+	for _, as := range []string{asSuperuser + r.db.Name + ": ", "as the owner of the database: "} {
+		fix = strings.TrimPrefix(fix, as)
 	}
 	fix, _, _ = strings.Cut(fix, ", and restart")
 	fix, _, _ = strings.Cut(fix, ", then")
