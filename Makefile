@@ -33,7 +33,7 @@ test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash
 	OUTBOX_TEST_FULL=1 $(GO) test -count=1 ./...
 
 # They run the built binary, in which there is no race detector.
-BUILT := e2e|crash|soak|hostile|conformance|runbook|takeover|walk
+BUILT := e2e|crash|soak|conformance|runbook
 # They start no goroutine and share nothing.
 SEQUENTIAL := decoder|internal/(encode|encode/connect|debezium|javaregex|jsontext|pgtime|preset)
 
@@ -117,7 +117,7 @@ soak-brokers: ## the same with the broker BROKER, such as JetStream, or with eve
 
 .PHONY: hostile
 hostile: ## hostile roles write rows and messages for SECONDS beside an honest workload
-	OUTBOX_TEST_FULL=1 OUTBOX_TEST_HOSTILE=$(SECONDS) $(GO) test -count=1 -v -timeout=120m ./test/hostile
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_HOSTILE=$(SECONDS) $(GO) test -count=1 -v -timeout=120m -run='^TestHostileWriters$$' ./test/crash
 
 .PHONY: takeover-times
 takeover-times: ## how soon a standby has sent its first record, CYCLES takeovers of every kind

@@ -1,6 +1,7 @@
 // Package crash repeatedly kills, stops, freezes and replaces the relay and its servers under load.
 //
-// OUTBOX_TEST_CYCLES is the number of kills of each kind.
+// OUTBOX_TEST_CYCLES is the number of kills of each kind. OUTBOX_TEST_HOSTILE is how many seconds hostile roles write
+// beside a valid workload.
 package crash
 
 import (

@@ -1,10 +1,5 @@
-// Package hostile attacks the built relay with everything that a role with write access can write, beside
-// a valid workload: rows of a role with INSERT on the outbox, and logical messages of a role that may only
-// connect.
-//
-// OUTBOX_TEST_HOSTILE is the duration in seconds.
-//
-// A [Generator] generates attacks from a seed, each with its expected outcome.
+// Package hostile generates what two hostile roles may write: rows of a role with INSERT on the outbox, and logical
+// messages of a role that may only connect. A [Generator] generates attacks from a seed, each with its expected outcome.
 package hostile
 
 import (

@@ -1,4 +1,4 @@
-package takeover
+package conformance
 
 import (
 	"net/http"

@@ -1,6 +1,4 @@
-// Package walk takes the built binary once over a real Postgres and a real Kafka: the one test with real servers that every
-// change must pass. What chance and time reveal is in the suites beside it.
-package walk
+package crash
 
 import (
 	"testing"
@@ -9,13 +7,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-const rows = 10_000
-
-func TestMain(m *testing.M) { rig.Main(m) }
-
-// A relay that is stopped, killed, and deprived of its broker under load delivers every one of ten thousand rows, in order.
+// A relay that is stopped, killed, and deprived of its broker under load delivers every one of ten thousand rows, in order. This is
+// the one test with real servers that every change must pass. What chance and time reveal is in the other tests.
 func TestWalk(t *testing.T) {
 	need.FullRun(t, "a real Kafka")
+	const rows = 10_000
 	r, _, broker := rig.NewOwnBroker(t)
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {

@@ -1,4 +1,4 @@
-package hostile
+package crash
 
 import (
 	"cmp"
@@ -21,14 +21,13 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/test/hostile"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
-
-// pace is the mean time between two attacks by a role.
-const pace = 40 * time.Millisecond
+// attackPace is the mean time between two attacks by a role.
+const attackPace = 40 * time.Millisecond
 
 // largeRows is the additional memory, in MB, that rows and messages of 2 or 3 MB may need: a message, its
 // dead letter and its request.
@@ -89,14 +88,14 @@ type siege struct {
 	latencies     *[]time.Duration // of valid records, from commit to reader
 	before        []time.Duration
 	during        []time.Duration
-	attacks       map[string]Attack // by id of the row
-	expected, got map[Fate]int
+	attacks       map[string]hostile.Attack // by id of the row
+	expected, got map[hostile.Fate]int
 	damage        []string
 }
 
 func besiege(t *testing.T, messages bool) *siege {
 	t.Helper()
-	s := &siege{Rig: rig.New(t), seed: rand.Uint64(), messages: messages, attacks: map[string]Attack{}, expected: map[Fate]int{}, got: map[Fate]int{}}
+	s := &siege{Rig: rig.New(t), seed: rand.Uint64(), messages: messages, attacks: map[string]hostile.Attack{}, expected: map[hostile.Fate]int{}, got: map[hostile.Fate]int{}}
 	t.Logf("seed %d", s.seed)
 	s.xmax = rig.Ask[string](t, s.Connect(t), `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)
 	s.dead, s.own = s.Kafka.Topic(t, 1, nil), s.Kafka.Topic(t, 1, nil)
@@ -107,13 +106,13 @@ func besiege(t *testing.T, messages bool) *siege {
 		CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
 	s.Config = rig.WriteConfig(t, s.DB.DSN, s.Kafka.Addrs[0], s.Slot, "${route}", "on_bad_record: dead-letter\nmissing_topic_timeout: 5s\ndead_letter_topic: "+s.dead)
 	if messages { // the rows tell the workload what is committed
-		s.Load.Beside = `SELECT pg_logical_emit_message(true, '` + Rows + `', json_build_object('id', e.id, 'aggregatetype', $1::text, 'aggregateid', e.key, 'type', $2::text,
+		s.Load.Beside = `SELECT pg_logical_emit_message(true, '` + hostile.Rows + `', json_build_object('id', e.id, 'aggregatetype', $1::text, 'aggregateid', e.key, 'type', $2::text,
 			'payload', e.payload::json, 'headers', '{}'::json, 'trace', NULL::text, 'topic', '` + s.Topic + `')::text)
 			FROM unnest($3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS e (id, key, payload, i) ORDER BY e.i`
 	}
 	s.Kafka.Collect(t, s.time, s.Topic)
 	s.Kafka.Collect(t, s.letter, s.dead)
-	s.Kafka.Collect(t, func(rec *kgo.Record) { s.came(rec, Delivered, rig.Header(rec, "id")) }, s.own)
+	s.Kafka.Collect(t, func(rec *kgo.Record) { s.came(rec, hostile.Delivered, rig.Header(rec, "id")) }, s.own)
 	return s
 }
 
@@ -122,7 +121,7 @@ func (s *siege) start(t *testing.T) {
 	s.starts++
 	taken := "outbox.columns.timestamp=at"
 	if s.messages {
-		taken = "outbox.messages=" + Rows
+		taken = "outbox.messages=" + hostile.Rows
 	}
 	s.process = s.Run(t, "--set", taken, "--set", "source.create=slot", "--set", "outbox.columns.route=topic", "--set", "outbox.columns.trace_context=trace",
 		"--set", `outbox.place=[{"column": "part", "to": "partition"}]`, "--set", "outbox.on_missing_column=ignore")
@@ -167,14 +166,14 @@ func (s *siege) time(rec *kgo.Record) {
 	}
 }
 
-func (s *siege) count(fates map[Fate]int, f Fate) {
+func (s *siege) count(fates map[hostile.Fate]int, f hostile.Fate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fates[f]++
 }
 
 // came compares the outcome of an attack with the expected one.
-func (s *siege) came(rec *kgo.Record, f Fate, id string) {
+func (s *siege) came(rec *kgo.Record, f hostile.Fate, id string) {
 	s.count(s.got, f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +185,7 @@ func (s *siege) came(rec *kgo.Record, f Fate, id string) {
 
 // letter receives a dead letter, and checks that the relay itself has written it.
 func (s *siege) letter(rec *kgo.Record) {
-	s.came(rec, Rejected, cmp.Or(rig.Header(rec, "dead_letter_column_id"), rig.Header(rec, "id")))
+	s.came(rec, hostile.Rejected, cmp.Or(rig.Header(rec, "dead_letter_column_id"), rig.Header(rec, "id")))
 	times := 0
 	for _, h := range rec.Headers {
 		if h.Key == "dead_letter_slot" && string(h.Value) == s.Slot {
@@ -209,8 +208,8 @@ func (s *siege) attack(t *testing.T) (end func()) {
 	rig.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var roles errgroup.Group
-	roles.Go(func() error { return s.behave(ctx, writer, s.seed, (*Generator).Row) })
-	roles.Go(func() error { return s.behave(ctx, nobody, s.seed+1, (*Generator).Message) })
+	roles.Go(func() error { return s.behave(ctx, writer, s.seed, (*hostile.Generator).Row) })
+	roles.Go(func() error { return s.behave(ctx, nobody, s.seed+1, (*hostile.Generator).Message) })
 	end = sync.OnceFunc(func() {
 		stop()
 		if err := roles.Wait(); err != nil {
@@ -230,10 +229,11 @@ func (s *siege) as(t *testing.T, role string) *pgx.Conn {
 }
 
 // behave runs attacks by one role until ctx is done.
-func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next func(*Generator) Attack) error {
-	g := NewGenerator(seed)
+func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next func(*hostile.Generator) hostile.Attack) error {
+	g := hostile.NewGenerator(seed)
 	g.Messages, g.Own, g.Slot = s.messages, s.own, s.Slot
 	g.Relay = []string{position.DefaultTopic, s.dead, "__consumer_offsets", "__transaction_state"}
+	pauses := rand.New(rand.NewPCG(seed, 1))
 	for ctx.Err() == nil {
 		a := next(g)
 		s.announce(&a)
@@ -243,17 +243,17 @@ func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next fu
 		case err == nil:
 			s.count(s.expected, a.Fate)
 		case refused && !conn.IsClosed():
-			s.count(s.expected, Refused)
+			s.count(s.expected, hostile.Refused)
 		default:
 			return fmt.Errorf("%s: %w", a.Name, err)
 		}
-		time.Sleep(time.Duration(g.rng.Int64N(int64(2 * pace))))
+		time.Sleep(time.Duration(pauses.Int64N(int64(2 * attackPace))))
 	}
 	return nil
 }
 
 // announce records the expected outcome of an attack that has a row.
-func (s *siege) announce(a *Attack) {
+func (s *siege) announce(a *hostile.Attack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.ID != "" {
@@ -289,17 +289,17 @@ func (s *siege) checkRecords(t *testing.T) {
 	counts := func() (delivered, rejected int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.got[Delivered], s.got[Rejected]
+		return s.got[hostile.Delivered], s.got[hostile.Rejected]
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
-		if d, r := counts(); d >= s.expected[Delivered] && r >= s.expected[Rejected] {
+		if d, r := counts(); d >= s.expected[hostile.Delivered] && r >= s.expected[hostile.Rejected] {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Logf("expected outcomes %v, actual outcomes %v", s.expected, s.got)
-	for _, f := range []Fate{Delivered, Rejected} {
+	for _, f := range []hostile.Fate{hostile.Delivered, hostile.Rejected} {
 		if s.got[f] != s.expected[f] {
 			t.Errorf("%d attacks were %s, want %d", s.got[f], f, s.expected[f])
 		}
