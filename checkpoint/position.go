@@ -215,13 +215,22 @@ func (p Position) validate(version int) error {
 type GapError struct {
 	Recorded Position
 	found    Server
-	Reason   string
+	Reason   error
 }
 
 // Error names both positions and the reason.
 func (e *GapError) Error() string {
 	return fmt.Sprintf("slot %q is at %s, the position recorded at %s is %s: %s",
 		e.found.Slot, e.found.Confirmed, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
+}
+
+// Unwrap returns the reason.
+func (e *GapError) Unwrap() error { return e.Reason }
+
+// SameSlot reports whether the record is of this slot and of this server's WAL, so that the gap ends where the slot is.
+func (e *GapError) SameSlot() bool {
+	_, other := errors.AsType[*mismatch](e.Reason)
+	return !other
 }
 
 const (

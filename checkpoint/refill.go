@@ -133,9 +133,9 @@ func (p Position) EndRefill() Position {
 // it sees. After a promotion that is one from before the fork. If p has none, snapshot is empty, and
 // reason says why.
 func (p Position) Undelivered(s Server) (snapshot Snapshot, reason string) {
-	shared, reason := p.shared(s)
-	if reason != "" {
-		return Snapshot{}, reason
+	shared, other := p.shared(s)
+	if other != nil {
+		return Snapshot{}, other.Error()
 	}
 	for _, of := range p.Snapshots {
 		if of.EndLSN <= shared {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -41,49 +42,74 @@ func (h History) start(timeline int32) pglogrepl.LSN {
 func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	shared, reason := p.shared(s)
 	switch {
-	case reason != "":
+	case reason != nil:
 	case p.Refill != nil && s.Confirmed != p.Refill.Start:
-		reason = fmt.Sprintf("the slot of the refill starts at %s: this one was advanced or re-created by somebody else", p.Refill.Start)
+		reason = fmt.Errorf("the slot of the refill starts at %s: this one was advanced or re-created by somebody else", p.Refill.Start)
 	case p.Refill != nil && p.EndLSN == 0 && s.Timeline == p.Timeline:
 		return 0, nil
 	case s.Confirmed > shared && shared < p.EndLSN:
-		reason = fmt.Sprintf("the server left timeline %d at %s, before the record, and the slot was advanced or re-created after that",
+		reason = fmt.Errorf("the server left timeline %d at %s, before the record, and the slot was advanced or re-created after that",
 			p.Timeline, shared)
 	case s.Confirmed > p.EndLSN:
-		reason = "the slot was advanced or re-created by somebody else"
+		reason = errors.New("the slot was advanced or re-created by somebody else")
 	default:
 		return shared, nil
 	}
 	return 0, &GapError{Recorded: p, found: s, Reason: reason}
 }
 
+// Why a slot cannot continue at a record that is not of this slot and of this server's WAL. A [GapError] wraps one of them, unless
+// the slot is that of the record, and somebody has advanced or re-created it.
+var (
+	ErrOtherSystem     = errors.New("the record is of another system")
+	ErrOtherSlot       = errors.New("the record is of another slot")
+	ErrEarlierTimeline = errors.New("the record is of a later timeline")
+	ErrOtherWAL        = errors.New("the record is of other WAL")
+)
+
+// A mismatch is a reason why a record is not of a server or slot.
+type mismatch struct {
+	kind error // one of the above
+	text string
+}
+
+// Error returns the text.
+func (m *mismatch) Error() string { return m.text }
+
+// Unwrap returns the kind.
+func (m *mismatch) Unwrap() error { return m.kind }
+
+func mismatchf(kind error, format string, args ...any) error {
+	return &mismatch{kind, fmt.Sprintf(format, args...)}
+}
+
 // shared returns the position up to which s has the same WAL as the server of the record, at most
 // p.EndLSN. It returns 0 and a reason if s is another server, slot or timeline.
-func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
+func (p Position) shared(s Server) (end pglogrepl.LSN, reason error) {
 	fork, inHistory := s.History[p.Timeline]
 	start := s.History.start(p.Timeline)
 	switch {
 	case p.SystemID != s.SystemID:
-		return 0, fmt.Sprintf("the record is of system %s, the server is system %s", p.SystemID, s.SystemID)
+		return 0, mismatchf(ErrOtherSystem, "the record is of system %s, the server is system %s", p.SystemID, s.SystemID)
 	case p.Slot != s.Slot:
-		return 0, fmt.Sprintf("the record is of slot %q, this is slot %q", p.Slot, s.Slot)
+		return 0, mismatchf(ErrOtherSlot, "the record is of slot %q, this is slot %q", p.Slot, s.Slot)
 	case s.Timeline < p.Timeline:
-		return 0, fmt.Sprintf("the server is on timeline %d, the record is of timeline %d: an older copy, or the primary from before a promotion",
+		return 0, mismatchf(ErrEarlierTimeline, "the server is on timeline %d, the record is of timeline %d: an older copy, or the primary from before a promotion",
 			s.Timeline, p.Timeline)
 	case s.Timeline > p.Timeline && len(s.History) == 0:
-		return 0, fmt.Sprintf("the record is of timeline %d, and the server has lost the history of its timeline %d", p.Timeline, s.Timeline)
+		return 0, mismatchf(ErrOtherWAL, "the record is of timeline %d, and the server has lost the history of its timeline %d", p.Timeline, s.Timeline)
 	case s.Timeline > p.Timeline && !inHistory:
-		return 0, fmt.Sprintf("the record is of timeline %d, and the server's timeline %d does not descend from it: the timelines have diverged",
+		return 0, mismatchf(ErrOtherWAL, "the record is of timeline %d, and the server's timeline %d does not descend from it: the timelines have diverged",
 			p.Timeline, s.Timeline)
 	case start != p.TimelineStart && start != 0 && p.TimelineStart != 0:
-		return 0, fmt.Sprintf("timeline %d starts at %s on the server, and at %s in the record: the timelines have diverged",
+		return 0, mismatchf(ErrOtherWAL, "timeline %d starts at %s on the server, and at %s in the record: the timelines have diverged",
 			p.Timeline, start, p.TimelineStart)
 	case s.Timeline > p.Timeline:
-		return min(p.EndLSN, fork), ""
+		return min(p.EndLSN, fork), nil
 	case s.WALEnd < p.EndLSN:
-		return 0, fmt.Sprintf("the server's WAL ends at %s, before the record: an older copy, such as a restored snapshot of its disk", s.WALEnd)
+		return 0, mismatchf(ErrOtherWAL, "the server's WAL ends at %s, before the record: an older copy, such as a restored snapshot of its disk", s.WALEnd)
 	}
-	return p.EndLSN, ""
+	return p.EndLSN, nil
 }
 
 // Moved returns p for server s and position end. It keeps the snapshots that are valid on s. It keeps
@@ -107,5 +133,5 @@ func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 // their rows.
 func (p Position) LostTail(s Server) (fork pglogrepl.LSN, lost bool) {
 	shared, reason := p.shared(s)
-	return shared, reason == "" && shared < p.EndLSN
+	return shared, reason == nil && shared < p.EndLSN
 }

@@ -74,7 +74,7 @@ func TestContinueDetectsGaps(t *testing.T) {
 			switch {
 			case tc.gap == "" && err != nil:
 				t.Errorf("unexpected error: %v", err)
-			case tc.gap != "" && (!isGap || !strings.Contains(gap.Reason, tc.gap)):
+			case tc.gap != "" && (!isGap || !strings.Contains(gap.Reason.Error(), tc.gap)):
 				t.Errorf("error %v, want a gap with %q", err, tc.gap)
 			case tc.gap != "" && !strings.Contains(err.Error(), "recorded at 2026-03-01T12:00:00Z is 1/100"):
 				t.Errorf("the error does not name the record: %v", err)
@@ -146,5 +146,31 @@ func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 	server.SystemID = "1"
 	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 {
 		t.Errorf("of another system: %v", moved.Snapshots)
+	}
+}
+
+// The reason of a gap says whether the record is of this slot: what to do about one of another slot differs.
+func TestGapOfAnotherSlot(t *testing.T) {
+	p := recorded()
+	for name, tc := range map[string]struct {
+		change func(s *Server)
+		want   error // nil: the record is of this slot
+	}{
+		"advanced":             {func(s *Server) { s.Confirmed++ }, nil},
+		"another system":       {func(s *Server) { s.SystemID = "1" }, ErrOtherSystem},
+		"another slot":         {func(s *Server) { s.Slot = "other" }, ErrOtherSlot},
+		"an earlier timeline":  {func(s *Server) { s.Timeline, s.History = 1, nil }, ErrEarlierTimeline},
+		"the WAL ends earlier": {func(s *Server) { s.WALEnd, s.Confirmed = p.EndLSN-1, p.EndLSN-1 }, ErrOtherWAL},
+		"the history is lost":  {func(s *Server) { s.Timeline, s.History = 3, nil }, ErrOtherWAL},
+		"another branch":       {func(s *Server) { s.Timeline, s.History = 3, History{1: 0x4000} }, ErrOtherWAL},
+		"another timeline":     {func(s *Server) { s.History = History{1: 0x4000} }, ErrOtherWAL},
+	} {
+		s := Server{SystemID: p.SystemID, Timeline: 2, History: History{1: 0x5000}, Slot: p.Slot, Confirmed: p.EndLSN, WALEnd: p.EndLSN + 1000}
+		tc.change(&s)
+		_, err := p.Continue(s)
+		gap, ok := errors.AsType[*GapError](err)
+		if !ok || gap.SameSlot() != (tc.want == nil) || tc.want != nil && !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
 	}
 }

@@ -139,8 +139,8 @@ func (a *app) printNext(ctx context.Context, cfg *config.Config, created catalog
 // hindrance returns why the relay would not start, and what to do before. steps are those of setup: a slot that it has just created
 // is ahead of the position record.
 func hindrance(next *relay.NextStart, steps []catalog.Step) string {
-	_, gap := errors.AsType[*checkpoint.GapError](next.Broken)
-	if gap && slices.ContainsFunc(steps, catalog.Step.NewSlot) {
+	gap, ok := errors.AsType[*checkpoint.GapError](next.Broken)
+	if ok && gap.SameSlot() && slices.ContainsFunc(steps, catalog.Step.NewSlot) {
 		return fmt.Sprintf("The slot is new: rows committed after %s, the position recorded at %s, are not delivered.\nnext: %s",
 			next.Record.EndLSN, at(next.Record.WrittenAt), catalog.InstructRecover)
 	}

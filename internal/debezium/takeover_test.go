@@ -31,7 +31,7 @@ func ready() Takeover {
 // gap returns a start that finds the slot ahead of its record.
 func gap(recorded pglogrepl.LSN) *relay.NextStart {
 	p := checkpoint.Position{EndLSN: recorded}
-	return &relay.NextStart{Record: &p, Broken: &checkpoint.GapError{Recorded: p, Reason: "advanced"}}
+	return &relay.NextStart{Record: &p, Broken: &checkpoint.GapError{Recorded: p, Reason: errors.New("advanced")}}
 }
 
 func TestCheckTakeover(t *testing.T) {

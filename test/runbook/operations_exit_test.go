@@ -58,11 +58,12 @@ var exitRecipes = map[string]recipe{
 	"Send the row to the dead-letter topic": sendToDeadLetterTopic,
 	"Skip the transaction":                  skipTransaction,
 	"Exit 15":                               slotRecreated,
-	"A standby was promoted without the end of the WAL": recordsWithoutRows,
-	"the position record cannot be read":                unreadableRecord,
-	"No broker can be reached":                          noBroker,
-	"Kafka rejects the user":                            userRejected,
-	"Exit 21":                                           fenced,
+	"A standby was promoted without the end of the WAL":   recordsWithoutRows,
+	"the position record cannot be read":                  unreadableRecord,
+	"the record is of another slot, or of another system": nameOfAnotherRelay,
+	"No broker can be reached":                            noBroker,
+	"Kafka rejects the user":                              userRejected,
+	"Exit 21":                                             fenced,
 }
 
 func startHere(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -583,6 +584,22 @@ func unreadableRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 		Topic: position.DefaultTopic, Key: []byte(o.slot + "/" + sink.PositionKey), Value: []byte(`{"version": 99}`),
 	}).FirstErr())
 	o.fails(t, 15, "the position record cannot be read", "position_topic")
+	o.streams(t)
+}
+
+// nameOfAnotherRelay has two relays with one name, of which the second one has a slot of its own.
+func nameOfAnotherRelay(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	o.more = "name: shared\n"
+	o.configure(t)
+	r := o.stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	o.slot += "_2"
+	o.exec(t, `CREATE PUBLICATION `+o.slot+` FOR TABLE outbox WITH (publish = 'insert');
+SELECT pg_create_logical_replication_slot('`+o.slot+`', 'pgoutput')`)
+	o.configure(t)
+	o.fails(t, 15, "the record is of slot", "set a name of its own", "next: give this relay a name of its own: set name (docs/runbook.md#exit-15)")
 	o.streams(t)
 }
 

@@ -115,6 +115,10 @@ var faults = []fault{
 	{as[*catalog.WALLevelError], exit.Source, Never, "", nextWALLevel},
 	{replication.FromPooler, exit.Source, Never, "", nextPooler},
 	{is(replication.ErrConfig), exit.Source, Never, "", nextConfig},
+	{is(checkpoint.ErrOtherSystem), exit.Continuity, Never, adviseOtherSystem, nextOtherSystem},
+	{is(checkpoint.ErrOtherSlot), exit.Continuity, Never, adviseOtherSlot, nextOtherSlot},
+	{is(checkpoint.ErrEarlierTimeline), exit.Continuity, Never, adviseEarlier, nextEarlier},
+	{is(checkpoint.ErrOtherWAL), exit.Continuity, Never, adviseOtherWAL, nextOtherWAL},
 	{as[*checkpoint.GapError], exit.Continuity, Never, adviseGap, nextGap},
 	{is(position.ErrRecord), exit.Continuity, Never, adviseRecord, nextRecord},
 	{is(position.ErrKeysParked), exit.Continuity, Never, adviseParked, nextParked},
@@ -175,6 +179,16 @@ const (
 		"still sends what is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
 	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up,\n" +
 		"as the owner of the publication: ALTER PUBLICATION <publication> SET (publish = 'insert')."
+	adviseOtherSystem = "Another relay may use this name, which is that of the slot by default: then set a name of its own (name). Or source.dsn leads to the\n" +
+		"wrong server: then correct it. If this server replaces the recorded one after a pg_upgrade or from a dump, recover can continue here.\n" +
+		"To continue here without the missing rows: run once with --accept-gap; rows still in the table can be resent later."
+	adviseOtherSlot = "Another relay uses this name: set a name of its own (name). If this relay has changed its slot: set source.slot to the old one until\n" +
+		"it is delivered, then return to the new one, and run once with --accept-gap."
+	adviseEarlier = "Nothing was sent from this server. After a promotion: let source.dsn lead to the new primary, or list both hosts with\n" +
+		"target_session_attrs=primary. If this server is a restored copy that is to stay: run once with --accept-gap, which leaves out the\n" +
+		"rows that it lacks."
+	adviseOtherWAL = "Nothing was sent from this server. If it is the wrong one, correct source.dsn. If it is to stay: run once with --accept-gap, which leaves\n" +
+		"out the rows that it lacks; rows still in the table can be resent later."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
 		"slot, or which server this is. To refill the gap from the table: " + catalog.InstructRecover + ". To continue after it without these\n" +
 		"rows: run once with --accept-gap; rows still in the table can be resent later."
@@ -221,6 +235,10 @@ const (
 	nextPublication = "do what the error says (docs/runbook.md#the-publication-has-changed)"
 	nextNoTable     = "name the table in outbox.tables, or create it, then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
+	nextOtherSystem = "give this relay a name of its own, or correct source.dsn; after an upgrade or a restore, recover (docs/recover.md#the-database-was-upgraded-or-restored-from-a-dump)"
+	nextOtherSlot   = "give this relay a name of its own: set name (docs/runbook.md#exit-15)"
+	nextEarlier     = "let source.dsn lead to the new primary, then start the relay (docs/recover.md#which-server-this-is)"
+	nextOtherWAL    = "find out which server this is before you start the relay again (docs/recover.md#which-server-this-is)"
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
 	nextParked      = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"

@@ -89,7 +89,7 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 			w = newTestWriter(t, store, false)
 			positiontest.Begin(t, w, tc.server)
 			_, err := w.ChooseStart(t.Context(), tc.server)
-			if gap, ok := errors.AsType[*checkpoint.GapError](err); !ok || !strings.Contains(gap.Reason, tc.says) {
+			if gap, ok := errors.AsType[*checkpoint.GapError](err); !ok || !strings.Contains(gap.Reason.Error(), tc.says) {
 				t.Errorf("chooseStart: %v", err)
 			}
 

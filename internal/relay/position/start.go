@@ -133,7 +133,7 @@ func (w *Writer) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogrep
 		start, err = w.continueRecord(ctx, s)
 		if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && w.acceptGap {
 			w.log.WarnContext(ctx, "gap accepted, rows in between may not have been delivered",
-				slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
+				slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.Any("reason", gap.Reason))
 		} else if err != nil {
 			return 0, err
 		}
@@ -169,6 +169,6 @@ func (w *Writer) continueRecord(ctx context.Context, s checkpoint.Server) (pglog
 		return start, err
 	}
 	w.log.ErrorContext(ctx, "the slot was advanced by another process, rows may not have been delivered",
-		slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
+		slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.Any("reason", gap.Reason))
 	return 0, nil
 }
