@@ -120,6 +120,11 @@ func TestProbes(t *testing.T) {
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "Kafka has not acknowledged for 20s: refused", "",
 		},
+		"position file": {
+			func(st *relay.Stat) {
+				st.Sink.StalledSince, st.Sink.StallReason, st.Unsaved = time.Now().Add(-20*time.Second), "open /p/position.new: no space left", true
+			}, 0, "the position file could not be written for 20s: open /p/position.new: no space left", "",
+		},
 		"both sides gone": {
 			func(st *relay.Stat) {
 				set(st, relay.Waiting, relay.NoRole)

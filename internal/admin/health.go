@@ -50,7 +50,11 @@ func (last *sample) unready(broker string) string {
 	st := &last.stat
 	stalled := ""
 	if lasted := last.stalled(); lasted >= stallAfter {
-		stalled = fmt.Sprintf("%s has not acknowledged for %s: %s", broker, lasted.Round(time.Second), st.Sink.StallReason)
+		what := broker + " has not acknowledged"
+		if st.Unsaved {
+			what = "the position file could not be written"
+		}
+		stalled = fmt.Sprintf("%s for %s: %s", what, lasted.Round(time.Second), st.Sink.StallReason)
 	}
 	switch {
 	case st.Role != relay.NoRole:

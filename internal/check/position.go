@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 )
 
 // position checks that a start would continue at the position record.
@@ -24,6 +25,10 @@ func (s *sourceLook) position(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
 	next, err := relay.FindNextStart(ctx, s.Relay, slog.New(slog.DiscardHandler))
+	if errors.Is(err, position.ErrFile) {
+		s.warn(positionRecord, "", oneLine(err), "run check as the operating-system user of the relay; if this is that user, let it read and write in that directory")
+		return
+	}
 	if err != nil {
 		return // the record is not known here, or another condition has the reason
 	}

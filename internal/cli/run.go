@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -142,6 +143,9 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		f.Next = "stop what holds the slot, which check names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
 	case exit.Sink:
 		f.Object = relayCfg.Sink.String()
+		if errors.Is(err, position.ErrFile) {
+			f.Object = "position file " + relayCfg.Positions.File
+		}
 	}
 	return f
 }

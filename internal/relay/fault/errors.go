@@ -141,6 +141,7 @@ var faults = []fault{
 	{is(position.ErrNoStore), exit.Sink, Outage, "", ""},
 
 	{is(sink.ErrFenced), exit.Fenced, Never, "", ""},
+	{is(position.ErrFile), exit.Sink, Briefly, "", nextFile},
 	{is(sink.ErrAccess), exit.Sink, Briefly, "", nextBrokerLogin},
 	{is(sink.ErrMissing), exit.Sink, Never, "", nextDestination},
 	{is(sink.ErrUnreachable), exit.Sink, Never, "", nextBroker},
@@ -249,6 +250,7 @@ const (
 
 	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
 	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#broker)"
+	nextFile        = "let the operating-system user of the relay use that directory, then start the relay (docs/access.md#position-file)"
 	nextDestination = "create the destination, then start the relay (docs/access.md#broker)"
 )
 

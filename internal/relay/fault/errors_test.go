@@ -109,6 +109,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"nothing lost":          {refill.ErrNothingLost, 0, Never, ""},
 		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", pump.ErrSkip), 2, Never, ""},
 		"fenced":                {sink.ErrFenced, 21, Never, ""},
+		"position file":         {fmt.Errorf("%w: denied", position.ErrFile), 20, Briefly, ""},
 		"broker refuses":        {sink.ErrAccess, 20, Briefly, ""},
 		"topic missing":         {sink.ErrMissing, 20, Never, ""},
 		"no broker":             {sink.ErrUnreachable, 20, Never, ""},

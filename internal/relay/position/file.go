@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/user"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -29,10 +30,13 @@ type file struct {
 	writing sync.Mutex
 }
 
-// openFile tests that f can be written, and creates it and its directory. An error wraps [sink.ErrAccess] if we may not write
+// ErrFile says that the operating system does not let this process use the position file.
+var ErrFile = errors.New("no access to the position file")
+
+// openFile tests that f can be written, and creates it and its directory. An error wraps [ErrFile] if we may not write
 // there, and [sink.ErrFatal] if the file is damaged. openFile retries any other error until ctx ends.
 func openFile(ctx context.Context, f *file) (sink.PositionStore, error) {
-	err := f.retry(ctx, denied, func(ctx context.Context) error {
+	err := f.retry(ctx, f.denied, func(ctx context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 			return err
 		}
@@ -47,7 +51,7 @@ func openFile(ctx context.Context, f *file) (sink.PositionStore, error) {
 // Read implements [sink.PositionStore].
 func (f *file) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	var stored []sink.StoredValue
-	err := f.retry(ctx, denied, func(context.Context) error {
+	err := f.retry(ctx, f.denied, func(context.Context) error {
 		c, err := readFile(f.path)
 		if err != nil {
 			return err
@@ -130,16 +134,23 @@ const (
 	attemptTimeout = 10 * time.Second
 )
 
-// denied returns an error that wraps sink.ErrAccess if we may not read or write the file, or if it is a directory, or
-// nil.
-func denied(err error) error {
+// denied returns an error that wraps ErrFile if we may not read or write the file, or if it is a directory, or nil.
+func (f *file) denied(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: position file: %w. Let the relay read and write the directory", sink.ErrAccess, err)
+		return fmt.Errorf("%w: the directory %s does not let %s read and write in it: %w", ErrFile, filepath.Dir(f.path), account(), err)
 	case errors.Is(err, syscall.EISDIR):
-		return fmt.Errorf("%w: position file: %w. Name a file in it", sink.ErrAccess, err)
+		return fmt.Errorf("%w: position.file is a directory, and must be a file in it: %w", ErrFile, err)
 	}
 	return nil
+}
+
+// account names the operating-system user of this process.
+func account() string {
+	if u, err := user.Current(); err == nil {
+		return fmt.Sprintf("operating-system user %q", u.Username)
+	}
+	return fmt.Sprintf("operating-system user %d", os.Getuid()) // as in a container without /etc/passwd
 }
 
 // retry calls use until it succeeds, or final returns an error for that of use, or ctx ends. It logs one warning. A final of

@@ -173,11 +173,12 @@ func TestWriteIsRetried(t *testing.T) {
 
 // A directory that may not be written is an error at once.
 func TestDenied(t *testing.T) {
-	if err := denied(fmt.Errorf("open: %w", os.ErrPermission)); !errors.Is(err, sink.ErrAccess) {
+	dir := t.TempDir()
+	err := newFile(filepath.Join(dir, "position"), "a").denied(fmt.Errorf("open: %w", os.ErrPermission))
+	if !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), "the directory "+dir+" does not let "+account()) {
 		t.Errorf("permission denied: %v", err)
 	}
-	dir := t.TempDir()
-	if _, err := openFile(t.Context(), newFile(dir, "a")); !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), dir) {
+	if _, err := openFile(t.Context(), newFile(dir, "a")); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Open of a directory: %v", err)
 	}
 	plain := filepath.Join(dir, "file")

@@ -32,7 +32,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		case <-time.After(lockInterval):
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, context.Cause(ctx)
+			return nil, &os.PathError{Op: "lock", Path: path, Err: context.Cause(ctx)}
 		}
 	}
 }
