@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -75,6 +77,9 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	bar.Phase = "prune"
 	opts.Progress = func(table string, done, total int) { bar.Show(ctx, table+", pages", done, total) }
 
+	if warning := parkedWarning(ctx, cfg.Admin.Listen, base.Slots[0]); warning != "" {
+		fmt.Fprintf(a.stderr, "warning: %s\n", catalog.Terms{File: cfg.File()}.Fill(warning))
+	}
 	report, err := prune.Run(ctx, opts)
 	bar.End()
 	if asJSON {
@@ -111,6 +116,28 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 			"  - Otherwise change the publication, then resend the earlier rows with outbox-cdc replay."
 	}
 	return f
+}
+
+// parkedWarning returns what to say of the keys that the relay of slot has parked: prune deletes their rows too. It is empty if
+// there are none, and if the relay's admin server at address does not say so: it may be on another machine.
+func parkedWarning(ctx context.Context, address, slot string) string {
+	if address == "" {
+		return ""
+	}
+	client, err := admin.NewClient(address)
+	if err != nil {
+		return ""
+	}
+	status, _, err := client.Status(ctx)
+	if err != nil || status.Slot.Name != slot || status.Parked.Number == 0 {
+		return ""
+	}
+	keys := "1 key is parked, "
+	if n := status.Parked.Number; n > 1 {
+		keys = fmt.Sprintf("%d keys are parked, the first one ", n)
+	}
+	return fmt.Sprintf("%sfor %s. Their records count as delivered: once prune has deleted the rows, the dead-letter topic has the only copy. To release the first one: %s",
+		keys, terminal.Span(status.Parked.Oldest), status.Parked.Keys[0].Release)
 }
 
 // printPruned prints the report as text. failed says that the prune has stopped at an error.

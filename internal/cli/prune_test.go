@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// Prune warns of the keys that the relay of its slot has parked. A server that is another relay's, or none, is no error.
+func TestPruneWarnsOfParkedKeys(t *testing.T) {
+	t.Parallel()
+	const (
+		none = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 0, "oldest": 0, "keys": []}}`
+		one  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 1, "oldest": 120, "keys": [{"release": "outbox-cdc dead-letter release --id a1"}]}}`
+		two  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 2, "oldest": 120, "keys": [{"release": "outbox-cdc dead-letter release --id a1"}, {}]}}`
+	)
+	for name, tc := range map[string]struct{ status, slot, want string }{
+		"no key":        {none, "outbox_cdc", ""},
+		"a key":         {one, "outbox_cdc", "1 key is parked, for 2 min. "},
+		"two keys":      {two, "outbox_cdc", "2 keys are parked, the first one for 2 min. "},
+		"another relay": {one, "orders", ""},
+		"no relay":      {`{}`, "outbox_cdc", ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tc.status) }))
+		got := parkedWarning(t.Context(), server.URL, tc.slot)
+		if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) || got != "" && !strings.HasSuffix(got, ": outbox-cdc dead-letter release --id a1") {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+		server.Close()
+	}
+	for _, address := range []string{"", ":", "127.0.0.1:1"} {
+		if got := parkedWarning(t.Context(), address, "outbox_cdc"); got != "" {
+			t.Errorf("without a server at %q: %q", address, got)
+		}
+	}
+}
