@@ -27,10 +27,11 @@ const (
 	// that it waits for the broker.
 	firstStoreTimeout = time.Second
 
-	// A session that cannot reach the store releases the slot after ReleaseAfter, for ReleaseFor,
-	// because a standby may be able to reach the broker.
+	// ReleaseAfter is the time after which a session that cannot reach the store releases the slot, for
+	// [ReleaseFor], because a standby may be able to reach the broker.
 	ReleaseAfter = time.Minute
-	ReleaseFor   = time.Second
+	// ReleaseFor is how long: see [ReleaseAfter].
+	ReleaseFor = time.Second
 )
 
 // errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
