@@ -47,7 +47,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 			if fault.PatienceFor(last) == fault.Never {
 				return last
 			}
-			r.phase.setState(Starting, last)
+			r.state.enter(ctx, firstContact, last)
 			if retry.backOff(both, last) != nil {
 				return last
 			}
@@ -58,6 +58,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		err = r.store.Open(limited, *r.sink.Load())
 	}
 	if err == nil && create {
+		r.state.enter(ctx, setUp, nil)
 		err = r.setUpSource(ctx, cause, retry)
 	}
 	if err != nil {
@@ -77,7 +78,7 @@ func (r *Relay) openSink(ctx context.Context) (sink.Sink, error) {
 	if err == nil || !errors.Is(err, sink.ErrUnreachable) || isOver(ctx) {
 		return reached, err
 	}
-	r.phase.setState(Starting, err)
+	r.state.enter(ctx, firstContact, err)
 	return r.cfg.Sink.Open(ctx, r.log)
 }
 

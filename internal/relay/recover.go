@@ -50,6 +50,7 @@ func (r *Relay) refillLost(ctx context.Context, cause error) error {
 	if err := r.owner.Stop(ctx, nil); err != nil { // acknowledged rows that are recorded are not resent
 		r.log.WarnContext(ctx, "the refill resends more rows than usual", slog.Any("err", err))
 	}
+	r.state.enter(ctx, refilling, nil)
 	return r.planner.Prepare(ctx, cause)
 }
 

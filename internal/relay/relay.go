@@ -170,7 +170,7 @@ type Relay struct {
 
 	// Read by Stat.
 	progress    pump.Progress
-	phase       phase
+	state       stateMachine
 	slot        atomic.Pointer[SlotStat] // nil: the catalog was not read yet
 	deadLetters *pump.DeadLetters
 
@@ -207,7 +207,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		parked = parking.NewSet(cfg.ParkedKeys)
 	}
 	r := &Relay{
-		cfg: cfg, nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
+		cfg: cfg, nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log}, state: stateMachine{log: log},
 		tables:     tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
 		named:      catalog.NewTables(cfg.Tables),
 		neighbours: pump.NewNeighbours(log),
@@ -244,7 +244,8 @@ func (r *Relay) ownerConfig() owner.Config {
 		DeadLetters: r.deadLetters, DeadLetterTopic: r.cfg.DeadLetterTopic,
 		StartupTimeout: r.cfg.StartupTimeout, DrainTimeout: r.cfg.DrainTimeout,
 		CheckPublished: func(recorded string) error { return r.history.CheckPublished(recorded) },
-		AnnounceWait:   r.announceWait, SessionEnded: r.phase.endSession,
+		AnnounceWait:   r.announceWait, SessionEnded: r.state.loseSession,
+		Draining:  func(ctx context.Context) { r.state.enter(ctx, drain, nil) },
 		Delivered: r.cfg.Delivered, Tracer: r.cfg.Tracer, Log: r.log,
 	}
 	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
@@ -261,8 +262,8 @@ func (r *Relay) ownerConfig() owner.Config {
 // the password is wrong. After a session has streamed, or the relay has been a standby, Run retries every error that
 // may be transient.
 func (r *Relay) Run(ctx context.Context) error {
-	defer r.phase.setState(Stopped, nil)
-	r.phase.setState(Starting, nil)
+	defer r.state.enter(ctx, stopped, nil)
+	r.state.enter(ctx, firstContact, nil)
 	retry := &retry{waits: &r.waits, limit: r.cfg.StartupTimeout, strict: true}
 	defer r.planner.Close(ctx)
 	if err := r.contactBothSides(ctx, retry); err != nil {
@@ -282,7 +283,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		final := r.isFinal(ctx, err)
 		if !final {
-			r.phase.setState(Waiting, err)
+			r.state.enter(ctx, waitingState(err), err)
 			if over := retry.backOff(ctx, err); over != nil {
 				err, final = unlessStopped(ctx, over), true
 			}
@@ -333,29 +334,30 @@ func unlessStopped(ctx context.Context, err error) error {
 // every record is acknowledged and confirmed.
 func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	defer r.planner.Close(ctx)
+	r.state.enter(ctx, own, nil)
 	state, err := r.readBeforeSession(ctx)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	s, stream, err := r.owner.OpenSession(ctx)
+	s, source, err := r.owner.OpenSession(ctx)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
 	opened := time.Now()
-	if err := r.owner.TakeOver(ctx, s, stream); err != nil {
+	if err := r.owner.TakeOver(ctx, s, source); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	r.phase.setState(Streaming, nil)
-	r.logStart(ctx, stream, state)
-	if r.phase.sessionCount() == 1 {
-		r.warnSetup(ctx, stream, state)
+	r.state.enter(ctx, stream, nil)
+	r.logStart(ctx, source, state)
+	if r.state.sessionCount() == 1 {
+		r.warnSetup(ctx, source, state)
 	}
 	retry.strict = false
 
 	tracker := r.owner.Tracker()
 	before, rows := tracker.Confirmed(), r.progress.Counts().Rows
-	server := &pump.ServerCatalog{Rows: r.cfg.Rows(), Stream: stream.Config(), Tables: r.named}
-	err = r.tables.explain(r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, stream, state).run))
+	server := &pump.ServerCatalog{Rows: r.cfg.Rows(), Stream: source.Config(), Tables: r.named}
+	err = r.tables.explain(r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
 	confirmed := tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/owner"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -47,14 +46,14 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 		return
 	}
 	w.logged = state
-	switch {
-	case errors.Is(err, replication.ErrSlotInUse) && !errors.Is(err, fault.ErrSenderKept):
+	switch in := waitingState(err); {
+	case in == standby && errors.Is(err, replication.ErrSlotInUse):
 		var attrs []slog.Attr
 		if pid := slotHolder(err); pid != "" {
 			attrs = append(attrs, slog.String("pid", pid))
 		}
 		w.log.LogAttrs(ctx, slog.LevelInfo, "standby: another process uses the slot", attrs...)
-	case fault.ExitCode(err) == exit.Sink:
+	case in == waitingForBroker:
 		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
 	default:
 		w.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
@@ -110,7 +109,7 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 
 // announceWait shows and logs what the relay waits for after err.
 func (r *Relay) announceWait(ctx context.Context, err error) {
-	r.phase.setState(Waiting, err)
+	r.state.enter(ctx, waitingState(err), err)
 	r.waits.announce(ctx, err)
 }
 

@@ -1,9 +1,6 @@
 package relay
 
 import (
-	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -16,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A State is the state of a Relay.
+// A State is what a Relay shows of its state: see states.
 type State string
 
 // The states, in the order of a successful start.
@@ -109,63 +106,6 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 	return st
 }
 
-// phase is the part of Stat that changes with the Relay's state.
-type phase struct {
-	mu       sync.Mutex
-	state    State
-	since    time.Time
-	role     Role
-	sessions uint64
-	err      string
-	failures fault.Failures
-}
-
-// setState changes the state to s. err is why the previous state failed, or nil.
-func (p *phase) setState(s State, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s != p.state {
-		p.state, p.since = s, time.Now()
-		if s == Streaming {
-			p.sessions++
-		}
-	}
-	p.role = roleIn(s, err)
-	if err != nil {
-		p.err = err.Error()
-		p.failures.Add(err, time.Now())
-	}
-}
-
-// roleIn returns the role of a relay in state s after err. A relay whose own lost connection may still use the
-// slot is no standby: perhaps no relay delivers.
-func roleIn(s State, err error) Role {
-	switch {
-	case s == Streaming:
-		return Active
-	case s == Waiting && fault.PatienceFor(err) == fault.Standby && !errors.Is(err, fault.ErrSenderKept):
-		return Standby
-	}
-	return NoRole
-}
-
-// sessionCount returns the number of sessions started.
-func (p *phase) sessionCount() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sessions
-}
-
-// endSession changes the state to Waiting when a session has ended with err and is still being closed.
-// The caller that then waits calls setState.
-func (p *phase) endSession(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.state == Streaming {
-		p.state, p.since, p.role, p.err = Waiting, time.Now(), NoRole, err.Error()
-	}
-}
-
 // Stat returns a snapshot of the Relay. It may be called at any time, from any goroutine.
 func (r *Relay) Stat() Stat {
 	st := Stat{Confirmed: r.owner.SlotPosition(), Behind: r.positions.WaitingSince()}
@@ -180,11 +120,7 @@ func (r *Relay) Stat() Stat {
 	st.Refill = r.progress.Refill()
 	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.Counts()
 	st.Parked, st.ParkedRecords = r.deadLetters.Parked().List(), r.deadLetters.Parked().Total()
-	r.phase.mu.Lock()
-	st.State, st.Since, st.Sessions, st.LastError = r.phase.state, r.phase.since, r.phase.sessions, r.phase.err
-	st.Role = r.phase.role
-	st.Failures = slices.Clone(r.phase.failures)
-	r.phase.mu.Unlock()
+	r.state.addTo(&st)
 	if slot := r.slot.Load(); slot != nil {
 		st.Slot = *slot
 	}

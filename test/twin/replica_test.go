@@ -211,6 +211,9 @@ func (j *journal) Write(b []byte) (int, error) {
 	if strings.Contains(line, "the slot was advanced by another process") || strings.Contains(line, "slot lost: refilling") {
 		j.history.noticeGap()
 	}
+	if strings.Contains(line, "unknown transition between states") {
+		j.history.violated("run %d: %s", j.run, line)
+	}
 	j.history.missesMarker(line)
 	j.history.note("run %d: %s", j.run, line)
 	return len(b), nil

@@ -82,7 +82,7 @@ func TestLostSessionIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, _ := newTestOwner(t, settings{})
 		var ended error
-		o.cfg.SessionEnded = func(err error) { ended = err }
+		o.cfg.SessionEnded = func(_ context.Context, err error) { ended = err }
 		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(50))
 		positiontest.Deliver(tracker, 110)
 		src := &reportingSource{Source: streamtest.Source{Lost: make(chan struct{})}, closing: make(chan struct{})}

@@ -169,7 +169,7 @@ func newTestOwner(tb testing.TB, st settings) (*Owner, *bytes.Buffer) {
 		DeadLetters: pump.NewDeadLetters(pump.LetterConfig{
 			Topic: st.deadLetterTopic, Slot: st.slot, IDColumn: st.route.Columns.ID, TopicTimeout: time.Minute, Log: log,
 		}),
-		DeadLetterTopic: st.deadLetterTopic, DrainTimeout: drainTimeout, SessionEnded: func(error) {},
+		DeadLetterTopic: st.deadLetterTopic, DrainTimeout: drainTimeout, SessionEnded: func(context.Context, error) {}, Draining: func(context.Context) {},
 		Delivered: st.delivered, Tracer: st.tracer, Log: log,
 	}), text
 }

@@ -50,7 +50,10 @@ type Config struct {
 	AnnounceWait func(ctx context.Context, err error)
 
 	// SessionEnded is called when a session has ended by itself, before its connection is closed. It is called from any goroutine.
-	SessionEnded func(err error)
+	SessionEnded func(ctx context.Context, err error)
+
+	// Draining is called when the Owner starts to wait for the outcomes of the records in flight.
+	Draining func(ctx context.Context)
 
 	// Delivered is called when a transaction and everything before it is acknowledged. It may be nil.
 	Delivered func(sinceCommit time.Duration, traceID string)

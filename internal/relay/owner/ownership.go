@@ -34,6 +34,7 @@ type ownership struct {
 	pump         *pump.Pump
 	positions    *position.Writer
 	checkOrder   func(context.Context) error
+	draining     func(context.Context)
 	fence        fence
 	releaser     *release.Releaser // nil: no keys are parked
 	drainTimeout time.Duration
@@ -64,7 +65,7 @@ func (o *Owner) newOwnership(begin beginning, newWriter func(sink.WriterConfig) 
 	o.positions.StartOwnership(tracker)
 	letters := o.cfg.DeadLetters
 	t := &ownership{
-		id: begin.id, tracker: tracker, positions: o.positions, checkOrder: o.checkOrder,
+		id: begin.id, tracker: tracker, positions: o.positions, checkOrder: o.checkOrder, draining: o.cfg.Draining,
 		letters: letters, outcomes: pump.NewOutcomes(tracker, letters, o.cfg.Tracer),
 		drainTimeout: o.cfg.DrainTimeout, log: o.log, written: make(chan struct{}),
 	}
@@ -231,6 +232,7 @@ func (t *ownership) undelivered(err error) error {
 // drain waits until every record that the writer has accepted has an outcome, or until ctx ends. While the
 // fence is closed, it waits for the requests on the wire only.
 func (t *ownership) drain(ctx context.Context) error {
+	t.draining(ctx)
 	t.letters.HoldUp()
 	t.writer.CloseSend()
 	select {

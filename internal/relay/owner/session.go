@@ -73,7 +73,7 @@ func (o *Owner) startSession(ctx context.Context, stream source, id slotIdentity
 		s.err = stream.Run(reading, s.nextReport, s.batches)
 		end(s.err)
 		if s.unstopped() {
-			o.cfg.SessionEnded(s.err)
+			o.cfg.SessionEnded(ctx, s.err)
 		}
 		if reading.Err() == nil {
 			s.closeStream(ctx, closeTimeout) // a server that shuts down must not wait for the sink

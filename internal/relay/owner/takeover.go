@@ -22,16 +22,14 @@ type slotIdentity struct {
 	slot   string
 }
 
-const (
-	// firstStoreTimeout limits the first attempt to use the position store. After it, the relay reports
-	// that it waits for the broker.
-	firstStoreTimeout = time.Second
+// firstStoreTimeout limits the first attempt to use the position store. After it, the relay reports that it waits for the broker.
+const firstStoreTimeout = time.Second
 
-	// ReleaseAfter is the time after which a session that cannot reach the store releases the slot, for
-	// [ReleaseFor], because a standby may be able to reach the broker.
+// A session that cannot reach the store releases the slot after ReleaseAfter, for ReleaseFor,
+// because a standby may be able to reach the broker.
+const (
 	ReleaseAfter = time.Minute
-	// ReleaseFor is how long: see [ReleaseAfter].
-	ReleaseFor = time.Second
+	ReleaseFor   = time.Second
 )
 
 // errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
