@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 )
 
 // withoutTimeout is used in place of wal_sender_timeout if that is 0.
@@ -59,6 +61,10 @@ func (c *contact) check(now time.Time) error {
 	return fmt.Errorf("%w: the server sent nothing for %s, and the limit is %s, half of wal_sender_timeout; another process may soon have the slot",
 		ErrUnreachable, silent, c.limit)
 }
+
+// Reported returns the position that this session has confirmed to Postgres last, or 0. It may be called from any goroutine after
+// Start.
+func (s *Stream) Reported() pglogrepl.LSN { return s.reporter.reported() }
 
 // Expired returns nil while the session is known to hold the slot. After that it always returns an
 // error that wraps ErrUnreachable: another process may already have delivered the rows that this

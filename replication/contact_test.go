@@ -198,8 +198,8 @@ func TestReportsWhatIsRead(t *testing.T) {
 			bubble.Sleep(2 * time.Second)
 			synctest.Wait()
 			reports := s.server.reports()
-			if last := reports[len(reports)-1].lsn; last != read.report {
-				t.Errorf("reported %s, want %s", last, read.report)
+			if last := reports[len(reports)-1].lsn; last != read.report || s.stream.Reported() != read.report {
+				t.Errorf("reported %s, Reported() is %s; want %s", last, s.stream.Reported(), read.report)
 			}
 		}
 	})
@@ -219,8 +219,8 @@ func TestCloseReportsWhatIsRead(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		<-s.server.gone
-		if got := s.server.reports(); len(got) != 1 || got[0].lsn != 0x30 {
-			t.Errorf("reported %v", got)
+		if got := s.server.reports(); len(got) != 1 || got[0].lsn != 0x30 || s.stream.Reported() != 0x30 {
+			t.Errorf("reported %v, Reported() is %s", got, s.stream.Reported())
 		}
 	})
 }

@@ -281,7 +281,7 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("%w: stream: the server sent nothing for %s", ErrUnreachable, silent)
 	}
 	if r.requests >= stoppingRequests {
-		return fmt.Errorf("%w: it waits for the confirmation of %s, and %s is confirmed", ErrServerStopping, r.reporter.limit, r.reporter.last)
+		return fmt.Errorf("%w: it waits for the confirmation of %s, and %s is confirmed", ErrServerStopping, r.reporter.limit, r.reporter.reported())
 	}
 	since := now.Sub(r.reporter.sent)
 	if since < r.interval && (!r.asked || since < minStatusGap) {

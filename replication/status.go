@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -27,8 +28,9 @@ type reporter struct {
 	limit pglogrepl.LSN
 
 	confirmed pglogrepl.LSN // last argument of reportable; never decreases
-	last      pglogrepl.LSN // last confirmed to Postgres
 	sent      time.Time     // time of the last status update
+
+	last atomic.Uint64 // an LSN: last confirmed to Postgres
 
 	buf [statusSize]byte
 }
@@ -53,9 +55,13 @@ func (r *reporter) send(now time.Time, confirmed pglogrepl.LSN, ask bool) error 
 	if _, err := r.conn.Write(r.buf[:]); err != nil {
 		return err
 	}
-	r.last, r.sent = confirmed, now
+	r.sent = now
+	r.last.Store(uint64(confirmed))
 	return nil
 }
+
+// reported returns the position that was last confirmed to Postgres.
+func (r *reporter) reported() pglogrepl.LSN { return pglogrepl.LSN(r.last.Load()) }
 
 // encode writes the message to r.buf.
 // https://www.postgresql.org/docs/current/protocol-replication.html, "Standby status update"

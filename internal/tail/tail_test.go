@@ -98,8 +98,8 @@ func TestTailShowsEveryRow(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if !src.Closed || src.Reported != 400 {
-				t.Errorf("closed %t, %s confirmed", src.Closed, src.Reported)
+			if !src.Closed || src.Confirmed != 400 {
+				t.Errorf("closed %t, %s confirmed", src.Closed, src.Confirmed)
 			}
 		})
 	}
@@ -136,8 +136,8 @@ func TestTailEndsWithTheErrorOfShow(t *testing.T) {
 		}
 		return nil
 	})
-	if !errors.Is(err, enough) || n != 2 || !src.Closed || src.Reported != 110 {
-		t.Errorf("%v after %d rows, closed %t, %s confirmed", err, n, src.Closed, src.Reported)
+	if !errors.Is(err, enough) || n != 2 || !src.Closed || src.Confirmed != 110 {
+		t.Errorf("%v after %d rows, closed %t, %s confirmed", err, n, src.Closed, src.Confirmed)
 	}
 }
 

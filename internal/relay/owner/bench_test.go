@@ -120,6 +120,8 @@ func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *rep
 func (f *flood) Expired() error  { return nil }
 func (f *flood) Heard(time.Time) {}
 
+func (f *flood) Reported() pglogrepl.LSN { return 0 }
+
 func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 
 // discardingSink returns a sink whose broker accepts everything after delay and stores nothing.

@@ -24,7 +24,7 @@ type reportingSource struct {
 
 func (s *reportingSource) Run(ctx context.Context, confirmed func() pglogrepl.LSN, _ chan<- *replication.Batch) error {
 	for {
-		s.Reported = confirmed()
+		s.Confirmed = confirmed()
 		select {
 		case <-time.After(time.Second):
 		case <-s.Lost:
@@ -99,6 +99,30 @@ func TestLostSessionIsReportedAtOnce(t *testing.T) {
 		_ = s.close(t.Context(), errStopReading)
 		if got := o.SlotPosition(); got != 110 {
 			t.Errorf("after the last report confirmed is %s", got)
+		}
+	})
+}
+
+// A position that the stream could not report yet, because it has not read so far, does not count as confirmed.
+func TestSlotPositionIsWhatTheStreamReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, _ := newTestOwner(t, settings{})
+		w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(50))
+		positiontest.Deliver(tracker, 110)
+		positiontest.Write(t, w)
+		src := &streamtest.Source{Confirmed: 60}
+		s := o.startSession(t.Context(), src, slotIdentity{}, 1)
+		s.positions.Store(w)
+		for range 2 {
+			if next := s.nextReport(); next != 110 {
+				t.Errorf("the next position is %s", next)
+			}
+		}
+		if got := o.SlotPosition(); got != 60 {
+			t.Errorf("confirmed %s, reported 0/3C", got)
+		}
+		if err := s.close(t.Context(), errStopReading); err != nil || o.SlotPosition() != 110 {
+			t.Errorf("closed with %v, confirmed %s", err, o.SlotPosition())
 		}
 	})
 }

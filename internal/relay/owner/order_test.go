@@ -53,8 +53,8 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 					synctest.Wait()
 					began := time.Now()
 					stop()
-					if err := <-ended; err != nil || prod.records() != "a/1" || src.Reported != n*100+110 || bubble.Since(began) != 0 {
-						t.Errorf("ownership %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.Reported, bubble.Since(began), err)
+					if err := <-ended; err != nil || prod.records() != "a/1" || src.Confirmed != n*100+110 || bubble.Since(began) != 0 {
+						t.Errorf("ownership %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.Confirmed, bubble.Since(began), err)
 					}
 				}
 				if warned := strings.Count(log.String(), "the broker accepts records of an older relay"); checks != 1 || warned == 1 != tt.warns {

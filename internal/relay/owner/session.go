@@ -29,7 +29,8 @@ var errStopReading = errors.New("reading stopped by the session")
 type source interface {
 	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
-	Expired() error // an error if another relay may have the slot
+	Expired() error          // an error if another relay may have the slot
+	Reported() pglogrepl.LSN // last confirmed to Postgres
 	Heard(at time.Time)
 }
 
@@ -51,7 +52,6 @@ type Session struct {
 	err     error                   // why the reading has ended; valid after ended is closed
 
 	owner     *Owner                          // to be updated with the position confirmed to Postgres
-	reporting pglogrepl.LSN                   // position of the status update that Run is sending; used by its goroutine only
 	positions atomic.Pointer[position.Writer] // its position is confirmed; nil: none
 	closed    bool                            // the stream is closed; used by the reading goroutine until ended
 	unsaved   error                           // why the last position is not confirmed; as closed
@@ -83,11 +83,10 @@ func (o *Owner) startSession(ctx context.Context, stream source, id slotIdentity
 }
 
 // nextReport returns the position for the next status update. Run calls it before each one, so a call shows
-// that the previous status update was sent and that the process is running. nextReport ends the session if
+// that the process is running. nextReport ends the session if
 // the process was suspended, or if the stream has not heard from the server for too long.
 func (s *Session) nextReport() pglogrepl.LSN {
-	s.owner.NoteConfirmed(s.reporting)
-	s.reporting = s.confirmedPosition()
+	s.owner.NoteConfirmed(s.stream.Reported())
 	err := s.clock.tick(time.Now())
 	if err == nil {
 		err = s.stream.Expired()
@@ -95,7 +94,7 @@ func (s *Session) nextReport() pglogrepl.LSN {
 	if err != nil {
 		s.stop(err)
 	}
-	return s.reporting
+	return s.confirmedPosition()
 }
 
 // confirmedPosition returns the position that the stream may confirm, or 0 for none.
@@ -116,9 +115,8 @@ func (s *Session) closeStream(ctx context.Context, limit time.Duration) {
 	s.closed = true
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	confirmed := s.confirmedPosition()
-	if s.unsaved = s.stream.Close(last, confirmed); s.unsaved == nil {
-		s.owner.NoteConfirmed(confirmed)
+	if s.unsaved = s.stream.Close(last, s.confirmedPosition()); s.unsaved == nil {
+		s.owner.NoteConfirmed(s.stream.Reported())
 	}
 }
 

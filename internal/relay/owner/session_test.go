@@ -52,8 +52,8 @@ func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 		if got, want := prod.records(), "a/1 a/2 a/3"; got != want {
 			t.Errorf("sent %s, want %s", got, want)
 		}
-		if src.Reported != 210 {
-			t.Errorf("reported %s, want 0/D2", src.Reported)
+		if src.Confirmed != 210 {
+			t.Errorf("reported %s, want 0/D2", src.Confirmed)
 		}
 	})
 }
@@ -88,8 +88,8 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 				if code := fault.ExitCode(err); code != exit.OK {
 					t.Errorf("exit code %d", code)
 				}
-				if src.Reported != want {
-					t.Errorf("reported %s, want %s", src.Reported, want)
+				if src.Confirmed != want {
+					t.Errorf("reported %s, want %s", src.Confirmed, want)
 				}
 				if d := bubble.Since(began); d != took {
 					t.Errorf("took %v, want %v", d, took)
@@ -120,8 +120,8 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 		if code := fault.ExitCode(err); code != exit.BadRecord {
 			t.Errorf("exit code %d, want %d", code, exit.BadRecord)
 		}
-		if src.Reported != 110 {
-			t.Errorf("reported %s, want 0/6E", src.Reported)
+		if src.Confirmed != 110 {
+			t.Errorf("reported %s, want 0/6E", src.Confirmed)
 		}
 	})
 }
@@ -146,8 +146,8 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 		if got := prod.records(); got != "a/1 b/2" {
 			t.Errorf("sent %s", got)
 		}
-		if src.Reported != 110 {
-			t.Errorf("reported %s, want 0/6E", src.Reported)
+		if src.Confirmed != 110 {
+			t.Errorf("reported %s, want 0/6E", src.Confirmed)
 		}
 	})
 }
@@ -174,8 +174,8 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 			if advice := fault.Advice(err); strings.Contains(advice, "advance('<slot>', '0/C8'") != (acked > 0) || strings.Contains(advice, "Do not skip") != (acked == 0) {
 				t.Errorf("%d acknowledged: %v\n%s", acked, err, advice)
 			}
-			if got := prod.records(); got != "a/1 b/2" || src.Reported != want {
-				t.Errorf("%d acknowledged: sent %s, reported %s", acked, got, src.Reported)
+			if got := prod.records(); got != "a/1 b/2" || src.Confirmed != want {
+				t.Errorf("%d acknowledged: sent %s, reported %s", acked, got, src.Confirmed)
 			}
 		})
 	}
@@ -565,8 +565,8 @@ func TestWatcherEndsSessionAfterItDrains(t *testing.T) {
 		if err := <-ended; !errors.Is(err, replication.ErrPublication) {
 			t.Errorf("session ended with %v", err)
 		}
-		if src.Reported != 110 {
-			t.Errorf("reported %s, want 0/6E", src.Reported)
+		if src.Confirmed != 110 {
+			t.Errorf("reported %s, want 0/6E", src.Confirmed)
 		}
 	})
 }

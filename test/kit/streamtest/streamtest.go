@@ -112,14 +112,14 @@ var ErrLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
 // A Source hands out its Script, one message per batch. Then it returns Err if that is set, or waits until
 // reading is stopped.
 type Source struct {
-	Script   Script
-	Err      error
-	Next     chan struct{} // if set, every message waits for a token
-	Lost     chan struct{} // if set, closing it ends the source with ErrLost
-	Silence  error         // returned by Expired
-	Silent   bool          // Close gets no response
-	Reported pglogrepl.LSN // set by Close
-	Closed   bool          // set by Close
+	Script    Script
+	Err       error
+	Next      chan struct{} // if set, every message waits for a token
+	Lost      chan struct{} // if set, closing it ends the source with ErrLost
+	Silence   error         // returned by Expired
+	Silent    bool          // Close gets no response
+	Confirmed pglogrepl.LSN // set by Close
+	Closed    bool          // set by Close
 }
 
 // emptyBatches is how many empty batches a Source with Err hands out last: more than a reader queues, so that it has handled the
@@ -163,6 +163,9 @@ func (s *Source) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *re
 // Expired returns Silence.
 func (s *Source) Expired() error { return s.Silence }
 
+// Reported returns Confirmed.
+func (s *Source) Reported() pglogrepl.LSN { return s.Confirmed }
+
 // Heard does nothing.
 func (s *Source) Heard(time.Time) {}
 
@@ -173,7 +176,7 @@ func (s *Source) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	s.Reported = confirmed
+	s.Confirmed = confirmed
 	return nil
 }
 
