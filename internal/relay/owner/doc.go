@@ -5,7 +5,7 @@
 // pump. [Owner.TakeOver] decides for each session whether the ownership continues or another one starts; takeover.go says how. A
 // fence keeps the writer from sending while no session holds the slot.
 //
-//	Owner ──▶ takeover ──▶ ownership ──▶ session ──▶ fence
+//	takeover ──▶ open, begin ──▶ Owner ──▶ ownership ──▶ session ──▶ fence
 //
 // The goroutine of the relay's Run uses an Owner and runs the pump. Each session has a goroutine that reads from the stream, and, in
 // RunSession, one for the watcher. An ownership has five goroutines: for the writer, the position writer, the log of dead letters, the check

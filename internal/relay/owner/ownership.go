@@ -3,14 +3,11 @@ package owner
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -47,74 +44,6 @@ type ownership struct {
 	stopRest  context.CancelFunc      // stops the goroutines beside the writer
 	rest      sync.WaitGroup
 	over      bool // stop was called; used by the goroutine that runs the sessions only
-}
-
-// A beginning is where an ownership starts.
-type beginning struct {
-	id      slotIdentity
-	start   pglogrepl.LSN // 0: at the slot's own position
-	horizon pglogrepl.LSN // see [pump.Config]
-	copy    *pump.Copy    // sent before the stream; nil: none
-}
-
-// newOwnership returns an ownership that starts at begin.
-func (o *Owner) newOwnership(begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *ownership {
-	tracker := checkpoint.New(begin.start, o.observeConfirmed)
-	o.tracker.Store(tracker)
-	o.cfg.Pump.Progress.StartOwnership(tracker.Confirmed())
-	o.positions.StartOwnership(tracker)
-	letters := o.cfg.DeadLetters
-	t := &ownership{
-		id: begin.id, tracker: tracker, positions: o.positions, checkOrder: o.checkOrder, draining: o.cfg.Draining,
-		letters: letters, outcomes: pump.NewOutcomes(tracker, letters, o.cfg.Tracer),
-		drainTimeout: o.cfg.DrainTimeout, log: o.log, written: make(chan struct{}),
-	}
-	t.writer = newWriter(t.writerConfig(o, begin.copy))
-	pumping := o.cfg.Pump
-	pumping.Writer, pumping.Outcomes, pumping.Copy, pumping.Horizon = t.writer, t.outcomes, begin.copy, begin.horizon
-	if letters.Parked() != nil {
-		pumping.Turn = make(chan struct{}, 1)
-	}
-	t.pump = pump.New(pumping)
-	if letters.Parked() != nil {
-		t.releaser = release.New(release.Config{
-			Sink: o.cfg.Broker, DeadLetters: o.cfg.DeadLetterTopic, Timeout: o.cfg.StartupTimeout, Rows: o.cfg.Rows,
-			Set: letters.Parked(), Store: o.cfg.Store, Keys: o.positions.ParkedKeys(), Positions: o.positions, Tracker: tracker,
-			Fence: t.fence.checkOpen, Flush: t.writer.Flush, Copying: t.pump.Copying, Turn: pumping.Turn, Log: o.log,
-		})
-	}
-	return t
-}
-
-func (t *ownership) writerConfig(o *Owner, planned *pump.Copy) sink.WriterConfig {
-	cfg := o.cfg.Writer
-	cfg.Fence, cfg.Owner, cfg.Substitute = t.fence.checkOpen, o.positions.Owner(), t.outcomes.Substitute
-	cfg.ContestedSince = o.positions.Stored().AdvancedAt
-	if planned != nil {
-		cfg.CopiedSince = planned.Since
-	}
-	if t.letters.Parked() != nil {
-		cfg.Divert = t.outcomes.Divert
-	}
-	if o.cfg.Tracer != nil {
-		cfg.Delivered = t.outcomes.EndSpans
-	}
-	return cfg
-}
-
-// observeConfirmed keeps the snapshot and reports the latency of a confirmed transaction.
-func (o *Owner) observeConfirmed(tx checkpoint.Transaction) {
-	if tx.Snapshot.Text != "" {
-		o.positions.KeepSnapshot(tx.Snapshot)
-	}
-	if o.cfg.Delivered == nil || tx.CommitTime.IsZero() {
-		return
-	}
-	trace := ""
-	if tx.TraceID != ([16]byte{}) {
-		trace = hex.EncodeToString(tx.TraceID[:])
-	}
-	o.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
 // run starts the goroutines that also run between sessions: the writer, the position writer, the log of

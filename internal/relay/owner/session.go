@@ -3,14 +3,12 @@ package owner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -34,6 +32,13 @@ type source interface {
 	Heard(at time.Time)
 }
 
+// A slotIdentity identifies the slot for which a position is valid. After a promotion, or on another
+// server, the same LSN means different data.
+type slotIdentity struct {
+	system replication.System
+	slot   string
+}
+
 // A Session is one replication connection that holds the slot, from START_REPLICATION to its end. It
 // starts to read immediately, so that the server does not time out, and confirms nothing until a
 // ownership sets positions.
@@ -51,21 +56,21 @@ type Session struct {
 	ended   chan struct{}           // closed when the reading has ended
 	err     error                   // why the reading has ended; valid after ended is closed
 
-	owner     *Owner                          // to be updated with the position confirmed to Postgres
+	noted     func(pglogrepl.LSN)             // called with the position confirmed to Postgres
 	positions atomic.Pointer[position.Writer] // its position is confirmed; nil: none
 	closed    bool                            // the stream is closed; used by the reading goroutine until ended
 	unsaved   error                           // why the last position is not confirmed; as closed
 }
 
-// startSession reads from a started stream until the stream ends or close is called. It calls Config.SessionEnded before the
-// connection is closed.
-func (o *Owner) startSession(ctx context.Context, stream source, id slotIdentity, pid uint32) *Session {
+// startSession reads from a started stream until the stream ends or close is called. It calls noted with each position that is confirmed
+// to Postgres, and ended if the session ends by itself, before the connection is closed.
+func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32, noted func(pglogrepl.LSN), ended func(context.Context, error)) *Session {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	reading, stop := context.WithCancelCause(life)
 	s := &Session{
 		stream: stream, id: id, pid: pid, clock: newClock(),
 		batches: make(chan *replication.Batch, batchQueue), life: life, stop: stop, ended: make(chan struct{}),
-		owner: o,
+		noted: noted,
 	}
 	go func() { // close waits for it
 		defer close(s.ended)
@@ -73,7 +78,7 @@ func (o *Owner) startSession(ctx context.Context, stream source, id slotIdentity
 		s.err = stream.Run(reading, s.nextReport, s.batches)
 		end(s.err)
 		if s.unstopped() {
-			o.cfg.SessionEnded(ctx, s.err)
+			ended(ctx, s.err)
 		}
 		if reading.Err() == nil {
 			s.closeStream(ctx, closeTimeout) // a server that shuts down must not wait for the sink
@@ -86,7 +91,7 @@ func (o *Owner) startSession(ctx context.Context, stream source, id slotIdentity
 // that the process is running. nextReport ends the session if
 // the process was suspended, or if the stream has not heard from the server for too long.
 func (s *Session) nextReport() pglogrepl.LSN {
-	s.owner.NoteConfirmed(s.stream.Reported())
+	s.noted(s.stream.Reported())
 	err := s.clock.tick(time.Now())
 	if err == nil {
 		err = s.stream.Expired()
@@ -116,7 +121,7 @@ func (s *Session) closeStream(ctx context.Context, limit time.Duration) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if s.unsaved = s.stream.Close(last, s.confirmedPosition()); s.unsaved == nil {
-		s.owner.NoteConfirmed(s.stream.Reported())
+		s.noted(s.stream.Reported())
 	}
 }
 
@@ -154,53 +159,15 @@ func (s *Session) during(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// OpenSession acquires the slot and starts the stream: at the confirmed position of the current ownership, or
-// at the slot's own position.
-func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream, error) {
-	opening, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
-	defer cancel()
-	stream, err := replication.Open(opening, o.cfg.Source, o.log)
-	if err != nil {
-		return nil, nil, err
-	}
-	id := slotIdentity{system: stream.System(), slot: o.cfg.Source.Slot}
-	var from pglogrepl.LSN
-	if t := o.ownership; t != nil && t.id == id {
-		from = t.tracker.Confirmed()
-	}
-	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {
-		_ = stream.Close(opening, 0)
-		return nil, nil, o.endLostSender(ctx, stream, err)
-	}
-	o.sender = sender{id.system.ID, stream.PID()}
-	s := o.startSession(ctx, stream, id, stream.PID())
-	s.observer = catalog.Observe(stream.Config(), o.cfg.Tables)
-	return s, stream, nil
-}
-
 // Observer returns the connection to the server that streams. After TakeOver it is the watcher's.
 func (s *Session) Observer() *catalog.Observer { return s.observer }
 
-// A sender identifies a WAL sender.
-type sender struct {
-	systemID string
-	pid      uint32
-}
-
-// endLostSender terminates the WAL sender of the last session if it still holds the slot. err is the error
-// of Start. endLostSender returns [fault.ErrLostSender] if it has terminated the WAL sender, and otherwise err.
-func (o *Owner) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
-	if !errors.Is(err, replication.ErrSlotInUse) || o.sender.pid == 0 || o.sender.systemID != stream.System().ID {
-		return err
+// pause blocks for d. If ctx ends first, it returns the cause.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
-	defer cancel()
-	ended, failed := catalog.EndSender(ctx, stream.Config().Conn, o.cfg.Source.Slot, o.sender.pid)
-	switch {
-	case failed != nil:
-		return fmt.Errorf("%w; %w: %w", err, fault.ErrSenderKept, failed)
-	case ended:
-		return fault.ErrLostSender
-	}
-	return err
 }

@@ -15,13 +15,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A slotIdentity identifies the slot for which a position is valid. After a promotion, or on another
-// server, the same LSN means different data.
-type slotIdentity struct {
-	system replication.System
-	slot   string
-}
-
 // firstStoreTimeout limits the first attempt to use the position store. After it, the relay reports that it waits for the broker.
 const firstStoreTimeout = time.Second
 
@@ -163,16 +156,6 @@ func (o *Owner) useStore(ctx context.Context, s *Session, stream *replication.St
 		if err := pause(ctx, time.Until(asked.Add(firstStoreTimeout))); err != nil {
 			return err
 		}
-	}
-}
-
-// pause blocks for d. If ctx ends first, it returns the cause.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
