@@ -103,6 +103,21 @@ func (p *fixture) indexes(t *testing.T, b *Topic, s *Selection) (all []int) {
 	return all
 }
 
+// deadLetter returns the dead letter of record n.
+func (p *fixture) deadLetter(t *testing.T, b *Topic, n int) *DeadLetter {
+	t.Helper()
+	var found *DeadLetter
+	if err := b.Read(t.Context(), p.selectAll(t, b, Filter{}), func(l *DeadLetter) error {
+		if l.Index == n {
+			found = l
+		}
+		return nil
+	}); err != nil || found == nil {
+		t.Fatalf("dead letter %d: %v, %v", n, found, err)
+	}
+	return found
+}
+
 // resender returns a Resender with the dead letters of a Selection, and the outcomes that it reports.
 func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]Outcome) {
 	t.Helper()
@@ -153,6 +168,22 @@ func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	if diff := cmp.Diff([]int{3}, p.indexes(t, b, s)); diff != "" {
 		t.Errorf("by reason (-want +got):\n%s", diff)
 	}
+	sent := func(n int) time.Time { return p.deadLetter(t, b, n).At }
+	for _, tt := range []struct {
+		name   string
+		filter Filter
+		want   []int
+	}{
+		{"topic", Filter{Topic: p.topic}, []int{0, 1, 2, 3, 4, 5}},
+		{"another topic", Filter{Topic: "nobody"}, nil},
+		{"since", Filter{Since: sent(4)}, []int{4, 5}},
+		{"since, of a reason", Filter{Since: sent(4), Reason: "reason 4"}, []int{4}},
+		{"since a later time", Filter{Since: sent(5).Add(time.Millisecond)}, nil},
+	} {
+		if diff := cmp.Diff(tt.want, p.indexes(t, b, p.selectAll(t, b, tt.filter))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
 	resent, err := newResentRecord(p.deadLetterTopic, offset, p.topic, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -163,8 +194,9 @@ func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	if n := again.Len() + again.AlreadyResent; n != 6 {
 		t.Errorf("%d dead letters, %d resent; a record of another partition than %s counts", again.Len(), again.AlreadyResent, foreign)
 	}
-	for _, at := range []PartitionOffset{{9, 0}, {offset.Partition, 99}, foreign} {
-		if _, err := b.Select(t.Context(), Filter{Offsets: []PartitionOffset{at}, Reason: "no dead letter has this"}); !errors.Is(err, ErrNotFound) {
+	for at, says := range map[PartitionOffset]string{{9, 0}: "the topic has 2 partitions", {offset.Partition, 99}: "the last offset of partition", foreign: ""} {
+		_, err := b.Select(t.Context(), Filter{Offsets: []PartitionOffset{at}, Reason: "no dead letter has this"})
+		if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", at, err)
 		}
 	}

@@ -137,11 +137,12 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	if asRecord.ID != large || asRecord.Topic != m.Topic || asRecord.ValueBytes != len(largePayload) || asRecord.Slot != m.Slot || !strings.HasPrefix(asRecord.CommitLSN, "0/") {
 		t.Errorf("the record: %+v", asRecord)
 	}
-	for filter, want := range map[string]int{
-		"--topic=" + m.Topic: 1, "--topic=nobody": 0, "--reason=message_too_large": 1, "--since=1h": 2, "--since=2099-01-01": 0, "--limit=1": 1, "--resent": 2,
-	} {
-		if got := m.deadLetters(t, filter); len(got) != want || filter == "--limit=1" && got[0].ID != large {
-			t.Errorf("%s: %d letters, want %d", filter, len(got), want)
+	if got := m.deadLetters(t, "--topic="+m.Topic, "--reason=message_too_large", "--since=1h", "--limit=1", "--resent"); len(got) != 1 || got[0].ID != large {
+		t.Errorf("all filters: %+v", got)
+	}
+	for _, filter := range []string{"--topic=nobody", "--reason=nothing", "--since=2099-01-01"} {
+		if got := m.deadLetters(t, filter); len(got) > 0 {
+			t.Errorf("%s: %+v", filter, got)
 		}
 	}
 	list := m.demandOutput(t, 0, "2 dead letters", "list")
@@ -168,10 +169,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	_, err := m.Kafka.Admin(t).DeleteRecords(t.Context(), offsets)
 	rig.Must(t, err)
 	m.demandOutput(t, 2, "it has expired; partition", "show", at)
-	m.demandOutput(t, 2, "the last offset", "show", fmt.Sprintf("%d:99", asRecord.Partition))
-	m.demandOutput(t, 2, "the topic has 2 partitions", "show", "7:0")
 	m.demandOutput(t, 2, "as in 0:42", "show", "seven")
-	m.demandOutput(t, 0, "no dead letters: topic nobody does not exist", "list", "--set", "dead_letter_topic=nobody")
 	m.demandOutput(t, 20, "can be reached", "list", "--brokers", "127.0.0.1:1", "--set", "startup_timeout=1s")
 }
 
