@@ -15,12 +15,11 @@ import (
 // stop the relay again, and what it then says ends that.
 func TestColumnList(t *testing.T) {
 	t.Parallel()
-	pgtest.NewestTwo(t, func(t *testing.T, shared *pgserver.Server) {
-		if shared.Install().Major < 15 {
+	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
+		if srv.Install().Major < 15 {
 			return
 		}
 		t.Parallel()
-		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
 		r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 		deliverAndStop(t, r, 20)
 		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET TABLE outbox (id, aggregatetype, aggregateid, type)`)

@@ -490,6 +490,7 @@ var refillOnLoss = []string{"--set", "source.on_slot_loss=refill"}
 // somebody has created it again, and whether it streams or not.
 func TestRefillOnSlotLoss(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestOperations in test/runbook refills by itself, and test/twin under load")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t, refillOnLoss...)
 		rig.UnderLoad(t, r, func() {
@@ -586,7 +587,9 @@ func TestRefillOnSlotLossStopped(t *testing.T) {
 // If the gap cannot be refilled, the relay stops as without the setting, and says why.
 func TestRefillOnSlotLossRefused(t *testing.T) {
 	t.Parallel()
-	onNewest(t, func(t *testing.T, r *rig.Rig) {
+	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
 		process := r.Run(t, refillOnLoss...)
 		r.Deliver(t, 100)
 		r.AwaitSnapshot(t)

@@ -38,7 +38,7 @@ func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
 			wait.For(t, "a reading of the table that takes longer than startup_timeout", func() bool {
 				w.goesOn(t)
 				return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity
-					WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-cdc%' AND now() - query_start > '5s')`)
+					WHERE wait_event_type = 'Lock' AND application_name LIKE 'outbox-cdc%' AND now() - query_start > '3s')`)
 			}, func() any {
 				return pgtest.QueryRow[string](t, r.DB, `SELECT string_agg(concat_ws(' | ', application_name, state, wait_event_type, query_start, query), e'\n') FROM pg_stat_activity`)
 			})
@@ -115,7 +115,8 @@ func watchRefill(t *testing.T) (*rig.Rig, *watched) {
 	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 	r.Collector.Stop()
 	w := watchRig(t, r)
-	w.cfg.Positions, w.cfg.RefillOnLoss, w.cfg.StartupTimeout = position.Place{Topic: position.DefaultTopic}, true, 2*time.Second
+	w.cfg.Positions, w.cfg.RefillOnLoss = position.Place{Topic: position.DefaultTopic}, true
+	w.cfg.StartupTimeout, w.cfg.WatchInterval = time.Second, time.Second
 	w.run(t)
 	r.Load.Run(t.Context(), t, 20)
 	r.AwaitSnapshot(t)
