@@ -27,7 +27,7 @@ type DB struct {
 
 	reuses bool // until drop
 	mu     sync.Mutex
-	idle   *pgx.Conn // the connection that is reused, or nil while it is in use
+	idle   []*pgx.Conn // connections that are reused
 }
 
 // Database creates an empty database on the shared server. When the test ends,
@@ -91,8 +91,8 @@ func (db *DB) session(ctx context.Context, f func(conn *pgx.Conn) error) error {
 	err := f(conn)
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.reuses && db.idle == nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
-		db.idle = conn
+	if db.reuses && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+		db.idle = append(db.idle, conn)
 	} else {
 		_ = conn.Close(context.WithoutCancel(ctx))
 	}
@@ -102,15 +102,19 @@ func (db *DB) session(ctx context.Context, f func(conn *pgx.Conn) error) error {
 func (db *DB) takeIdle() *pgx.Conn {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	conn := db.idle
-	db.idle = nil
+	last := len(db.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	conn := db.idle[last]
+	db.idle = db.idle[:last]
 	return conn
 }
 
-// Disconnect closes the connection that Exec and QueryRow reuse, which may keep a server from stopping.
+// Disconnect closes the connections that Exec and QueryRow reuse, which may keep a server from stopping.
 func (db *DB) Disconnect(tb testing.TB) {
 	tb.Helper()
-	if conn := db.takeIdle(); conn != nil {
+	for conn := db.takeIdle(); conn != nil; conn = db.takeIdle() {
 		_ = conn.Close(cleanupContext(tb))
 	}
 }

@@ -154,6 +154,8 @@ type Rig struct {
 	Collector Collector
 	Config    string // path of the configuration file
 	Load      *Workload
+
+	ran bool // there was a call of Run
 }
 
 // New returns a rig on the shared Postgres and on the Kafka that [kafkatest.Broker] returns.
@@ -225,10 +227,27 @@ outbox: {topic: %q}
 	return path
 }
 
-// Run starts the relay, with additional arguments, and waits until it streams.
+// Run starts the relay, with additional arguments, and waits until it streams. The first Run creates the publication and the slot
+// unless the test has, because a relay needs four sessions to create them. If there are arguments, it leaves that to the relay: they may
+// say what the relay creates.
 func (r *Rig) Run(t *testing.T, args ...string) *Process {
 	t.Helper()
+	if !r.ran && len(args) == 0 {
+		r.createSource(t)
+	}
+	r.ran = true
 	p := Start(t, append([]string{"run", "-c", r.Config}, args...)...)
 	p.Logged(t, "streaming")
 	return p
+}
+
+// createSource creates what the relay creates at its first start, unless there is a publication or a slot.
+func (r *Rig) createSource(t *testing.T) {
+	t.Helper()
+	const exists = `SELECT EXISTS (SELECT FROM pg_publication) OR EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)`
+	if pgtest.QueryRow[bool](t, r.DB, exists, r.Slot) {
+		return
+	}
+	r.DB.Exec(t, `CREATE PUBLICATION `+Publication+` FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
+	r.DB.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.Slot)
 }

@@ -72,14 +72,15 @@ func (w *Workload) Total() int {
 func (w *Workload) Run(ctx context.Context, t *testing.T, rows int) {
 	t.Helper()
 	t.Logf("workload seed %d", w.seed)
+	writers := min(w.Writers, 1+rows/200) // a connection costs Postgres more than two hundred rows
 	var g errgroup.Group
-	for i := range w.Writers {
+	for i := range writers {
 		g.Go(func() error {
 			writer := &writer{Workload: w, rng: rand.New(rand.NewPCG(w.seed, uint64(i))), next: map[string]int{}}
 			for k := range w.keys {
 				writer.keyNames = append(writer.keyNames, fmt.Sprintf("order-%d-%d", i, k))
 			}
-			return writer.run(ctx, rows/w.Writers)
+			return writer.run(ctx, rows/writers)
 		})
 	}
 	if err := g.Wait(); err != nil {
