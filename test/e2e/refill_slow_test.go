@@ -75,10 +75,10 @@ func TestFirstStartWaitsForTransactions(t *testing.T) {
 			t.Parallel()
 			r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 			w := watchRig(t, r)
-			w.cfg.Positions, w.cfg.InitialCopy, w.cfg.StartupTimeout = position.Place{Topic: position.DefaultTopic}, initialCopy, time.Second
+			w.cfg.Positions, w.cfg.InitialCopy, w.cfg.StartupTimeout = position.Place{Topic: position.DefaultTopic}, initialCopy, 2*time.Second
 			tx := beginLate(t, r, 1)
 			w.start(t)
-			w.createsSlotFor(t, r, "2s")
+			w.createsSlotFor(t, r, "3s")
 			rig.Must(t, tx.Commit(t.Context()))
 			w.logged(t, "msg=streaming")
 		})
@@ -116,7 +116,7 @@ func watchRefill(t *testing.T) (*rig.Rig, *watched) {
 	r.Collector.Stop()
 	w := watchRig(t, r)
 	w.cfg.Positions, w.cfg.RefillOnLoss = position.Place{Topic: position.DefaultTopic}, true
-	w.cfg.StartupTimeout, w.cfg.WatchInterval = time.Second, time.Second
+	w.cfg.StartupTimeout, w.cfg.WatchInterval = 2*time.Second, time.Second
 	w.run(t)
 	r.Load.Run(t.Context(), t, 20)
 	r.AwaitSnapshot(t)
