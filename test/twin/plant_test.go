@@ -101,7 +101,7 @@ var plants = []mistake{
 		plant.In(recordFile, "	if stored := w.stored; found != nil", "	if stored := w.stored; w.store.values != nil && found != nil"),
 	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []plant.Edit{
-		plant.In(timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"),
+		plant.In(timelineFile, "	case reason != nil:\n", "	case reason == nil:\n		return shared, nil\n	case reason != nil:\n"),
 	}, "nobody has noticed|differently"},
 	{"the back-off ends with each session", []plant.Edit{ // the relay reconnects in a loop without a pause
 		plant.In(relayFile, "if confirmed > before ||", "if confirmed >= before ||"),
