@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -72,13 +71,9 @@ func Import(in *Input, opts Options) (*Result, error) {
 		e.key = currentName(e.key, func(key string) bool { _, ok := in.find(key); return ok })
 		m.entries[e.key] = e
 	}
-	for _, key := range []string{"table.include.list", "table.exclude.list", "schema.include.list", "schema.exclude.list"} {
-		if strings.TrimSpace(m.value(key)) == "" { // to Debezium, a blank list is none
-			delete(m.entries, key)
-		}
-	}
 	m.withWorker()
 	m.chain = chainOf(m.entries)
+	m.removeBlanks()
 	columns := routerColumns()
 	m.out.Outbox.Columns = columnsFile{
 		ID: columns["table.field.event.id"], Key: columns["table.field.event.key"],

@@ -140,6 +140,10 @@ func (m *mapping) applyRule(r rule, e entry) {
 		m.found(e, rejected, text)
 		return
 	}
+	if invalidBlank(r.key, e) {
+		m.found(e, rejected, "empty, with which Debezium does not work: write a value, or remove it")
+		return
+	}
 	v, text := r.apply(m, e)
 	m.found(e, v, text)
 }

@@ -138,7 +138,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Debezium takes a blank list of tables or schemas for none.
+// Debezium takes a blank list of tables or schemas for none. The report says so first, and is otherwise the same.
 func TestBlankLists(t *testing.T) {
 	table := tableName{"public", "outbox"}
 	live := &Live{tables: []liveTable{{name: table, root: table, columns: []string{"id", "aggregateid", "aggregatetype", "payload"}}}}
@@ -146,7 +146,7 @@ func TestBlankLists(t *testing.T) {
 		for _, changes := range []string{"-table.include.list\n", "-table.include.list\nschema.include.list=public\n", ""} {
 			for _, opts := range []Options{{}, {Live: live}} {
 				want := imported(t, changes+"-"+key, false, opts).Report.findings
-				if got := imported(t, changes+key+"= ", false, opts).Report.findings; !slices.Equal(got, want) {
+				if got := imported(t, changes+key+"= ", false, opts).Report.findings[1:]; !slices.Equal(got, want) {
 					t.Errorf("%q with a blank %s, live %t: %v, want %v", changes, key, opts.Live != nil, got, want)
 				}
 			}

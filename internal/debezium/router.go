@@ -190,6 +190,10 @@ func topicRules() []rule {
 // routeRule imports the two options that make the topic from the route.
 func (m *mapping) routeRule() (verdict, string) {
 	regex, replacement := m.routeOptions()
+	if e, ok := m.entries["transforms."+m.chain.router+".route.topic.regex"]; ok && isBlank(e) {
+		m.out.Outbox.Topic = "${route}"
+		return same, "outbox.topic: ${route}, as an empty expression matches no route, and leaves it as it is"
+	}
 	if _, err := encode.ParseRule(regex, replacement); err != nil && strings.Contains(err.Error(), "there is no group ${") {
 		return rejected, err.Error() + "; if it is a placeholder, write the value in its place"
 	} else if err != nil {
