@@ -79,7 +79,7 @@ KafkaConnector of Strimzi or with the keys of a connector; or the properties, YA
 DebeziumServer resource of Debezium Server. - is standard input. If the file has several connectors, --name chooses one.
 
 Converters and brokers that the connector inherits come from the Connect worker: pass its properties, an
-.env or compose file with CONNECT_… variables, or a KafkaConnect of Strimzi with --worker.
+.env or compose file or a docker run command with CONNECT_… variables, or a KafkaConnect of Strimzi with --worker.
 
 Debezium connects to the database only with --dsn or --live. It then also prints the records of the last
 rows, and resolves a list of tables that is a regular expression.`,

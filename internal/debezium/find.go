@@ -26,7 +26,7 @@ type finder struct {
 }
 
 const whatImportReads = "import reads Kafka Connect's JSON (also in a script, or as the answer" +
-	" of GET /connectors?expand=info), properties, YAML with a KafkaConnector or with a connector's keys, and Debezium Server's properties, YAML, environment or DebeziumServer"
+	" of GET /connectors?expand=info), properties, YAML with a KafkaConnector or with a connector's keys, and Debezium Server's properties, YAML, environment (also of docker run) or DebeziumServer"
 
 var errNothing = errors.New("not a connector's configuration: it has no connector.class; " + whatImportReads)
 
@@ -45,11 +45,12 @@ func (f *finder) text(text, name string) error {
 		return nil
 	}
 	f.scripts(text, name)
+	f.commands(text)
 	if working := slices.ContainsFunc(f.found[found:], func(in *Input) bool { return in.broken == nil }); broken != nil && !working && looksLikeYAML(text) && !isScript(text) {
 		f.found = f.found[:found]
 		return broken
 	}
-	if len(f.found) > found {
+	if len(f.found) > found || len(f.workers) > workers {
 		return nil
 	}
 	pairs, err := parseProperties(text)
@@ -59,9 +60,9 @@ func (f *finder) text(text, name string) error {
 	return err
 }
 
-// isScript reports whether a text sends requests to Kafka Connect.
+// isScript reports whether a text sends requests to Kafka Connect, or starts containers.
 func isScript(text string) bool {
-	return regexp.MustCompile(`(?m)^#!|\bcurl\b|/connectors\b`).MatchString(text)
+	return regexp.MustCompile(`(?m)^#!|\bcurl\b|/connectors\b`).MatchString(text) || runsContainer().MatchString(text)
 }
 
 // line returns the line in the file of a line of the text.

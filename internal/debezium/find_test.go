@@ -104,6 +104,13 @@ func TestWhereConnectorsAre(t *testing.T) {
 			"kind: Deployment\nspec: {template: {spec: {containers: [{name: s, env: [{name: DEBEZIUM_SOURCE_CONNECTOR_CLASS, value: PostgresConnector}, {name: DEBEZIUM_SOURCE_SLOT_NAME, value: found}]}]}}}\n",
 			"", formServerEnv,
 		},
+		"docker run": {
+			"#!/bin/sh\nset -e\ndocker run -d --name s -p 8080:8080 \\\n  -e DEBEZIUM_SINK_TYPE=kafka -e 'DEBEZIUM_SOURCE_CONNECTOR_CLASS=PostgresConnector' \\\n" +
+				"  --env=DEBEZIUM_SOURCE_SLOT_NAME=\"found\" -eDEBEZIUM_SOURCE_DATABASE_PASSWORD quay.io/debezium/server:3.0\n", "", formServerEnv,
+		},
+		"podman run beside a request": {
+			"podman run -e BOOTSTRAP_SERVERS=kafka:9092 -e CONFIG_STORAGE_TOPIC=c quay.io/debezium/connect:3.0\ncurl -d '" + strings.ReplaceAll(rest, "\n", " ") + "' c/connectors\n", "orders", formREST,
+		},
 		"compose with the connector in a command": {
 			"services:\n  init:\n    command: >\n      curl -X POST http://connect:8083/connectors -d '" + strings.ReplaceAll(rest, "\n", " ") + "'\n", "orders", formREST,
 		},

@@ -39,17 +39,22 @@ func (f *finder) variables(n *yaml.Node, name string) bool {
 	if vars == nil {
 		vars = variablesOf(child(n, "env"))
 	}
-	image := textOf(n, "image")
+	return f.container(vars, textOf(n, "image"), name, templateIn(n))
+}
+
+// container collects what the environment of a container has. broken is why it cannot be read; nil: it can. It reports whether
+// the container is Debezium Server or a Connect worker.
+func (f *finder) container(vars []pair, image, name string, broken error) bool {
 	for _, v := range vars {
 		switch {
 		case v.key == "DEBEZIUM_SOURCE_CONNECTOR_CLASS":
 			in := fromEnvironment(vars)
-			in.broken = templateIn(n)
+			in.broken = broken
 			f.add(in)
 			return true
 		case isWorkerVariable(v.key) && !strings.Contains(image, "/debezium-ui"):
 			w := workerOfVariables(vars, image, name)
-			w.broken = templateIn(n)
+			w.broken = broken
 			for _, p := range w.pairs {
 				if text := (entry{value: p.value, line: p.line}).defaulted(f.defaults); text != "" {
 					w.note(p.key, text)

@@ -48,6 +48,10 @@ func parseWorker(data []byte) (*worker, error) {
 func findWorker(text string) (*worker, error) {
 	var f finder
 	broken := f.documents(text, "", !strings.HasPrefix(strings.TrimSpace(text), "{"))
+	if len(f.workers) == 0 {
+		f.noteDefaults(text, f.line)
+		f.commands(text)
+	}
 	switch {
 	case len(f.workers) == 1:
 		return f.workers[0], nil

@@ -44,6 +44,15 @@ func TestWorkers(t *testing.T) {
 				"      - VALUE_CONVERTER=" + stringConverter + "\n      - CONNECT_VALUE_CONVERTER_SCHEMAS_ENABLE=false\n  ui: {image: debezium/debezium-ui, environment: {KAFKA_CONNECT_URIS: x}}\n",
 			ofImage,
 		},
+		"docker run": {
+			"docker run -d --name connect \\\n  -e BOOTSTRAP_SERVERS=\"${KAFKA:-kafka:9092}\" -e CONFIG_STORAGE_TOPIC=configs --env=VALUE_CONVERTER=" + stringConverter +
+				" \\\n  -e 'CONNECT_VALUE_CONVERTER_SCHEMAS_ENABLE=false' quay.io/debezium/connect:3.0 && echo -e CONNECT_A=b\n",
+			ofImage,
+		},
+		"nerdctl run among other commands": {
+			"set -e\nnerdctl run -e POSTGRES_PASSWORD=x postgres\nnerdctl container run -eCONNECT_BOOTSTRAP_SERVERS=kafka:9092 confluentinc/cp-kafka-connect; sleep 1\n",
+			[]string{"bootstrap.servers=kafka:9092"},
+		},
 		"Kubernetes": {
 			"kind: Deployment\nspec: {template: {spec: {containers: [{name: c, image: confluentinc/cp-kafka-connect, env: [{name: CONNECT_BOOTSTRAP_SERVERS, value: 'kafka:9092'}]}]}}}\n",
 			[]string{"bootstrap.servers=kafka:9092"},
