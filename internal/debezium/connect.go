@@ -115,7 +115,7 @@ func serverRules() []rule {
 		note("server.format.header", "`debezium.format.header.class` counts."),
 		refuse("server.format.*", "A format that the relay does not support."),
 		note("server.quarkus.*", "A setting of the Java process."),
-		note("server.%*", "Does not count in Quarkus' profile `prod`, in which Debezium Server runs unless QUARKUS_PROFILE is set. There, a key with `%prod.` counts in place of the key without it."),
+		note("server.%*", "Does not count in Quarkus' profile `prod`, in which Debezium Server runs unless QUARKUS_PROFILE is set. There, a key with `%prod.`, or `%{dev,prod}.`, counts in place of the key without it."),
 		note("server.*", "A setting of the process of Debezium Server."),
 	)
 }

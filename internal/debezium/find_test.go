@@ -214,7 +214,7 @@ func TestPlaceholders(t *testing.T) {
 	for value, want := range map[string]string{
 		"${SLOT_NAME}": "line 4: ${SLOT_NAME} is a placeholder", "${SLOT:-a}": "line 4: ${SLOT:-a} is a placeholder", "$SLOT": "line 4: $SLOT is a placeholder",
 		"x_@SLOT@": "line 4: @SLOT@ is a placeholder", "%SLOT%": "line 4: %SLOT% is a placeholder", "<your-slot>": "line 4: <your-slot> is a placeholder",
-		"${file:/x:y}": "line 4: refers to a config provider", "A b": "line 4: not the name of a slot",
+		"${file:/x:y}": "line 4: ${file:/x:y} refers to a config provider", "A b": "line 4: not the name of a slot",
 	} {
 		result := importedText(t, "{\n"+keysJSON("lost")+",\n\"slot.name\": \""+value+"\"}")
 		if !slices.ContainsFunc(result.Report.findings, func(f Finding) bool { return f.key == "slot.name" && strings.HasPrefix(f.text, want) }) {

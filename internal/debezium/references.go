@@ -36,8 +36,8 @@ func unfilled(e entry) string {
 	if m := placeholder(e); m != "" {
 		return m + " is a placeholder: write the value in its place"
 	}
-	if referencePattern().MatchString(e.value) && !takesReference(e.key) && !isFreeText(e.key) {
-		return "refers to a config provider, which only Kafka Connect can ask; write the value in its place"
+	if reference := referencePattern().FindString(e.value); reference != "" && !takesReference(e.key) && !isFreeText(e.key) {
+		return reference + " refers to a config provider, which only Kafka Connect can ask; write the value in its place"
 	}
 	return ""
 }

@@ -28,22 +28,37 @@ func converterOfFormat(part, format string) string {
 	return format
 }
 
-// prodProfile is the prefix of keys for the profile of Quarkus in which Debezium Server runs, unless QUARKUS_PROFILE is set:
-// https://quarkus.io/guides/config-reference#profiles
-const prodProfile = "%prod."
+// inProd returns a key without its profiles, %prod. or %{prod,…}., if one of them is the profile of Quarkus in which Debezium Server
+// runs, unless QUARKUS_PROFILE is set: https://quarkus.io/guides/config-reference#profiles
+func inProd(key string) (name string, ok bool) {
+	m := regexp.MustCompile(`^%(?:\{([^}]*)\}|([^.]*))\.(.+)$`).FindStringSubmatch(key)
+	if m == nil {
+		return key, false
+	}
+	for profile := range strings.SplitSeq(m[1]+m[2], ",") {
+		if strings.TrimSpace(profile) == "prod" {
+			return m[3], true
+		}
+	}
+	return key, false
+}
 
 // fromServer adds the keys of Debezium Server under Kafka Connect's names.
 func (in *Input) fromServer(pairs []pair) {
 	in.server = true
 	said := make(map[string]bool)
 	replaced := func(p pair) bool {
-		return slices.ContainsFunc(pairs, func(by pair) bool { return by.key == prodProfile+p.key })
+		return slices.ContainsFunc(pairs, func(by pair) bool {
+			name, ok := inProd(by.key)
+			return ok && name == p.key
+		})
 	}
 	kafka := slices.ContainsFunc(pairs, func(p pair) bool {
-		return strings.TrimPrefix(p.key, prodProfile) == serverPrefix+"sink.type" && p.value == sinkKafka && !replaced(p)
+		name, _ := inProd(p.key)
+		return name == serverPrefix+"sink.type" && p.value == sinkKafka && !replaced(p)
 	})
 	for _, p := range pairs {
-		name := strings.TrimPrefix(p.key, prodProfile)
+		name, _ := inProd(p.key)
 		if replaced(p) {
 			in.add("server.%"+p.key, p.key, p.value)
 			continue

@@ -61,12 +61,17 @@ debezium:
   transforms: {~: outbox, outbox.type: io.debezium.transforms.outbox.EventRouter}
 `
 	)
-	for _, text := range []string{serverBase + profiles, profiles + serverBase, inYAML} {
+	several := strings.NewReplacer("%prod.", "%{dev,prod}.", "%dev.", "%{dev,test}.", `"%prod"`, `"%{dev,prod}"`, `"%dev"`, `"%{dev,test}"`).Replace
+	for _, text := range []string{serverBase + profiles, profiles + serverBase, inYAML, serverBase + several(profiles), several(inYAML)} {
+		dev := "%dev."
+		if strings.Contains(text, "{dev,test}") {
+			dev = "%{dev,test}."
+		}
 		result := importedText(t, text)
 		if file := string(result.YAML); !strings.Contains(file, "host=127.0.0.1 ") || !strings.Contains(file, "value: string\n") || !strings.Contains(file, "id: id\n") {
 			t.Errorf("%s\n%v\n%s", text, result.Report.findings, file)
 		}
-		for _, key := range []string{"debezium.source.database.hostname", "%dev.debezium.source.database.hostname"} {
+		for _, key := range []string{"debezium.source.database.hostname", dev + "debezium.source.database.hostname"} {
 			if !slices.ContainsFunc(result.Report.findings, func(f Finding) bool { return f.key == key && strings.Contains(f.text, "profile") }) {
 				t.Errorf("%s\nno finding about %s: %v", text, key, result.Report.findings)
 			}

@@ -125,7 +125,7 @@ func (m *mapping) setPublication(own string) (verdict, string) {
 // slotName returns the name of the connector's slot, or the default.
 func (m *mapping) slotName() string {
 	if name := m.value("slot.name"); name != "" {
-		return name
+		return strings.NewReplacer("${"+serverProvider, "${", "${"+shellProvider, "${").Replace(name)
 	}
 	return defaultSlot
 }
