@@ -132,12 +132,8 @@ func parkedWarning(ctx context.Context, address, slot string) string {
 	if err != nil || status.Slot.Name != slot || status.Parked.Number == 0 {
 		return ""
 	}
-	keys := "1 key is parked, "
-	if n := status.Parked.Number; n > 1 {
-		keys = fmt.Sprintf("%d keys are parked, the first one ", n)
-	}
-	return fmt.Sprintf("%sfor %s. Their records count as delivered: once prune has deleted the rows, the dead-letter topic has the only copy. To release the first one: %s",
-		keys, terminal.Span(status.Parked.Oldest), status.Parked.Keys[0].Release)
+	return fmt.Sprintf("%s parked, the first one for %s. Records of parked keys count as delivered: once prune has deleted the rows, the dead-letter topic has the only copy. To release the first one: %s",
+		terminal.Counted(status.Parked.Number, "key"), terminal.Span(status.Parked.Oldest), status.Parked.Keys[0].Release)
 }
 
 // printPruned prints the report as text. failed says that the prune has stopped at an error.

@@ -18,8 +18,8 @@ func TestPruneWarnsOfParkedKeys(t *testing.T) {
 	)
 	for name, tc := range map[string]struct{ status, slot, want string }{
 		"no key":        {none, "outbox_cdc", ""},
-		"a key":         {one, "outbox_cdc", "1 key is parked, for 2 min. "},
-		"two keys":      {two, "outbox_cdc", "2 keys are parked, the first one for 2 min. "},
+		"a key":         {one, "outbox_cdc", "1 key parked, the first one for 2 min. "},
+		"two keys":      {two, "outbox_cdc", "2 keys parked, the first one for 2 min. "},
 		"another relay": {one, "orders", ""},
 		"no relay":      {`{}`, "outbox_cdc", ""},
 	} {
