@@ -26,7 +26,7 @@ var (
 // to the wrong server does not shut out the one on the right server.
 func (w *Writer) Check(ctx context.Context, found *Found, s checkpoint.Server, published func(recorded string) error) error {
 	if w.parked.set == nil && found.Parked.HasKeys() {
-		return fmt.Errorf("%w: %d keys, such as one of topic %s", ErrKeysParked, len(found.Parked.Parkings), found.Parked.Parkings[0].Topic)
+		return fmt.Errorf("%w: one of topic %s, %d in all", ErrKeysParked, found.Parked.Parkings[0].Topic, len(found.Parked.Parkings))
 	}
 	p := found.Position
 	if p == nil {
