@@ -656,14 +656,16 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	if !letter && !released && e.parking != "" {
 		h.parked.ended[e.parking] = true
 	}
+	parking, _, _ := strings.Cut(r.headers[encode.DeadLetterParked], " ")
 	if !outcome.First() {
-		if !h.mayRepeat(repeat{partition, e.parked, letter && h.parked.ended[e.parking], refilled && h.refill.mayRepeat(e.tx)}) {
-			h.violatedLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
+		ended := letter && (h.parked.ended[e.parking] || h.parked.ended[parking]) // a crash may delay dead letters until after the row
+		if !h.mayRepeat(repeat{partition, e.parked, ended, refilled && h.refill.mayRepeat(e.tx)}) {
+			h.violatedLocked("run %d: row %s is stored again at %v, by %v", run, e.id, where, e.writers)
 		}
-		h.noteLocked("run %d: row %s is stored again in %s, by %v", run, e.id, where.Topic, e.writers)
+		h.noteLocked("run %d: row %s is stored again at %v, by %v", run, e.id, where, e.writers)
 	}
 	if letter {
-		e.parking, _, _ = strings.Cut(r.headers[encode.DeadLetterParked], " ")
+		e.parking = parking
 	}
 	if len(e.writers) == 1 {
 		e.tx.missing--
@@ -704,7 +706,7 @@ func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row
 type repeat struct {
 	where    delivery.Coordinates // without the offset
 	parked   bool                 // the row is a dead letter of a parked key
-	ended    bool                 // the parking of its last dead letter ended with a crash
+	ended    bool                 // the parking of this dead letter, or of the one before it, ended with a crash
 	refilled bool                 // of a transaction that the newest snapshot does not show as delivered
 }
 
