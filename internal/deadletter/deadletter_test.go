@@ -268,7 +268,7 @@ func TestStalledResendMarksNothing(t *testing.T) {
 		return nil, errors.New("hang up"), true
 	})
 	r, outcomes := p.resender(t, b, selection)
-	if err := r.Flush(t.Context()); !errors.Is(err, errStalled) || len(*outcomes) != 0 || produced.Load() == 0 {
+	if err := r.Flush(t.Context()); !errors.Is(err, sink.ErrStalled) || len(*outcomes) != 0 || produced.Load() == 0 {
 		t.Errorf("%v, outcomes %v, %d attempts", err, *outcomes, produced.Load())
 	}
 	if s := p.selectAll(t, b, Filter{}); s.Len() != 1 {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
@@ -21,9 +20,6 @@ const (
 	// timeout.
 	resentRecordTimeout = 10 * time.Second
 )
-
-// errStalled: the broker has acknowledged nothing for too long. Sent records may be in their topics, without a resent record.
-var errStalled = errors.New("no record was acknowledged")
 
 // A Resender resends dead letters in the order of Add. It belongs to one goroutine.
 type Resender struct {
@@ -52,7 +48,8 @@ type pendingRecord struct {
 }
 
 // NewResender returns a Resender that calls report with the outcome of each dead letter of a topic.
-// It stops if the broker acknowledges nothing for timeout.
+// It stops with [sink.ErrStalled] if the broker acknowledges nothing for timeout: records without an outcome may then be in
+// their topics, without a resent record.
 func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(Outcome)) *Resender {
 	return &Resender{sink: to, topic: topic, timeout: timeout, report: report}
 }
@@ -113,42 +110,19 @@ func (r *Resender) sendBatch(ctx context.Context, batch []pendingRecord) error {
 
 // sendPending sends the records without an outcome with one Writer, until one is rejected.
 func (r *Resender) sendPending(ctx context.Context, batch []pendingRecord) error {
-	var pending []uint64
+	records := make([]*sink.Record, len(batch))
+	pending := false
 	for i := range batch {
 		if o := &batch[i]; !o.acked && o.err == nil {
-			o.rec.Seq = uint64(i + 1)
-			pending = append(pending, o.rec.Seq)
+			records[i], pending = o.rec, true
 		}
 	}
-	if len(pending) == 0 {
+	if !pending {
 		return nil
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	writer := r.sink.NewWriter(sink.WriterConfig{})
-	timer := time.AfterFunc(r.timeout, func() {
-		stop(fmt.Errorf("%w for %v: %s", errStalled, r.timeout, r.sink.Stat().StallReason))
+	return sink.Deliver(ctx, r.sink, sink.WriterConfig{}, records, r.timeout, func(i int, err error) {
+		batch[i].acked, batch[i].err = err == nil, err
 	})
-	defer timer.Stop()
-	var ended error
-	var running sync.WaitGroup // waited for below
-	running.Go(func() {
-		ended = writer.Run(ctx, func(seqs []uint64, err error) {
-			timer.Reset(r.timeout)
-			for _, seq := range seqs {
-				o := &batch[seq-1]
-				o.acked, o.err = err == nil, err
-			}
-		})
-	})
-	for _, seq := range pending {
-		if writer.Send(ctx, batch[seq-1].rec) != nil {
-			break // Run says why
-		}
-	}
-	writer.CloseSend()
-	running.Wait()
-	return ended
 }
 
 // writeResentRecords writes resent records for the acknowledged records of a batch, and reports all

@@ -127,7 +127,7 @@ var plants = []mistake{
 		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
 	}, "has not come|have not arrived|out of order|still parked|stored again in dead|discards row"},
 	{"a rejected letter counts as sent", []plant.Edit{
-		plant.In(releaseFile, "				done[seq-1] = err == nil\n", "				done[seq-1] = true\n"),
+		plant.In(releaseFile, "		done[i] = err == nil\n", "		done[i] = true\n"),
 	}, "have not arrived|has not come"},
 	{"a refill forgets the transactions that were open", []plant.Edit{
 		plant.In(missingFile, "{\"NOT \" + sees(m.Delivered)}", "{\"NOT \" + sees(m.Delivered[:strings.LastIndex(m.Delivered, \":\")+1])}"),

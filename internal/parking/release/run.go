@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -283,14 +282,11 @@ func (r *releaseRun) flush(ctx context.Context) error {
 			}
 		}
 	}
-	if rejected, ok := errors.AsType[*sink.RecordError](err); ok && rejected.Seq == seqOf(sent) {
+	if rejected, ok := errors.AsType[*sink.RecordError](err); ok && rejected.Seq == uint64(sent+1) {
 		return &releaseStoppedError{rowOf(batch[sent].dead), err}
 	}
 	return err
 }
-
-// seqOf returns the sequence of a record of a batch.
-func seqOf(i int) uint64 { return uint64(i + 1) }
 
 // checkTopics returns an error if a topic of the batch is missing, for which a Writer would wait.
 func (r *releaseRun) checkTopics(ctx context.Context, batch []letter) error {
@@ -308,35 +304,13 @@ func (r *releaseRun) checkTopics(ctx context.Context, batch []letter) error {
 
 // send sends a batch with a Writer of its own. It returns how many of the first letters are acknowledged.
 func (r *releaseRun) send(ctx context.Context, batch []letter) (acked int, err error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	writer := r.target.NewWriter(sink.WriterConfig{Fence: r.cfg.Fence})
-	timer := time.AfterFunc(releaseTimeout, func() {
-		stop(fmt.Errorf("no record was acknowledged for %s: %s", releaseTimeout, r.target.Stat().StallReason))
-	})
-	defer timer.Stop()
-	done := make([]bool, len(batch))
-	var running sync.WaitGroup // waited for below
-	running.Go(func() {
-		err = writer.Run(ctx, func(seqs []uint64, err error) {
-			timer.Reset(releaseTimeout)
-			for _, seq := range seqs {
-				done[seq-1] = err == nil
-			}
-		})
-	})
-	for i := range batch {
-		if batch[i].rec == nil {
-			done[i] = true
-			continue
-		}
-		batch[i].rec.Seq = seqOf(i)
-		if writer.Send(ctx, batch[i].rec) != nil {
-			break // Run says why
-		}
+	records, done := make([]*sink.Record, len(batch)), make([]bool, len(batch))
+	for i, l := range batch {
+		records[i], done[i] = l.rec, l.rec == nil
 	}
-	writer.CloseSend()
-	running.Wait()
+	err = sink.Deliver(ctx, r.target, sink.WriterConfig{Fence: r.cfg.Fence}, records, releaseTimeout, func(i int, err error) {
+		done[i] = err == nil
+	})
 	for acked < len(batch) && done[acked] {
 		acked++
 	}
