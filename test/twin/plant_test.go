@@ -125,7 +125,7 @@ var plants = []mistake{
 	}, "has not come|have not arrived|still parked"},
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
 		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
-	}, "has not come|have not arrived|out of order|still parked|stored again in dead|discards row"},
+	}, "has not come|have not arrived|out of order|still parked|stored again at dead|discards row"},
 	{"a rejected letter counts as sent", []plant.Edit{
 		plant.In(releaseFile, "		done[i] = err == nil\n", "		done[i] = true\n"),
 	}, "have not arrived|has not come"},
