@@ -24,7 +24,7 @@ type Config struct {
 	PayloadType PayloadType
 
 	// MessagePrefix is the prefix of the messages of WriteMessage. The relay needs it in
-	// outbox.messages. Empty means outbox. The prefixes outbox-cdc and "outbox-cdc prune" are
+	// outbox.messages. Empty means outbox. The prefix outbox-cdc is
 	// reserved for the relay.
 	MessagePrefix string
 
@@ -103,7 +103,7 @@ func (c Config) validate() error {
 	default:
 		return fmt.Errorf("outbox: Config.PayloadType: %q is not one of jsonb, json, text, bytea", string(c.PayloadType))
 	}
-	if reserved(c.MessagePrefix) || textProblem(c.MessagePrefix) != "" {
+	if c.MessagePrefix == reservedPrefix || textProblem(c.MessagePrefix) != "" {
 		return fmt.Errorf("outbox: Config.MessagePrefix: %q is reserved or not valid text", c.MessagePrefix)
 	}
 	if c.MaxBytes < 0 {
@@ -119,8 +119,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// reserved reports whether prefix is reserved for the relay.
-func reserved(prefix string) bool { return prefix == "outbox-cdc" || prefix == "outbox-cdc prune" }
+// reservedPrefix is the prefix of the relay's own messages.
+const reservedPrefix = "outbox-cdc"
 
 // A column is a column that is filled.
 type column struct {

@@ -118,15 +118,14 @@ func TestOptionalColumns(t *testing.T) {
 
 func TestNewWriterRefuses(t *testing.T) {
 	for want, cfg := range map[string]outbox.Config{
-		"outbox: Config.Table: want {table} or {schema, table}":                          {Table: pgx.Identifier{"a", "b", "c"}},
-		`outbox: Config.PayloadType: "xml" is not one of jsonb, json, text, bytea`:       {PayloadType: "xml"},
-		`outbox: Config.Columns: column "type" is named twice`:                           {Columns: outbox.Columns{AggregateType: "type"}},
-		`outbox: Config.Columns: column "headers" is named twice`:                        {Columns: outbox.Columns{ID: "headers"}},
-		`outbox: Config.Columns: column "id" is named twice`:                             {Columns: outbox.Columns{Partition: "id"}},
-		`outbox: Config.MessagePrefix: "outbox-cdc" is reserved or not valid text`:       {MessagePrefix: "outbox-cdc"},
-		`outbox: Config.MessagePrefix: "outbox-cdc prune" is reserved or not valid text`: {MessagePrefix: "outbox-cdc prune"},
-		`outbox: Config.MessagePrefix: "\x00" is reserved or not valid text`:             {MessagePrefix: "\x00"},
-		`outbox: Config.MaxBytes: -1 is negative`:                                        {MaxBytes: -1},
+		"outbox: Config.Table: want {table} or {schema, table}":                    {Table: pgx.Identifier{"a", "b", "c"}},
+		`outbox: Config.PayloadType: "xml" is not one of jsonb, json, text, bytea`: {PayloadType: "xml"},
+		`outbox: Config.Columns: column "type" is named twice`:                     {Columns: outbox.Columns{AggregateType: "type"}},
+		`outbox: Config.Columns: column "headers" is named twice`:                  {Columns: outbox.Columns{ID: "headers"}},
+		`outbox: Config.Columns: column "id" is named twice`:                       {Columns: outbox.Columns{Partition: "id"}},
+		`outbox: Config.MessagePrefix: "outbox-cdc" is reserved or not valid text`: {MessagePrefix: "outbox-cdc"},
+		`outbox: Config.MessagePrefix: "\x00" is reserved or not valid text`:       {MessagePrefix: "\x00"},
+		`outbox: Config.MaxBytes: -1 is negative`:                                  {MaxBytes: -1},
 	} {
 		if _, err := outbox.NewWriter(cfg); err == nil || err.Error() != want {
 			t.Errorf("NewWriter(%+v) = %v, want %s", cfg, err, want)

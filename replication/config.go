@@ -22,9 +22,9 @@ type Config struct {
 	// messages of all roles; Run drops the others as they arrive, whatever their size. Empty: none.
 	MessagePrefix string
 
-	// ReservedPrefixes are prefixes of messages that never have rows. Run drops these messages, except
-	// those of MessagePrefix.
-	ReservedPrefixes []string
+	// ReservedPrefix is the prefix of messages that never have rows. Run drops these messages, unless it is
+	// MessagePrefix too. Empty: none.
+	ReservedPrefix string
 
 	// Messages are the prefixes of logical messages that have rows. Run returns these messages,
 	// whatever role wrote them. The publication then needs no table. [AnyPrefix] means all

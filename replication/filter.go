@@ -13,7 +13,7 @@ const MaxOwnMessage = 80 << 10
 // database can write messages of any prefix and size, transactional or not.
 type messageFilter struct {
 	own      []byte   // Config.MessagePrefix; nil: none
-	reserved [][]byte // Config.ReservedPrefixes
+	reserved []byte   // Config.ReservedPrefix; nil: none
 	rows     [][]byte // Config.Messages
 }
 
@@ -23,8 +23,8 @@ func (cfg Config) messageFilter() messageFilter {
 	if cfg.MessagePrefix != "" {
 		f.own = terminated(cfg.MessagePrefix)
 	}
-	for _, prefix := range cfg.ReservedPrefixes {
-		f.reserved = append(f.reserved, terminated(prefix))
+	if cfg.ReservedPrefix != "" {
+		f.reserved = terminated(cfg.ReservedPrefix)
 	}
 	for _, prefix := range cfg.Messages {
 		if prefix == AnyPrefix {
@@ -43,8 +43,8 @@ func (f *messageFilter) wantsAny() bool { return f.own != nil || len(f.rows) > 0
 
 // longest returns the length of the longest prefix that discards compares with.
 func (f *messageFilter) longest() int {
-	n := len(f.own)
-	for _, prefix := range slices.Concat(f.reserved, f.rows) {
+	n := max(len(f.own), len(f.reserved))
+	for _, prefix := range f.rows {
 		n = max(n, len(prefix))
 	}
 	return n
@@ -64,7 +64,7 @@ func (f *messageFilter) discards(data []byte, size int) bool {
 	switch {
 	case f.own != nil && begins(f.own):
 		return !transactional || size > MaxOwnMessage
-	case slices.ContainsFunc(f.reserved, begins):
+	case f.reserved != nil && begins(f.reserved):
 		return true
 	}
 	return !slices.ContainsFunc(f.rows, begins)

@@ -12,8 +12,7 @@ import (
 )
 
 // Any role can write messages with the relay's own prefix. Run drops those that the relay cannot have written:
-// messages that are too large or not transactional, and messages with a reserved prefix. They do not end the
-// stream, and use no memory.
+// messages that are too large or not transactional. They do not end the stream, and use no memory.
 func TestMessagesUnderOwnPrefix(t *testing.T) {
 	outside := func(message []byte) []byte {
 		message[headerSize+walHeaderSize+1] = 0
@@ -29,15 +28,13 @@ func TestMessagesUnderOwnPrefix(t *testing.T) {
 		"larger than a row may be":         {logical(0x11, "ours", strings.Repeat("x", 6*arenaSize)), false},
 		"outside a transaction":            {outside(logical(0x11, "ours", "x")), false},
 		"large, outside a transaction":     {outside(logical(0x11, "ours", strings.Repeat("x", 6*arenaSize))), false},
-		"reserved":                         {logical(0x11, "ours, formerly", "x"), false},
-		"reserved, larger than a row":      {logical(0x11, "ours, formerly", strings.Repeat("x", 6*arenaSize)), false},
 		"of a row, outside a transaction":  {outside(logical(0x11, "ours, or so", "x")), true},
 		"of a row, larger than a snapshot": {logical(0x11, "", strings.Repeat("x", 2*MaxOwnMessage)), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSession(t)
-				s.cfg.MessagePrefix, s.cfg.ReservedPrefixes = "ours", []string{"ours", "ours, formerly"}
+				s.cfg.MessagePrefix, s.cfg.ReservedPrefix = "ours", "ours"
 				s.cfg.Messages, s.cfg.MaxMessageBytes = []string{AnyPrefix}, 5*arenaSize
 				s.open(0).run()
 				go func() {
@@ -61,9 +58,9 @@ func TestMessagesUnderOwnPrefix(t *testing.T) {
 	}
 }
 
-// Run drops reserved prefixes even if MessagePrefix is empty.
+// Run drops the reserved prefix even if MessagePrefix is empty.
 func TestReservedPrefixWithoutOwnMessages(t *testing.T) {
-	f := Config{ReservedPrefixes: []string{"ours"}, Messages: []string{AnyPrefix}}.messageFilter()
+	f := Config{ReservedPrefix: "ours", Messages: []string{AnyPrefix}}.messageFilter()
 	for prefix, want := range map[string]bool{"ours": true, "ours too": false, "": false} {
 		data := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x10"+prefix), 0)
 		if got := f.discards(data, len(data)); got != want {

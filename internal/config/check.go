@@ -59,7 +59,7 @@ func (c *Config) check() error {
 		switch {
 		case prefix == "" || strings.Contains(prefix, "\x00"):
 			add(c.invalid("outbox.messages", "%q is not allowed as a prefix", prefix))
-		case catalog.Reserved(prefix):
+		case prefix == catalog.MessagePrefix:
 			add(c.invalid("outbox.messages", "prefix %q is reserved for outbox-cdc's own messages; write rows with another prefix", prefix))
 		}
 	}

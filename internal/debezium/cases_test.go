@@ -377,7 +377,7 @@ func routerCases() []verdictCase {
 		{changes: routerAt + "negate=true", want: rejected},
 		{changes: decodeOn + decodeIs, want: partial, text: "every prefix"},
 		{changes: decodeOn + decodeIs, want: partial, text: "outbox.messages: outbox", opts: Options{Messages: []string{"outbox"}}},
-		{changes: decodeOn + decodeIs, want: rejected, text: "outbox-cdc prune is reserved", opts: Options{Messages: []string{"outbox", "outbox-cdc prune"}}},
+		{changes: decodeOn + decodeIs, want: rejected, text: "outbox-cdc is reserved", opts: Options{Messages: []string{"outbox", "outbox-cdc"}}},
 		{changes: decodeOn + decodeIs + "\ntransforms.decode.fields.null.include=false", want: noted},
 		{changes: decodeOn + decodeIs + "\ntransforms.decode.fields.null.include=true", want: same, text: "expand_nulls: true"},
 		{changes: decodeOn + decodeIs + "\ntransforms.decode.fields.null.include=on", want: rejected},

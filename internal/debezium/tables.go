@@ -273,10 +273,10 @@ func applyPrefixes(m *mapping, e entry) (verdict, string) {
 	return same, "outbox.messages: " + strings.Join(prefixes, ", ")
 }
 
-// reserved returns an error text for the first reserved prefix, or "" if there is none.
+// reserved returns an error text if the reserved prefix is among prefixes, or "".
 func reserved(prefixes []string) string {
-	if i := slices.IndexFunc(prefixes, catalog.Reserved); i >= 0 {
-		return fmt.Sprintf("%s is reserved for outbox-cdc's own messages", prefixes[i])
+	if slices.Contains(prefixes, catalog.MessagePrefix) {
+		return catalog.MessagePrefix + " is reserved for outbox-cdc's own messages"
 	}
 	return ""
 }

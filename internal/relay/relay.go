@@ -45,7 +45,7 @@ type Config struct {
 
 	// Messages are the prefixes of logical messages (see pg_logical_emit_message) that have a row as a
 	// JSON object. [replication.AnyPrefix] means every prefix that is not reserved, see
-	// [catalog.Reserved]. Without Tables, the publication need not have a table.
+	// [catalog.MessagePrefix]. Without Tables, the publication need not have a table.
 	Messages []string
 
 	// InitialCopy makes the relay send the rows that are in the tables when it creates the slot,
@@ -146,7 +146,7 @@ func (cfg Config) WithDefaults() Config {
 	if !cfg.Positions.IsZero() {
 		cfg.Source.MessagePrefix = catalog.MessagePrefix // snapshots for the record
 	}
-	cfg.Source.Messages, cfg.Source.ReservedPrefixes = cfg.Messages, catalog.ReservedPrefixes()
+	cfg.Source.Messages, cfg.Source.ReservedPrefix = cfg.Messages, catalog.MessagePrefix
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
 	return cfg
 }

@@ -39,7 +39,7 @@ func (p *Pump) trackSnapshot(content []byte) {
 
 // isRow reports whether a message has a row. The program's own messages never have one.
 func (p *Pump) isRow(m *decoder.LogicalMessage) bool {
-	return !catalog.Reserved(m.Prefix) && (slices.Contains(p.messages, m.Prefix) || slices.Contains(p.messages, replication.AnyPrefix))
+	return m.Prefix != catalog.MessagePrefix && (slices.Contains(p.messages, m.Prefix) || slices.Contains(p.messages, replication.AnyPrefix))
 }
 
 // sendMessageRow sends a message as a row of the open transaction.
