@@ -67,8 +67,8 @@ func TestTableIsLocked(t *testing.T) {
 				_, err := Inspect(ctx, s.cfg.Conn, "pub", s.cfg.Slot, NewTables([]string{"outbox"}))
 				return err
 			},
-			"Surveyor": func() error {
-				v := NewSurveyor(s.cfg.Conn)
+			"Reader": func() error {
+				v := NewReader(s.cfg.Conn)
 				defer v.Close(ctx)
 				_, err := v.Inspect(ctx, "pub", s.cfg.Slot, []string{"outbox"})
 				return err

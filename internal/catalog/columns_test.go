@@ -152,12 +152,12 @@ func sentTables(t *testing.T, cfg replication.Config) map[string]Table {
 		t.Fatal(err)
 	}
 	tables["the dead letters"] = *named
-	s := NewSurveyor(cfg.Conn)
+	s := NewReader(cfg.Conn)
 	defer s.Close(t.Context())
-	surveyed, err := s.Table(t.Context(), "outbox", state.Publication)
+	found, err := s.Table(t.Context(), "outbox", state.Publication)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables["the survey"] = surveyed.Table
+	tables["the reader"] = found.Table
 	return tables
 }

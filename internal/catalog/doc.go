@@ -6,7 +6,7 @@
 //     results: the stream itself does not report that a table was removed from the publication, or
 //     that Postgres is about to invalidate the slot.
 //   - [Reserve.Judge] decides how close Postgres is to invalidating a slot.
-//   - A [Surveyor] reads what `check` needs: settings, limits, privileges, table definitions.
+//   - A [Reader] reads what `check` needs: settings, limits, privileges, table definitions.
 //   - [Diagnose] finds out why a stream did not start.
 //   - [Setup] and [Drop] create and drop the publication and the slot.
 //   - A [Copy] and [Rows] read rows of the tables in the same text format as the stream.

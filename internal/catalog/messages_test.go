@@ -43,9 +43,9 @@ func TestMessagesOfARoleWithoutRights(t *testing.T) {
 			t.Errorf("the stream has %v", kinds)
 		}
 
-		survey := NewSurveyor(s.cfg.Conn)
-		defer survey.Close(t.Context())
-		role, err := survey.Role(t.Context())
+		reader := NewReader(s.cfg.Conn)
+		defer reader.Close(t.Context())
+		role, err := reader.Role(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestMessagesOfARoleWithoutRights(t *testing.T) {
 		if err := emit(true, "p", 0); err == nil || !strings.Contains(err.Error(), "42501") {
 			t.Errorf("a message of a role without the right: %v", err)
 		}
-		if role, err = survey.Role(t.Context()); err != nil || len(role.OpenEmit) > 0 || role.EmitsMessages {
+		if role, err = reader.Role(t.Context()); err != nil || len(role.OpenEmit) > 0 || role.EmitsMessages {
 			t.Errorf("%+v, %v", role, err)
 		}
 		s.Exec(t, "GRANT EXECUTE ON FUNCTION "+role.EmitText+" TO "+replication.QuoteIdent(role.Name))

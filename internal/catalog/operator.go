@@ -34,7 +34,7 @@ func (s *setup) grantOperator(ctx context.Context, outboxes []Outbox) ([]Step, e
 }
 
 // operatorWarning names what an operator's commands need that only a superuser can grant, "" if the role has it.
-func (r *RoleSurvey) operatorWarning() string {
+func (r *RoleDetails) operatorWarning() string {
 	switch {
 	case !r.Replication:
 		return "it lacks REPLICATION, which recover and tail need; as a superuser: ALTER ROLE " + replication.QuoteIdent(r.Name) +

@@ -11,7 +11,7 @@ import (
 func TestReservedPrefix(t *testing.T) {
 	for prefix, want := range map[string]bool{
 		MessagePrefix: true,
-		"":            false, "*": false, "outbox": false, "outbox-cdc-audit": false, "outbox-cdc ": false, "Outbox-CDC": false,
+		"":            false, "*": false, "outbox": false, "outbox-cdc-audit": false, "outbox-cdc prune": false, "Outbox-CDC": false,
 	} {
 		if _, err := outbox.NewWriter(outbox.Config{MessagePrefix: prefix}); (err != nil) != want {
 			t.Errorf("a writer of messages with prefix %q: %v", prefix, err)

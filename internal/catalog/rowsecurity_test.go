@@ -106,7 +106,7 @@ func TestRowSecurity(t *testing.T) {
 }
 
 // The owner sees every row, unless the table has FORCE ROW LEVEL SECURITY. Policies of a partition count where the
-// partition is read by itself. A Surveyor reports all of them.
+// partition is read by itself. A Reader reports all of them.
 func TestRowSecurityOfTheOwner(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
@@ -140,10 +140,10 @@ func TestRowSecurityOfTheOwner(t *testing.T) {
 	if _, _, err := LastRows(t.Context(), cfg, "parted", 1); !errors.Is(err, replication.ErrAccess) {
 		t.Errorf("the last rows of partitions: %v", err)
 	}
-	survey := NewSurveyor(cfg.Conn)
-	defer survey.Close(context.WithoutCancel(t.Context()))
+	reader := NewReader(cfg.Conn)
+	defer reader.Close(context.WithoutCancel(t.Context()))
 	for name, want := range map[string]string{"outbox": "public.outbox", "parted": "public.one"} {
-		table, err := survey.Table(t.Context(), name, nil)
+		table, err := reader.Table(t.Context(), name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,9 +13,9 @@ import (
 // value is a server whose owner is a superuser. The texts are parts of fixes: {name}, {value} and {role} are replaced.
 // docs/clouds.md has the sources.
 type provider struct {
-	name  string
-	page  string   // its section of docs/clouds.md
-	marks []string // any of them shows the provider, see [catalog.Surveyor.Marks]
+	name     string
+	page     string   // its section of docs/clouds.md
+	features []string // any of them shows the provider, see [catalog.Reader.Features]
 
 	logical     string // gets wal_level = logical
 	setting     string // changes a setting
@@ -35,67 +35,67 @@ const (
 //nolint:gochecknoglobals // a table
 var providers = []provider{
 	{
-		name: "Amazon Aurora", page: "amazon-aurora", marks: []string{"function aurora_version"},
+		name: "Amazon Aurora", page: "amazon-aurora", features: []string{"function aurora_version"},
 		logical:     "set rds.logical_replication = 1 in the DB cluster parameter group, and reboot the writer",
 		setting:     "set {name} = {value} in the DB cluster parameter group",
 		replication: "GRANT rds_replication TO {role}",
 	},
 	{
-		name: "Amazon RDS", page: "amazon-rds", marks: []string{"role rds_superuser", "setting rds.logical_replication"},
+		name: "Amazon RDS", page: "amazon-rds", features: []string{"role rds_superuser", "setting rds.logical_replication"},
 		logical:     "set rds.logical_replication = 1 in the DB parameter group, and reboot the instance",
 		setting:     "set {name} = {value} in the DB parameter group",
 		replication: "GRANT rds_replication TO {role}",
 	},
 	{
-		name: "AlloyDB", page: "alloydb", marks: []string{"role alloydbsuperuser", "setting alloydb.logical_decoding"},
+		name: "AlloyDB", page: "alloydb", features: []string{"role alloydbsuperuser", "setting alloydb.logical_decoding"},
 		logical:     "set the flag alloydb.logical_decoding = on, which restarts the instance",
 		setting:     "set the database flag {name} = {value}",
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "a member of alloydbsuperuser"),
 	},
 	{
-		name: "Google Cloud SQL", page: "google-cloud-sql", marks: []string{"role cloudsqlsuperuser", "setting cloudsql.logical_decoding"},
+		name: "Google Cloud SQL", page: "google-cloud-sql", features: []string{"role cloudsqlsuperuser", "setting cloudsql.logical_decoding"},
 		logical:     "set the flag cloudsql.logical_decoding = on, which restarts the instance",
 		setting:     "set the database flag {name} = {value}",
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "a member of cloudsqlsuperuser"),
 	},
 	{
-		name: "Azure Database for PostgreSQL", page: "azure-flexible-server", marks: []string{"role azure_pg_admin", "setting azure.extensions"},
+		name: "Azure Database for PostgreSQL", page: "azure-flexible-server", features: []string{"role azure_pg_admin", "setting azure.extensions"},
 		logical:     "set the server parameter wal_level = logical, and restart the server",
 		setting:     "set the server parameter {name} = {value}",
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "the server admin, a member of azure_pg_admin"),
 	},
 	{
-		name: "Supabase", page: "supabase", marks: []string{"role supabase_admin"},
+		name: "Supabase", page: "supabase", features: []string{"role supabase_admin"},
 		logical:     "ask Supabase's support to set wal_level = logical",
 		setting:     `supabase postgres-config update --config {name}={value}`,
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "postgres; before PostgreSQL 17, let the relay log in as postgres"),
 	},
 	{
-		name: "Neon", page: "neon", marks: []string{"role neon_superuser", "setting neon.timeline_id"},
+		name: "Neon", page: "neon", features: []string{"role neon_superuser", "setting neon.timeline_id"},
 		logical:     "enable logical replication in the settings of the project, which restarts its computes",
 		setting:     "ask Neon's support to set {name} = {value}",
 		replication: "create the role in Neon's console, CLI or API: it is then a member of neon_superuser with REPLICATION",
 	},
 	{
-		name: "Heroku Postgres", page: "heroku-postgres", marks: []string{"schema heroku_ext"},
+		name: "Heroku Postgres", page: "heroku-postgres", features: []string{"schema heroku_ext"},
 		logical:     "none: Heroku Postgres does not offer logical replication",
 		setting:     "none: Heroku Postgres does not let you set {name}",
 		replication: "none: Heroku Postgres does not offer logical replication",
 	},
 	{
-		name: "DigitalOcean", page: "digitalocean", marks: []string{"role doadmin"},
+		name: "DigitalOcean", page: "digitalocean", features: []string{"role doadmin"},
 		logical:     "ask DigitalOcean's support to set wal_level = logical",
 		setting:     "set {name} = {value} with the databases API (PATCH /v2/databases/<id>/config)",
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "doadmin"),
 	},
 	{
-		name: "Aiven", page: "aiven", marks: []string{"role avnadmin", "extension aiven_extras"},
+		name: "Aiven", page: "aiven", features: []string{"role avnadmin", "extension aiven_extras"},
 		logical:     "ask Aiven's support to set wal_level = logical",
 		setting:     "set {name} = {value} in the advanced configuration of the service",
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "avnadmin"),
 	},
 	{
-		name: "Crunchy Bridge", page: "crunchy-bridge", marks: []string{"extension crunchy_pooler"},
+		name: "Crunchy Bridge", page: "crunchy-bridge", features: []string{"extension crunchy_pooler"},
 		logical:     "set wal_level = logical in the configuration parameters of the cluster, and restart it",
 		setting:     "set {name} = {value} in the configuration parameters of the cluster",
 		replication: alterRole + fmt.Sprintf(asTheAdmin, "the superuser postgres"),
@@ -104,14 +104,14 @@ var providers = []provider{
 }
 
 // recognize finds out who runs the server. If that fails, the fixes are those for a server of one's own.
-func (s *sourceLook) recognize(ctx context.Context, survey *catalog.Surveyor) {
-	var marks []string
+func (s *sourceLook) recognize(ctx context.Context, reader *catalog.Reader) {
+	var features []string
 	for _, p := range providers {
-		marks = append(marks, p.marks...)
+		features = append(features, p.features...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
-	found, err := survey.Marks(ctx, marks)
+	found, err := reader.Features(ctx, features)
 	if err != nil {
 		return
 	}
@@ -120,10 +120,10 @@ func (s *sourceLook) recognize(ctx context.Context, survey *catalog.Surveyor) {
 	}
 }
 
-// providerOf returns the provider of a server with these marks.
-func providerOf(marks []string) provider {
+// providerOf returns the provider of a server with these features.
+func providerOf(features []string) provider {
 	for _, p := range providers {
-		if slices.ContainsFunc(p.marks, func(mark string) bool { return slices.Contains(marks, mark) }) {
+		if slices.ContainsFunc(p.features, func(feature string) bool { return slices.Contains(features, feature) }) {
 			return p
 		}
 	}

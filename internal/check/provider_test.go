@@ -24,7 +24,7 @@ func TestProviders(t *testing.T) {
 	r.run(t, "ALTER ROLE "+r.role+" NOREPLICATION", emitting(t, r.db, "GRANT", "TO PUBLIC"))
 	for _, tt := range []struct {
 		name         string
-		make, remove string // statements for a mark
+		make, remove string // statements for a feature
 		wants        map[string]string
 	}{
 		{
@@ -106,16 +106,16 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestProviderTable: every provider is recognized by each of its marks, and has a section in the documentation.
+// TestProviderTable: every provider is recognized by each of its features, and has a section in the documentation.
 func TestProviderTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/clouds.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range providers {
-		for _, mark := range p.marks {
-			if found := providerOf([]string{"role other", mark}); found.name != p.name {
-				t.Errorf("%s shows %q, want %s", mark, found.name, p.name)
+		for _, feature := range p.features {
+			if found := providerOf([]string{"role other", feature}); found.name != p.name {
+				t.Errorf("%s shows %q, want %s", feature, found.name, p.name)
 			}
 		}
 		title := strings.ReplaceAll(p.page, "-", " ")
@@ -127,6 +127,6 @@ func TestProviderTable(t *testing.T) {
 		}
 	}
 	if p := providerOf(nil); p.isOther() {
-		t.Errorf("a server without marks belongs to %s", p.name)
+		t.Errorf("a server without features belongs to %s", p.name)
 	}
 }

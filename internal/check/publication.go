@@ -94,16 +94,16 @@ func published(p *catalog.Publication) []string {
 }
 
 // tables checks the configured tables, and looks for outboxes among their neighbours.
-func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
+func (s *sourceLook) tables(ctx context.Context, reader *catalog.Reader) {
 	missing, owns := s.catalog.MissingTables(), true
 	for _, name := range s.Relay.Tables {
 		if slices.Contains(missing, name) {
 			s.missingTable(name)
 			continue
 		}
-		var t *catalog.TableSurvey
+		var t *catalog.TableDetails
 		if !s.ask(ctx, &s.report, "table", name, func(ctx context.Context) (err error) {
-			t, err = survey.Table(ctx, name, s.catalog.Publication)
+			t, err = reader.Table(ctx, name, s.catalog.Publication)
 			return err
 		}) {
 			continue
@@ -140,7 +140,7 @@ func (s *sourceLook) missingTable(name string) {
 }
 
 // table checks a configured table.
-func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSurvey) {
+func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableDetails) {
 	p := s.catalog.Publication
 	carried := t.Table
 	switch {
@@ -189,7 +189,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 }
 
 // rowSecurity checks that the role sees every row of the table. reads is the key that makes run read the table, or "".
-func (s *sourceLook) rowSecurity(name string, t *catalog.TableSurvey, reads string) {
+func (s *sourceLook) rowSecurity(name string, t *catalog.TableDetails, reads string) {
 	const condition = "row security"
 	switch h := t.Hidden; {
 	case h == nil:
@@ -202,7 +202,7 @@ func (s *sourceLook) rowSecurity(name string, t *catalog.TableSurvey, reads stri
 }
 
 // refill says whether the rows of a lost slot could be sent from the table.
-func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
+func (s *sourceLook) refill(name string, t *catalog.TableDetails) {
 	switch {
 	case s.Relay.Positions.IsZero(): // nothing says what was delivered
 	case t.RefillAlter == "":
@@ -216,7 +216,7 @@ func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
 	}
 }
 
-func (s *sourceLook) viaRoot(name string, t *catalog.TableSurvey) {
+func (s *sourceLook) viaRoot(name string, t *catalog.TableDetails) {
 	if !t.Partitioned || s.catalog.Publication.ViaRoot {
 		return
 	}
@@ -271,7 +271,7 @@ func columnNames(t catalog.Table) string {
 
 // identity checks the replica identity. Without one, Postgres rejects the application's UPDATEs and DELETEs if the
 // publication publishes them.
-func (s *sourceLook) identity(name string, t *catalog.TableSurvey) {
+func (s *sourceLook) identity(name string, t *catalog.TableDetails) {
 	p := s.catalog.Publication
 	switch {
 	case p == nil || t.Published == nil:

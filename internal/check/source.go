@@ -17,8 +17,8 @@ type sourceLook struct {
 	*look
 	report
 
-	server   *catalog.ServerSurvey
-	role     *catalog.RoleSurvey
+	server   *catalog.ServerDetails
+	role     *catalog.RoleDetails
 	catalog  *catalog.State
 	recorded bool     // there is a position record
 	provider provider // of a managed server; otherwise the zero value
@@ -26,58 +26,58 @@ type sourceLook struct {
 
 func (s *sourceLook) run(ctx context.Context) {
 	cfg := s.Relay.Source
-	survey := catalog.NewSurveyor(cfg.Conn)
-	defer survey.Close(ctx)
+	reader := catalog.NewReader(cfg.Conn)
+	defer reader.Close(ctx)
 	ask := func(name string, question func(context.Context) error) bool {
 		return s.ask(ctx, &s.report, name, "", question)
 	}
-	if !ask("connection", survey.Connect) {
+	if !ask("connection", reader.Connect) {
 		return
 	}
-	s.ok("connection", "", fmt.Sprintf("as %s to database %s at %s", cfg.Conn.User, cfg.Conn.Database, survey.Peer()))
+	s.ok("connection", "", fmt.Sprintf("as %s to database %s at %s", cfg.Conn.User, cfg.Conn.Database, reader.Peer()))
 	if ask("catalog", func(ctx context.Context) (err error) {
-		s.catalog, err = survey.Inspect(ctx, cfg.Publication, cfg.Slot, s.Relay.Tables)
+		s.catalog, err = reader.Inspect(ctx, cfg.Publication, cfg.Slot, s.Relay.Tables)
 		return err
 	}) {
 		s.ok("catalog", "", "readable")
 		s.catalog.Messages = len(s.Relay.Messages) > 0
-		s.recognize(ctx, survey)
+		s.recognize(ctx, reader)
 		s.version()
 		if s.catalog.ServerVersion < oldest {
 			return // the other queries need a supported version
 		}
 		s.position(ctx)
 	}
-	if !s.short && ask("role", func(ctx context.Context) (err error) { s.role, err = survey.Role(ctx); return err }) {
+	if !s.short && ask("role", func(ctx context.Context) (err error) { s.role, err = reader.Role(ctx); return err }) {
 		s.rights()
 	}
-	if ask("slots left", func(ctx context.Context) (err error) { s.server, err = survey.Server(ctx); return err }) {
+	if ask("slots left", func(ctx context.Context) (err error) { s.server, err = reader.Server(ctx); return err }) {
 		s.capacity()
 		s.clock()
 	}
 	if !s.short {
-		s.walsender(ctx, survey)
+		s.walsender(ctx, reader)
 	}
 	if s.catalog == nil {
 		return
 	}
 	s.publication()
-	s.tables(ctx, survey)
+	s.tables(ctx, reader)
 	s.slot(ctx)
 	s.retention()
 	s.transactions()
 }
 
 // walsender tries a replication connection, unless the role lacks REPLICATION for it, and reads the errors of pg_hba.conf.
-func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
+func (s *sourceLook) walsender(ctx context.Context, reader *catalog.Reader) {
 	allowed := s.role == nil || s.role.Replication
-	if allowed && s.ask(ctx, &s.report, "replication connection", "", survey.Walsender) {
+	if allowed && s.ask(ctx, &s.report, "replication connection", "", reader.Walsender) {
 		s.ok("replication connection", "", "opened and closed")
 	}
 	var lines []string
 	known := false
 	if s.ask(ctx, &s.report, "pg_hba.conf", "", func(ctx context.Context) (err error) {
-		lines, known, err = survey.HBAErrors(ctx)
+		lines, known, err = reader.HBAErrors(ctx)
 		return err
 	}) {
 		switch {

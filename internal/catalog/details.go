@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A ServerSurvey has the settings and the load of a server that matter for slots.
-type ServerSurvey struct {
+// ServerDetails are the settings and the load of a server that matter for slots.
+type ServerDetails struct {
 	MaxSlots, Slots     int // max_replication_slots, and the number of slots
 	MaxSenders, Senders int // max_wal_senders, and the number of WAL senders
 
@@ -27,10 +27,10 @@ type ServerSurvey struct {
 }
 
 // Server reads the settings and the load of the server.
-func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
-	return survey(ctx, s, func(conn executor) (*ServerSurvey, error) {
+func (r *Reader) Server(ctx context.Context) (*ServerDetails, error) {
+	return read(ctx, r, func(conn executor) (*ServerDetails, error) {
 		asked := time.Now()
-		return queryOne(ctx, conn, func(row pgx.CollectableRow) (v ServerSurvey, err error) {
+		return queryOne(ctx, conn, func(row pgx.CollectableRow) (v ServerDetails, err error) {
 			answered := time.Now()
 			var seconds, clock float64
 			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &v.SynchronizedStandbySlots, &v.Absent,
@@ -55,8 +55,8 @@ func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
 	})
 }
 
-// A RoleSurvey has the privileges of the connection's role.
-type RoleSurvey struct {
+// RoleDetails are the privileges of the connection's role.
+type RoleDetails struct {
 	Name        string
 	Superuser   bool
 	Replication bool // the attribute REPLICATION, or membership in rds_replication
@@ -68,13 +68,13 @@ type RoleSurvey struct {
 }
 
 // Role reads the privileges of the role.
-func (s *Surveyor) Role(ctx context.Context) (*RoleSurvey, error) {
-	return survey(ctx, s, func(conn executor) (*RoleSurvey, error) { return readRole(ctx, conn, "") })
+func (r *Reader) Role(ctx context.Context) (*RoleDetails, error) {
+	return read(ctx, r, func(conn executor) (*RoleDetails, error) { return readRole(ctx, conn, "") })
 }
 
 // readRole reads the privileges of a role, or of the session's if name is empty. It returns nil if there is no such role.
-func readRole(ctx context.Context, conn executor, name string) (*RoleSurvey, error) {
-	return queryOne(ctx, conn, func(row pgx.CollectableRow) (r RoleSurvey, err error) {
+func readRole(ctx context.Context, conn executor, name string) (*RoleDetails, error) {
+	return queryOne(ctx, conn, func(row pgx.CollectableRow) (r RoleDetails, err error) {
 		return r, row.Scan(&r.Name, &r.Superuser, &r.Replication, &r.Create, &r.EmitsMessages, &r.EmitText, &r.OpenEmit)
 	}, "read the role", `
 		WITH emit AS (
@@ -92,8 +92,8 @@ func readRole(ctx context.Context, conn executor, name string) (*RoleSurvey, err
 
 // HBAErrors returns the lines of pg_hba.conf that the server cannot parse. known is false if the role may
 // not read them; by default only a superuser may.
-func (s *Surveyor) HBAErrors(ctx context.Context) (lines []string, known bool, err error) {
-	lines, err = survey(ctx, s, func(conn executor) ([]string, error) {
+func (r *Reader) HBAErrors(ctx context.Context) (lines []string, known bool, err error) {
+	lines, err = read(ctx, r, func(conn executor) ([]string, error) {
 		may, err := queryOne(ctx, conn, pgx.RowTo[bool], "read privileges", `
 			SELECT pg_catalog.has_function_privilege('pg_catalog.pg_hba_file_rules()', 'EXECUTE')
 				AND pg_catalog.has_table_privilege('pg_catalog.pg_hba_file_rules', 'SELECT')`)
@@ -107,8 +107,8 @@ func (s *Surveyor) HBAErrors(ctx context.Context) (lines []string, known bool, e
 	return lines, known, err
 }
 
-// A TableSurvey is an outbox table.
-type TableSurvey struct {
+// TableDetails describe an outbox table.
+type TableDetails struct {
 	Table // with the columns that the publication sends
 
 	// Published is the published table that has rows of this table: the table itself, or a table of
@@ -138,14 +138,14 @@ func (t Table) SQLName() string {
 
 // Table reads a table. name is written as in [SetupConfig.Tables]. publication may be nil. The error wraps
 // ErrConfig or ErrPublication if the table does not exist.
-func (s *Surveyor) Table(ctx context.Context, name string, publication *Publication) (*TableSurvey, error) {
+func (r *Reader) Table(ctx context.Context, name string, publication *Publication) (*TableDetails, error) {
 	var missing error
-	t, err := survey(ctx, s, func(conn executor) (*TableSurvey, error) {
+	t, err := read(ctx, r, func(conn executor) (*TableDetails, error) {
 		published := ""
 		if publication != nil {
 			published = publication.Name
 		}
-		o, err := findTable(ctx, conn, name, published, s.source.Database)
+		o, err := findTable(ctx, conn, name, published, r.source.Database)
 		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrConfig) {
 			missing = err
 			return nil, nil
@@ -153,7 +153,7 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 		if err != nil {
 			return nil, err
 		}
-		t := &TableSurvey{}
+		t := &TableDetails{}
 		if publication != nil {
 			if t.Missing = publication.missing(o); t.Missing == nil {
 				t.Published = publication.carrier(o.Parts[len(o.Parts)-1])
@@ -177,7 +177,7 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 	return t, errors.Join(err, missing)
 }
 
-func (t *TableSurvey) readRights(ctx context.Context, conn executor) error {
+func (t *TableDetails) readRights(ctx context.Context, conn executor) error {
 	type rights struct {
 		may, owns    bool
 		unidentified []string

@@ -7,18 +7,18 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Marks returns those of marks that the server has. A mark is a kind and a name: "setting x", "role x", "extension x"
+// Features returns those of features that the server has. A feature is a kind and a name: "setting x", "role x", "extension x"
 // (installed or not), "schema x" or "function x" (of pg_catalog).
-func (s *Surveyor) Marks(ctx context.Context, marks []string) ([]string, error) {
-	array, err := pgtype.NewMap().Encode(pgtype.TextArrayOID, pgtype.TextFormatCode, marks, nil)
+func (r *Reader) Features(ctx context.Context, features []string) ([]string, error) {
+	array, err := pgtype.NewMap().Encode(pgtype.TextArrayOID, pgtype.TextFormatCode, features, nil)
 	if err != nil {
 		return nil, err
 	}
-	return survey(ctx, s, func(conn executor) ([]string, error) {
+	return read(ctx, r, func(conn executor) ([]string, error) {
 		return query(ctx, conn, pgx.RowTo[string], "find out who runs the server", `
 			SELECT kind || ' ' || name
-			FROM (SELECT pg_catalog.split_part(mark, ' ', 1) AS kind, pg_catalog.split_part(mark, ' ', 2) AS name
-				FROM pg_catalog.unnest($1::text[]) AS mark) m
+			FROM (SELECT pg_catalog.split_part(feature, ' ', 1) AS kind, pg_catalog.split_part(feature, ' ', 2) AS name
+				FROM pg_catalog.unnest($1::text[]) AS feature) m
 			WHERE CASE kind
 				WHEN 'setting' THEN pg_catalog.current_setting(name, true) IS NOT NULL
 				WHEN 'role' THEN EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = m.name)

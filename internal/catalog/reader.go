@@ -9,78 +9,78 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A Surveyor reads what decides whether a relay can deliver, over an ordinary, read-only connection. It
+// A Reader reads what decides whether a relay can deliver, over an ordinary, read-only connection. It
 // opens the connection when it needs one, and re-opens it after an error. One goroutine uses it.
 //
 // The errors of its methods wrap the same errors as those of [Inspect].
-type Surveyor struct {
+type Reader struct {
 	settings *pgconn.Config
 	source   *pgconn.Config // for a connection in replication mode
 	conn     *pgconn.PgConn // nil: none
 }
 
-// NewSurveyor returns a Surveyor. It does not connect. The application_name of its connection ends with
+// NewReader returns a Reader. It does not connect. The application_name of its connection ends with
 // " check".
-func NewSurveyor(conn *pgconn.Config) *Surveyor {
-	return &Surveyor{settings: readOnly(conn, "check"), source: conn}
+func NewReader(conn *pgconn.Config) *Reader {
+	return &Reader{settings: readOnly(conn, "check"), source: conn}
 }
 
 // Close closes the connection, if there is one, even if ctx has ended.
-func (s *Surveyor) Close(ctx context.Context) {
-	if s.conn != nil {
-		replication.Disconnect(ctx, s.conn)
-		s.conn = nil
+func (r *Reader) Close(ctx context.Context) {
+	if r.conn != nil {
+		replication.Disconnect(ctx, r.conn)
+		r.conn = nil
 	}
 }
 
 // Connect opens the connection if there is none.
-func (s *Surveyor) Connect(ctx context.Context) error {
-	if s.conn != nil {
+func (r *Reader) Connect(ctx context.Context) error {
+	if r.conn != nil {
 		return nil
 	}
-	conn, err := connect(ctx, s.settings)
-	s.conn = conn
+	conn, err := connect(ctx, r.settings)
+	r.conn = conn
 	return err
 }
 
 // Peer returns the address of the server, and whether the connection uses TLS, as text for an operator. It
 // returns "" without a connection.
-func (s *Surveyor) Peer() string {
-	if s.conn == nil {
+func (r *Reader) Peer() string {
+	if r.conn == nil {
 		return ""
 	}
-	peer := s.conn.Conn().RemoteAddr().String()
-	if _, encrypted := s.conn.Conn().(*tls.Conn); encrypted {
+	peer := r.conn.Conn().RemoteAddr().String()
+	if _, encrypted := r.conn.Conn().(*tls.Conn); encrypted {
 		peer += ", over TLS"
 	}
 	return peer
 }
 
-// survey calls ask with the connection. It closes the connection after an error.
-func survey[T any](ctx context.Context, s *Surveyor, ask func(conn executor) (T, error)) (T, error) {
-	if err := s.Connect(ctx); err != nil {
+// read calls query with the connection. It closes the connection after an error.
+func read[T any](ctx context.Context, r *Reader, query func(conn executor) (T, error)) (T, error) {
+	if err := r.Connect(ctx); err != nil {
 		var none T
 		return none, err
 	}
-	answer, err := ask(s.conn)
+	answer, err := query(r.conn)
 	if err != nil {
-		s.Close(ctx)
+		r.Close(ctx)
 	}
 	return answer, err
 }
 
-// Inspect is the function [Inspect] over the connection of the Surveyor.
-func (s *Surveyor) Inspect(ctx context.Context, publication, slot string, tables []string) (*State, error) {
+// Inspect is the function [Inspect] over the connection of the Reader.
+func (r *Reader) Inspect(ctx context.Context, publication, slot string, tables []string) (*State, error) {
 	if err := replication.CheckNames(publication, slot); err != nil {
 		return nil, err
 	}
-	return survey(ctx, s, func(conn executor) (*State, error) { return inspect(ctx, conn, publication, slot, NewTables(tables)) })
+	return read(ctx, r, func(conn executor) (*State, error) { return inspect(ctx, conn, publication, slot, NewTables(tables)) })
 }
 
 // Walsender checks that the role can open a replication connection to the database: that pg_hba.conf, the
 // role and max_wal_senders allow it. It opens one, runs IDENTIFY_SYSTEM and closes it.
-func (s *Surveyor) Walsender(ctx context.Context) error {
-	settings := replication.Walsender(s.source)
+func (r *Reader) Walsender(ctx context.Context) error {
+	settings := replication.Walsender(r.source)
 	settings.RuntimeParams["application_name"] += " check"
 	conn, err := replication.Connect(ctx, settings)
 	if err != nil {

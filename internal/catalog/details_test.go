@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// TestSurvey: every statement runs on every version, and writes nothing.
-func TestSurvey(t *testing.T) {
+// TestReader: every statement runs on every version, and writes nothing.
+func TestReader(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
@@ -22,7 +22,7 @@ func TestSurvey(t *testing.T) {
 			CREATE TABLE days (id int, day date) PARTITION BY RANGE (day);
 			CREATE TABLE day1 PARTITION OF days FOR VALUES FROM ('2020-01-01') TO ('2020-01-02');
 			CREATE PUBLICATION pub FOR TABLE plain, days`)
-		s := NewSurveyor(db.Config(t))
+		s := NewReader(db.Config(t))
 		defer s.Close(t.Context())
 
 		server, err := s.Server(t.Context())
@@ -34,8 +34,8 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("server: %+v", server)
 		}
 		role, err := s.Role(t.Context())
-		want := &RoleSurvey{Name: "postgres", Superuser: true, Replication: true, Create: true, EmitsMessages: true}
-		rest := cmpopts.IgnoreFields(RoleSurvey{}, "EmitText", "OpenEmit") // they depend on the version; see TestMessagesOfARoleWithoutRights
+		want := &RoleDetails{Name: "postgres", Superuser: true, Replication: true, Create: true, EmitsMessages: true}
+		rest := cmpopts.IgnoreFields(RoleDetails{}, "EmitText", "OpenEmit") // they depend on the version; see TestMessagesOfARoleWithoutRights
 		if diff := cmp.Diff(want, role, rest); err != nil || diff != "" {
 			t.Errorf("%v, role:\n%s", err, diff)
 		}
@@ -87,11 +87,11 @@ func TestSurvey(t *testing.T) {
 }
 
 // exec tries to write.
-func (s *Surveyor) exec(t *testing.T) error {
+func (r *Reader) exec(t *testing.T) error {
 	t.Helper()
-	if err := s.Connect(t.Context()); err != nil {
+	if err := r.Connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.conn.Exec(t.Context(), "CREATE TABLE written ()").ReadAll()
+	_, err := r.conn.Exec(t.Context(), "CREATE TABLE written ()").ReadAll()
 	return err
 }
