@@ -11,7 +11,7 @@ import (
 
 // Drop drops the slot and the publication, or neither. It is idempotent. It returns an error and drops nothing
 // while the slot is active, or if the role may not drop one of them. Rows that the slot has not delivered are lost for the
-// stream; the Step has the confirmed position.
+// stream; the Step has the confirmed position. The publication is kept if another slot may use it.
 func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
@@ -27,10 +27,20 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	}
 	publication := Step{Object: fmt.Sprintf("publication %q", cfg.Publication), Action: actionMissing}
 	if state.Publication != nil {
-		if err := s.dropPublication(ctx); err != nil {
+		other, err := s.otherUser(ctx)
+		switch {
+		case err != nil:
 			return nil, err
+		case other != "":
+			publication.Action = actionKept
+			publication.Warning = fmt.Sprintf("slot %q of this database may use it; without it, rows are lost for that slot. To drop it too: DROP PUBLICATION %s",
+				other, replication.QuoteIdent(cfg.Publication))
+		default:
+			if err := s.dropPublication(ctx); err != nil {
+				return nil, err
+			}
+			publication.Action = actionDropped
 		}
-		publication.Action = actionDropped
 	}
 	slot := Step{Object: fmt.Sprintf("slot %q", cfg.Slot), Action: actionMissing}
 	if state.Slot != nil {
@@ -40,6 +50,21 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 		slot.Action, slot.LSN = actionDropped, state.Slot.ConfirmedFlushLSN
 	}
 	return []Step{slot, publication}, s.exec(ctx, fmt.Sprintf("drop publication %q", cfg.Publication), "COMMIT")
+}
+
+// otherUser returns another slot of the database that may use the publication, or "". The catalog does not say which one a slot
+// uses: only the command of a stream does.
+func (s *setup) otherUser(ctx context.Context) (string, error) {
+	slots, err := query(ctx, s.conn, pgx.RowTo[string], "look for other slots that use the publication", `
+		SELECT s.slot_name::text
+		FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+		WHERE s.database = pg_catalog.current_database() AND s.plugin = $1 AND NOT s.temporary AND s.slot_name <> $2
+			AND (a.query IS NULL OR a.query NOT LIKE 'START_REPLICATION %' OR pg_catalog.strpos(a.query, $3) > 0)
+		ORDER BY 1`, plugin, s.cfg.Slot, s.cfg.Publication)
+	if err != nil || len(slots) == 0 {
+		return "", err
+	}
+	return slots[0], nil
 }
 
 // dropSlot drops the slot if it is one of the relay's and not active.

@@ -176,6 +176,7 @@ func TestVerify(t *testing.T) {
 		"physical slot":        {change: func(c *State) { c.Slot.Plugin = "" }, want: replication.ErrConfig, text: "physical"},
 		"plugin":               {change: func(c *State) { c.Slot.Plugin = "wal2json" }, want: replication.ErrConfig, text: "wal2json"},
 		"another database":     {change: func(c *State) { c.Slot.Database = "other" }, want: replication.ErrConfig, text: "other"},
+		"the wrong database":   {change: func(c *State) { c.Slot.Database, c.Publication = "other", nil }, want: replication.ErrConfig, text: "source.dsn leads to"},
 		"lost":                 {change: func(c *State) { c.Slot.WALStatus = "lost" }, want: replication.ErrSlotLost, text: "0/20"},
 		"invalidated":          {change: func(c *State) { c.Slot.InvalidationReason = "idle_timeout" }, want: replication.ErrSlotLost, text: "idle_timeout"},
 		"two-phase slot":       {change: func(c *State) { c.Slot.TwoPhase = true }, want: replication.ErrConfig, text: "two_phase"},

@@ -58,7 +58,7 @@ type SetupConfig struct {
 // A Step is the result of Setup or Drop for one object.
 type Step struct {
 	Object string        // for example: publication "outbox_cdc"
-	Action string        // exists, created, dropped, granted or missing
+	Action string        // exists, created, dropped, kept, granted or missing
 	LSN    pglogrepl.LSN // for a slot: its confirmed position; 0 if there is none
 
 	Warning string // how the object differs from SetupConfig; empty: it does not
@@ -199,6 +199,7 @@ const (
 	actionExists  = "exists"
 	actionCreated = "created"
 	actionDropped = "dropped"
+	actionKept    = "kept"
 	actionGranted = "granted"
 	actionMissing = "missing"
 )

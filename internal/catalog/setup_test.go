@@ -100,7 +100,20 @@ func TestSetupAndDrop(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		step(Drop, Step{Object: slot, Action: "dropped"}, Step{Object: publication, Action: "dropped"})
+		other := db.Name + "_other"
+		db.Exec(t, "CREATE PUBLICATION unused")
+		db.Exec(t, "SELECT pg_create_logical_replication_slot('"+other+"', 'pgoutput')")
+		kept := Step{Object: publication, Action: "kept", Warning: "slot \"" + other + "\" of this database may use it; without it, rows are lost for that slot. " +
+			"To drop it too: DROP PUBLICATION " + replication.QuoteIdent(cfg.Publication)}
+		step(Drop, Step{Object: slot, Action: "dropped"}, kept)
+		elsewhere := *src
+		elsewhere.cfg.Publication, elsewhere.cfg.Slot = "unused", other
+		stream = elsewhere.start(t) // its command names another publication
+		step(Drop, Step{Object: slot, Action: "missing"}, Step{Object: publication, Action: "dropped"})
+		if err := stream.Close(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		db.Exec(t, "SELECT pg_drop_replication_slot('"+other+"')")
 		step(Drop, Step{Object: slot, Action: "missing"}, Step{Object: publication, Action: "missing"})
 	})
 }

@@ -52,6 +52,8 @@ func (c *State) verifyServer() error {
 func (c *State) verifyPublication() error {
 	p := c.Publication
 	switch {
+	case p == nil && c.SlotElsewhere():
+		return c.slotElsewhere()
 	case p == nil && c.Slot != nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, even if you re-create it: run %s",
 			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, InstructStartOver)
@@ -91,7 +93,8 @@ func (c *State) verifyTable(o *Outbox) error {
 	case len(o.Parts) > 0:
 		return err
 	case others == "" && p != nil && p.isEmpty() && c.Slot != nil: // it was dropped
-		return fmt.Errorf("%w; its rows are not delivered before the publication has it, so then run %s", err, c.Resume(p.Add(o.Configured)))
+		return fmt.Errorf("%w; if that says that somebody has dropped the table, do what it says. Then grant the roles their rights again (docs/roles.md#create-them); and, because its rows are not delivered before the publication has it, run %s",
+			err, c.Resume(p.Add(o.Configured)))
 	case others == "":
 		return err
 	}
@@ -218,8 +221,8 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Plugin != plugin:
 		return fmt.Errorf("%w: slot %q belongs to output plugin %q, not %q; choose another slot name for the relay", replication.ErrConfig, s.Name, s.Plugin, plugin)
-	case s.Database != c.Database:
-		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
+	case c.SlotElsewhere():
+		return c.slotElsewhere()
 	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
 		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; %s creates the slot again and sends those rows from the table",
 			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd, InstructRecover)
@@ -229,6 +232,16 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	}
 	return nil
+}
+
+// SlotElsewhere reports whether the slot belongs to another database of the server, where its publication is.
+func (c *State) SlotElsewhere() bool {
+	return c.Slot != nil && c.Slot.Database != "" && c.Slot.Database != c.Database
+}
+
+func (c *State) slotElsewhere() error {
+	return fmt.Errorf("%w: slot %q belongs to database %q, and source.dsn leads to %q: let it lead to that database, or choose another slot name",
+		replication.ErrConfig, c.Slot.Name, c.Slot.Database, c.Database)
 }
 
 // invalidation returns why the slot is invalidated, as far as known.

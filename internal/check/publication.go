@@ -21,6 +21,10 @@ func (s *sourceLook) publication() {
 	case s.creates():
 		s.ok("publication", "", fmt.Sprintf("publication %s does not exist; run creates it and the slot", c.PublicationName))
 		return
+	case p == nil && c.SlotElsewhere():
+		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, and slot %s is one of database %s", c.PublicationName, c.Database, c.SlotName, c.Slot.Database),
+			"let source.dsn lead to that database, or set source.slot to another name")
+		return
 	case p == nil && c.Slot != nil:
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, but slot %s does: rows committed meanwhile are not delivered", c.PublicationName, c.Database, c.SlotName),
 			catalog.InstructStartOver)
