@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/pump"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
@@ -29,6 +30,7 @@ type tableChecker struct {
 	until pglogrepl.LSN
 
 	tables map[string]catalog.Table // by schema.table, as of the last check
+	asOf   pglogrepl.LSN            // the end of the WAL at the last check
 }
 
 // check is checkTables, but it holds an [*encode.ColumnError] back until everything that was committed before is
@@ -60,17 +62,28 @@ func (c *tableChecker) isDue(confirmed pglogrepl.LSN) bool {
 	return c.held != nil && confirmed >= c.until
 }
 
-// explain adds to an [*encode.ColumnError] of the stream why it lacks a column that the table has now.
+// explain adds to an [*encode.ColumnError] of the stream why it lacks a column that the table has now. What the table had at the
+// last check says nothing of a row that was committed later: somebody may have dropped the column in between.
 func (c *tableChecker) explain(err error) error {
 	refusal, ok := errors.AsType[*encode.ColumnError](err)
 	if !ok {
 		return err
 	}
 	t, known := c.tables[refusal.Table]
-	if err = rows.Explain(err, t); known && c.hasColumns(t) && !slices.ContainsFunc(refusal.Have, func(name string) bool { return !hasColumn(t, name) }) {
+	older := writtenBefore(err, c.asOf)
+	if err = rows.Explain(err, t); known && older && c.hasColumns(t) && !slices.ContainsFunc(refusal.Have, func(name string) bool { return !hasColumn(t, name) }) {
 		return fmt.Errorf("%w; %w: to send the rows from the table, run %s", err, fault.ErrOlderRow, catalog.InstructStartOver)
 	}
 	return err
+}
+
+// writtenBefore reports whether err is about a row of a transaction that was committed before lsn.
+func writtenBefore(err error, lsn pglogrepl.LSN) bool {
+	if rel, ok := errors.AsType[*pump.RelationError](err); ok {
+		return rel.CommitLSN < lsn
+	}
+	row, ok := errors.AsType[*pump.DeliveryError](err)
+	return ok && row.CommitLSN < lsn
 }
 
 func hasColumn(t catalog.Table, name string) bool {
@@ -81,7 +94,7 @@ func hasColumn(t catalog.Table, name string) bool {
 // error of describe.
 func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describe) error {
 	c.router.SetDescribe(describe)
-	c.tables = make(map[string]catalog.Table)
+	c.tables, c.asOf = make(map[string]catalog.Table), state.WALEnd
 	carriers := state.Carriers()
 	for _, t := range carriers {
 		c.tables[t.Schema+"."+t.Name] = t

@@ -26,6 +26,18 @@ func (e *DeliveryError) Error() string {
 // Unwrap returns the reason.
 func (e *DeliveryError) Unwrap() error { return e.Err }
 
+// A RelationError is a table whose rows cannot become records as they are from a transaction on.
+type RelationError struct {
+	CommitLSN pglogrepl.LSN // of the transaction
+	Err       error         // an *encode.ColumnError, or an error of the catalog
+}
+
+// Error returns the reason.
+func (e *RelationError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *RelationError) Unwrap() error { return e.Err }
+
 // A ChangeError says that an outbox row was changed by something other than an INSERT.
 type ChangeError struct {
 	Kind      string // UPDATE, DELETE, TRUNCATE

@@ -49,7 +49,7 @@ func (p *Pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 	case *decoder.Commit:
 		return true, p.commitTransaction(out)
 	case *decoder.Relation:
-		return false, p.router.Check(out)
+		return false, p.checkRelation(out)
 	case *decoder.Update:
 		return false, p.sendUpdate(ctx, out)
 	case *decoder.Delete:

@@ -23,6 +23,15 @@ func (p *Pump) relays(ctx context.Context, rel *decoder.Relation) (bool, error) 
 	return p.relayed || p.tx != nil && p.tx.CommitLSN < p.until, nil
 }
 
+// checkRelation returns a [*RelationError] if rows of rel cannot become records.
+func (p *Pump) checkRelation(rel *decoder.Relation) error {
+	err := p.router.Check(rel)
+	if err != nil && p.tx != nil {
+		return &RelationError{CommitLSN: p.tx.CommitLSN, Err: err}
+	}
+	return err
+}
+
 // judge reports whether rows of rel become records, or those of transactions before until do.
 func (p *Pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, until pglogrepl.LSN, err error) {
 	relayed, known := p.neighbours.known(rel)
