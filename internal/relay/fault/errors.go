@@ -97,6 +97,7 @@ var faults = []fault{
 	{is(ErrDrainTimeout), exit.OK, Never, "", ""},
 	{is(ErrPositionUnsaved), exit.OK, Never, "", ""},
 
+	{is(pump.ErrParkedFull), exit.BadRecord, Never, "", nextParkedFull},
 	{as[*encode.RowError], exit.BadRecord, Never, adviseRow, ""},
 	{as[*sink.RecordError], exit.BadRecord, Never, adviseRow, ""},
 	{is(replication.ErrRow), exit.BadRecord, Never, adviseUnread, nextUnread},
@@ -149,6 +150,7 @@ var faults = []fault{
 
 	{is(replication.ErrWALRemoved), exit.SlotLost, Briefly, "", ""},
 	{is(replication.ErrSlotInUse), exit.SlotInUse, Standby, "", ""},
+	{mayNotCreate, exit.Source, Briefly, "", nextMayNotCreate},
 	{isPrivilege, exit.Source, Briefly, "", nextPrivilege},
 	{is(replication.ErrAccess), exit.Source, Briefly, "", nextLogin},
 	{as[*replication.CredentialsError], exit.Source, Later, "", nextCredentials},
@@ -202,7 +204,8 @@ const (
 	adviseParkedLost = "Somebody has deleted the position topic, or the relay's name has changed. If it has, set the old name. If all keys were\n" +
 		"released, or if the records are of another relay with a slot of the same name in another database, run once with\n" +
 		"--accept-gap. Otherwise first send the parked records, in order, while the relay is stopped:\n" +
-		"outbox-cdc dead-letter resend --all --again"
+		"outbox-cdc dead-letter resend --all --again --since 48h\n" +
+		"with a time that leaves out keys that were released earlier: their records would be duplicated."
 	adviseRefill = "Continue it: " + catalog.InstructRecover + ", with the same configuration. To continue without the rest of the rows, run\n" +
 		"once with --accept-gap."
 	adviseUnpublished = "Run " + catalog.InstructStartOver + "."
@@ -216,15 +219,16 @@ const (
 // Next steps of errors for which that of the exit code would say too much or too little, each with its section of the
 // documentation.
 const (
-	nextWALLevel    = "set wal_level and restart Postgres, then run the command again (docs/access.md#postgres)"
-	nextLock        = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
-	nextPooler      = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
-	nextConfig      = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
-	nextPrivilege   = "use the role that the command is for, or grant this one what the error names, then run the command again (docs/roles.md#which-role-runs-which-command)"
-	nextLogin       = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
-	nextCredentials = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
-	nextBusy        = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
-	nextServer      = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
+	nextWALLevel     = "set wal_level and restart Postgres, then run the command again (docs/access.md#postgres)"
+	nextLock         = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
+	nextPooler       = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
+	nextConfig       = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
+	nextMayNotCreate = "create what is missing as the owner: " + catalog.InstructSetup + ", then start the relay (docs/roles.md#create-them)"
+	nextPrivilege    = "use the role that the command is for, or grant this one what the error names, then run the command again (docs/roles.md#which-role-runs-which-command)"
+	nextLogin        = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
+	nextCredentials  = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
+	nextBusy         = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
+	nextServer       = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
 	nextUndelivered = "correct the cause, or let the broker accept the earlier transaction, then start the relay (docs/bad-rows.md)"
 	nextUnread      = "skip its transaction, as above (docs/bad-rows.md#skip-the-transaction)"
@@ -243,6 +247,7 @@ const (
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
 	nextParked      = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
+	nextParkedFull  = "raise max_parked_keys and start the relay; then fix the cause and release keys (docs/park.md#release-a-key)"
 	nextParkedLost  = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
 	nextCopy        = "set source.initial_copy again, then start the relay (docs/runbook.md#exit-15)"
 	nextRefill      = catalog.InstructRecover + " (docs/recover.md#recover)"
@@ -274,6 +279,9 @@ func isPrivilege(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return as[*catalog.RightError](err) || ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
 }
+
+// mayNotCreate reports whether the role lacks a privilege to create the publication or the slot.
+func mayNotCreate(err error) bool { return as[*refill.CreationError](err) && isPrivilege(err) }
 
 // Undelivered returns err, which stops the relay while the transaction at oldest is not delivered. If the advice for err would be to
 // skip a later transaction, the result says that the operator must not.

@@ -84,6 +84,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"wal_level":             {&catalog.WALLevelError{Level: "replica"}, 10, Never, ""},
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, Briefly, ""},
 		"right":                 {&catalog.RightError{}, 10, Briefly, ""},
+		"privilege to create":   {&refill.CreationError{Err: &pgconn.PgError{Code: "42501"}}, 10, Briefly, ""},
+		"no more parked keys":   {fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull), 14, Never, ""},
 		"another relay's slot":  {&checkpoint.GapError{Reason: checkpoint.ErrOtherSlot}, 15, Never, "set a name of its own"},
 		"another system":        {&checkpoint.GapError{Reason: checkpoint.ErrOtherSystem}, 15, Never, "set a name of its own"},
 		"the old primary":       {&checkpoint.GapError{Reason: checkpoint.ErrEarlierTimeline}, 15, Never, "lead to the new primary"},
@@ -224,6 +226,9 @@ func TestFailureNamesASection(t *testing.T) {
 		"docs/recover.md#recover": refill.ErrUnfinished,
 		"docs/bad-rows.md":        &undeliveredError{error: &encode.RowError{}},
 		"docs/runbook.md#exit-11": replication.ErrSlotLost,
+
+		"docs/park.md#release-a-key": fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull),
+		"docs/roles.md#create-them":  &refill.CreationError{Err: &catalog.RightError{}},
 	} {
 		var f Failures
 		f.Add(err, time.Now())

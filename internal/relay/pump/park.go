@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// errParkedFull: a bad record would park one key more than the limit.
-var errParkedFull = errors.New("no more keys can be parked: see max_parked_keys")
+// ErrParkedFull says that a bad record would park one key more than the limit.
+var ErrParkedFull = errors.New("no more keys can be parked: see max_parked_keys")
 
 // park parks the key of the bad record rec, if the relay parks keys and rec has a topic
 // and a key. letter adds to its dead letter that the key is parked. ok is false if the set of parked keys is full.
@@ -29,7 +29,7 @@ func (d *DeadLetters) explainFull(err error) error {
 	_, rejected := errors.AsType[*sink.RecordError](err)
 	_, bad := errors.AsType[*encode.RowError](err)
 	if d.parked.Refused() && (rejected || bad) {
-		return fmt.Errorf("%w; %w", err, errParkedFull)
+		return fmt.Errorf("%w; %w", err, ErrParkedFull)
 	}
 	return err
 }

@@ -6,8 +6,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
 
-// Create creates publication and slot, and opens an initial copy. It waits for transactions in progress without a limit.
-func (p *Planner) Create(ctx context.Context) (steps []catalog.Step, err error) {
+// A CreationError is an error of Create.
+type CreationError struct{ Err error }
+
+// Error returns the reason.
+func (e *CreationError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *CreationError) Unwrap() error { return e.Err }
+
+// Create creates publication and slot, and opens an initial copy. It waits for transactions in progress without a limit. Its error
+// is a [*CreationError].
+func (p *Planner) Create(ctx context.Context) ([]catalog.Step, error) {
+	steps, err := p.create(ctx)
+	if err != nil {
+		return nil, &CreationError{err}
+	}
+	return steps, nil
+}
+
+func (p *Planner) create(ctx context.Context) (steps []catalog.Step, err error) {
 	lock, err := p.lockSlot(ctx)
 	if err != nil {
 		return nil, err
