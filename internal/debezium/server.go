@@ -47,19 +47,21 @@ func inProd(key string) (name string, ok bool) {
 func (in *Input) fromServer(pairs []pair) {
 	in.server = true
 	said := make(map[string]bool)
-	replaced := func(p pair) bool {
-		return slices.ContainsFunc(pairs, func(by pair) bool {
-			name, ok := inProd(by.key)
-			return ok && name == p.key
-		})
+	names := make([]string, len(pairs)) // of the pairs, without profiles
+	replaced := make(map[string]bool)   // keys that count with a profile
+	for i, p := range pairs {
+		var prod bool
+		if names[i], prod = inProd(p.key); prod {
+			replaced[names[i]] = true
+		}
 	}
-	kafka := slices.ContainsFunc(pairs, func(p pair) bool {
-		name, _ := inProd(p.key)
-		return name == serverPrefix+"sink.type" && p.value == sinkKafka && !replaced(p)
-	})
-	for _, p := range pairs {
-		name, _ := inProd(p.key)
-		if replaced(p) {
+	kafka := false
+	for i, p := range pairs {
+		kafka = kafka || names[i] == serverPrefix+"sink.type" && p.value == sinkKafka && !replaced[p.key]
+	}
+	for i, p := range pairs {
+		name := names[i]
+		if replaced[p.key] {
 			in.add("server.%"+p.key, p.key, p.value)
 			continue
 		}
