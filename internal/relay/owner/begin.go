@@ -21,7 +21,7 @@ type beginning struct {
 }
 
 // newOwnership returns an ownership that starts at begin.
-func (o *Owner) newOwnership(begin beginning, newWriter func(sink.WriterConfig) sink.Writer) *ownership {
+func (o *Owner) newOwnership(begin beginning) *ownership {
 	tracker := checkpoint.New(begin.start, o.observeConfirmed)
 	o.tracker.Store(tracker)
 	o.cfg.Pump.Progress.StartOwnership(tracker.Confirmed())
@@ -32,7 +32,7 @@ func (o *Owner) newOwnership(begin beginning, newWriter func(sink.WriterConfig) 
 		letters: letters, outcomes: pump.NewOutcomes(tracker, letters, o.cfg.Tracer),
 		drainTimeout: o.cfg.DrainTimeout, log: o.log, written: make(chan struct{}),
 	}
-	t.writer = newWriter(t.writerConfig(o, begin.copy))
+	t.writer = o.cfg.NewWriter(t.writerConfig(o, begin.copy))
 	pumping := o.cfg.Pump
 	pumping.Writer, pumping.Outcomes, pumping.Copy, pumping.Horizon = t.writer, t.outcomes, begin.copy, begin.horizon
 	if letters.Parked() != nil {

@@ -203,8 +203,9 @@ func newSessionOf(o *Owner, src source, prod sink.Writer, start pglogrepl.LSN) *
 	if _, err := o.positions.ChooseStart(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
+	o.cfg.NewWriter = func(sink.WriterConfig) sink.Writer { return prod }
 	return &testSession{
-		ownership: o.newOwnership(beginning{start: start}, func(sink.WriterConfig) sink.Writer { return prod }), owner: o, src: src,
+		ownership: o.newOwnership(beginning{start: start}), owner: o, src: src,
 		published: &catalog.Publication{Insert: true, Update: true}, watch: func(context.Context) error { return nil },
 	}
 }

@@ -40,7 +40,7 @@ type slotIdentity struct {
 }
 
 // A Session is one replication connection that holds the slot, from START_REPLICATION to its end. It
-// starts to read immediately, so that the server does not time out, and confirms nothing until a
+// starts to read immediately, so that the server does not time out, and confirms nothing until an
 // ownership sets positions.
 type Session struct {
 	stream source

@@ -28,9 +28,9 @@ const (
 // errCopyInterrupted is a reason for a new ownership, like [position.ErrPromoted].
 var errCopyInterrupted = errors.New("the session was lost before all rows of the table were acknowledged")
 
-// TakeOver decides what a session sends. If it returns an error, the session has ended. The current ownership continues if no other process has become the owner of the position
-// store in between. Otherwise a new ownership starts. When TakeOver returns nil, the session has held the slot since this process is the
-// owner. So every process that acquires the slot later becomes the owner later.
+// TakeOver decides what a session sends. If it returns an error, the session has ended. The current ownership continues if no other
+// process has become the owner of the position store in between. Otherwise a new ownership starts. When TakeOver returns nil, the
+// session has held the slot since this process is the owner. So every process that acquires the slot later becomes the owner later.
 func (o *Owner) TakeOver(ctx context.Context, s *Session, stream *replication.Stream) error {
 	err := o.takeOver(ctx, s, stream)
 	if err == nil {
@@ -78,8 +78,8 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 	return o.startOwnership(ctx, s, server, slot)
 }
 
-// ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner, which the next
-// session reads, decides whether that is an error.
+// ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner,
+// which the next session reads, decides whether that is an error.
 func ownershipEnded(cause error) error {
 	return fmt.Errorf("%w: %s", fault.ErrOwnershipEnded, cause.Error())
 }
@@ -180,7 +180,7 @@ func (o *Owner) checkSlot(ctx context.Context, s *Session, stream *replication.S
 	return server, state.Slot, nil
 }
 
-// startOwnership starts an ownership at the position record, after beginOwnership.
+// startOwnership starts an ownership at the position record, after BeginOwnership of the position writer.
 func (o *Owner) startOwnership(ctx context.Context, s *Session, server checkpoint.Server, slot *catalog.Slot) error {
 	start, err := o.positions.ChooseStart(ctx, server)
 	if err != nil {
@@ -200,7 +200,7 @@ func (o *Owner) startOwnership(ctx context.Context, s *Session, server checkpoin
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
 	begin := beginning{id: s.id, start: start, horizon: server.WALEnd, copy: planned}
-	o.ownership = o.newOwnership(begin, o.cfg.NewWriter)
+	o.ownership = o.newOwnership(begin)
 	o.ownership.run(ctx)
 	return nil
 }
