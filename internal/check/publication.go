@@ -23,7 +23,7 @@ func (s *sourceLook) publication() {
 		return
 	case p == nil && c.SlotElsewhere():
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, and slot %s is one of database %s", c.PublicationName, c.Database, c.SlotName, c.Slot.Database),
-			"let source.dsn lead to that database, or set source.slot to another name")
+			anotherDatabase)
 		return
 	case p == nil && c.Slot != nil:
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, but slot %s does: rows committed meanwhile are not delivered", c.PublicationName, c.Database, c.SlotName),

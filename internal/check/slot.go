@@ -40,27 +40,31 @@ func (s *sourceLook) slot(ctx context.Context) {
 	s.synchronized()
 }
 
+const (
+	anotherSlot     = "set source.slot to another name"
+	anotherDatabase = anotherSlot + ", or connect to that database (source.dsn)"
+)
+
 // kind checks that the relay can stream from the slot.
 func (s *sourceLook) kind(slot *catalog.Slot) {
-	const another = "set source.slot to another name"
 	switch {
 	case slot.Plugin == "":
-		s.fail("plugin", "", "none, it is a physical slot", another)
+		s.fail("plugin", "", "none, it is a physical slot", anotherSlot)
 	case slot.Plugin != "pgoutput":
-		s.fail("plugin", "", slot.Plugin+", but the relay needs pgoutput", another)
+		s.fail("plugin", "", slot.Plugin+", but the relay needs pgoutput", anotherSlot)
 	default:
 		s.ok("plugin", "", slot.Plugin)
 	}
 	if slot.Database == s.catalog.Database {
 		s.ok("slot's database", "", slot.Database)
 	} else {
-		s.fail("slot's database", "", fmt.Sprintf("the slot belongs to database %q, and source.dsn leads to %s", slot.Database, s.catalog.Database), another+", or connect to that database (source.dsn)")
+		s.fail("slot's database", "", fmt.Sprintf("the slot belongs to database %q, and source.dsn leads to %s", slot.Database, s.catalog.Database), anotherDatabase)
 	}
 	switch {
 	case slot.Temporary:
-		s.fail("permanent", "", "the slot is temporary: Postgres drops it with the session that created it", another)
+		s.fail("permanent", "", "the slot is temporary: Postgres drops it with the session that created it", anotherSlot)
 	case slot.TwoPhase:
-		s.fail("permanent", "", "the slot has two_phase, so Postgres sends prepared transactions before they are committed", another)
+		s.fail("permanent", "", "the slot has two_phase, so Postgres sends prepared transactions before they are committed", anotherSlot)
 	default:
 		s.ok("permanent", "", "neither temporary nor two_phase")
 	}
