@@ -3,7 +3,6 @@ package debezium
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -226,8 +225,8 @@ func chainRules() []rule {
 // isCanonical reports whether Kafka Connect certainly writes the literal of an InsertHeader as it is. It reads it as a value:
 // 007 becomes 7, 12:30 becomes 12, a date has another form with StringConverter.
 func isCanonical(literal string) bool {
-	number := regexp.MustCompile(`^(?:0|-?[1-9][0-9]{0,17})$`).MatchString(literal)
-	rewritten := regexp.MustCompile(`^(?:[-+.0-9][-+.:0-9eETZ]*|[-+.0-9].*[\[\]{},:"].*|[\[{].*|null)$`).MatchString(literal)
+	number := compileOnce(`^(?:0|-?[1-9][0-9]{0,17})$`).MatchString(literal)
+	rewritten := compileOnce(`^(?:[-+.0-9][-+.:0-9eETZ]*|[-+.0-9].*[\[\]{},:"].*|[\[{].*|null)$`).MatchString(literal)
 	return strings.TrimSpace(literal) == literal && (number || !rewritten)
 }
 

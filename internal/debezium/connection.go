@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -161,7 +160,7 @@ func parameter(key, param, fallback string) rule {
 			if n, err := strconv.ParseUint(value, 10, 16); param == "port" && !reference && (err != nil || n == 0) {
 				return rejected, "not a port"
 			}
-			if param == "host" && regexp.MustCompile(`[/\s]|^[^:]+:[^:]*$`).MatchString(value) {
+			if param == "host" && compileOnce(`[/\s]|^[^:]+:[^:]*$`).MatchString(value) {
 				return rejected, "not the name or address of a host; the port belongs in database.port"
 			}
 			return same, "source.dsn" + setThem(names)
@@ -200,7 +199,7 @@ func applyPrefix(m *mapping, e entry) (verdict, string) {
 
 // relayName returns name without the characters that a relay's name must not have.
 func relayName(name string) string {
-	name = regexp.MustCompile(`[^A-Za-z0-9._-]+`).ReplaceAllString(name, "-")
+	name = compileOnce(`[^A-Za-z0-9._-]+`).ReplaceAllString(name, "-")
 	return name[:min(len(name), 249)]
 }
 
@@ -242,7 +241,7 @@ func (m *mapping) conninfo() string {
 		if !ok {
 			continue
 		}
-		if !regexp.MustCompile(`^[A-Za-z0-9._/:,-]+$`).MatchString(value) {
+		if !compileOnce(`^[A-Za-z0-9._/:,-]+$`).MatchString(value) {
 			value = "'" + escape.Replace(value) + "'"
 		}
 		parts = append(parts, name+"="+value)

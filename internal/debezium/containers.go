@@ -8,7 +8,7 @@ import (
 
 // runsContainer matches the beginning of a command that starts a container.
 func runsContainer() *regexp.Regexp {
-	return regexp.MustCompile(`\b(?:docker|podman|nerdctl)[ \t]+(?:container[ \t]+)?run\b`)
+	return compileOnce(`\b(?:docker|podman|nerdctl)[ \t]+(?:container[ \t]+)?run\b`)
 }
 
 // commands collects the environments of the containers that the commands of a script start.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -40,7 +39,7 @@ func (f *finder) text(text, name string) error {
 	switch {
 	case len(f.found) > found, broken == nil && len(f.workers) > workers:
 		return broken
-	case regexp.MustCompile(`(?m)^\s*(export\s+)?DEBEZIUM_SOURCE_\w+=`).MatchString(text):
+	case compileOnce(`(?m)^\s*(export\s+)?DEBEZIUM_SOURCE_\w+=`).MatchString(text):
 		f.add(fromEnvironment(f.lines(linesOfVariables(text))))
 		return nil
 	}
@@ -62,7 +61,7 @@ func (f *finder) text(text, name string) error {
 
 // isScript reports whether a text sends requests to Kafka Connect, or starts containers.
 func isScript(text string) bool {
-	return regexp.MustCompile(`(?m)^#!|\bcurl\b|/connectors\b`).MatchString(text) || runsContainer().MatchString(text)
+	return compileOnce(`(?m)^#!|\bcurl\b|/connectors\b`).MatchString(text) || runsContainer().MatchString(text)
 }
 
 // line returns the line in the file of a line of the text.
@@ -86,7 +85,7 @@ func (f *finder) lines(pairs []pair) []pair {
 
 // looksLikeYAML reports whether a text is YAML rather than properties, which may have colons too.
 func looksLikeYAML(text string) bool {
-	return regexp.MustCompile(`(?m)^(---|apiVersion:|kind:|[\w."'-]+:[ \t]*(#.*)?$|[ \t]+["']?[\w.-]+["']?: )`).MatchString(text)
+	return compileOnce(`(?m)^(---|apiVersion:|kind:|[\w."'-]+:[ \t]*(#.*)?$|[ \t]+["']?[\w.-]+["']?: )`).MatchString(text)
 }
 
 // templated returns an error about a template of Helm or Ansible, which has no meaning before it is rendered. The error
@@ -96,7 +95,7 @@ func templated(text string) error {
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
-		for _, m := range regexp.MustCompile(`(?:^|[^$])(\{\{.*?\}\})`).FindAllStringSubmatch(line, -1) {
+		for _, m := range compileOnce(`(?:^|[^$])(\{\{.*?\}\})`).FindAllStringSubmatch(line, -1) {
 			lines = append(lines, fmt.Sprintf("\n  line %d: %s", n, m[1]))
 		}
 	}
@@ -182,7 +181,7 @@ func (f *finder) node(n *yaml.Node, name string) {
 // has them, as a block of YAML with | does.
 func (f *finder) embedded(n *yaml.Node, name string) {
 	text := n.Value
-	if f.depth > 2 || !strings.ContainsAny(text, "\n{") || !regexp.MustCompile(`connector\.class|DEBEZIUM_SOURCE_`).MatchString(text) {
+	if f.depth > 2 || !strings.ContainsAny(text, "\n{") || !compileOnce(`connector\.class|DEBEZIUM_SOURCE_`).MatchString(text) {
 		return
 	}
 	outer := *f

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,7 +106,7 @@ func (m *mapping) brokers(own string) (verdict, string) {
 		}
 		_, port, _ := net.SplitHostPort(server)
 		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 || !regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[^\s:/,$\[\]]+):\d{1,5}$`).MatchString(server) {
+		if err != nil || n == 0 || !compileOnce(`^(\[[0-9A-Fa-f:.]+\]|[^\s:/,$\[\]]+):\d{1,5}$`).MatchString(server) {
 			return rejected, "not a list of host:port" + from + ": give it with --brokers"
 		}
 		m.out.Sink.Kafka.Brokers = append(m.out.Sink.Kafka.Brokers, server)
@@ -263,7 +262,7 @@ func applyMechanism(m *mapping, e entry) (verdict, string) {
 	}
 	if e.value == "AWS_MSK_IAM" {
 		servers := strings.Join(m.out.Sink.Kafka.Brokers, ",")
-		region := regexp.MustCompile(`\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com`).FindStringSubmatch(servers)
+		region := compileOnce(`\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com`).FindStringSubmatch(servers)
 		if region == nil {
 			return rejected, "the region is not part of the brokers' names: use the names that Amazon gives them"
 		}
@@ -277,7 +276,7 @@ func applyMechanism(m *mapping, e entry) (verdict, string) {
 // applyJAAS imports the options of the login module: https://kafka.apache.org/documentation/#security_sasl_jaasconfig
 func applyJAAS(m *mapping, e entry) (verdict, string) {
 	options := make(map[string]string)
-	for _, o := range regexp.MustCompile(`([A-Za-z_.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"'][^\s;]*)`).FindAllStringSubmatch(e.value, -1) {
+	for _, o := range compileOnce(`([A-Za-z_.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"'][^\s;]*)`).FindAllStringSubmatch(e.value, -1) {
 		value := o[2]
 		if quote := value[0]; quote == '"' || quote == '\'' {
 			value = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(value[1 : len(value)-1])

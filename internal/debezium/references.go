@@ -18,12 +18,12 @@ type references struct {
 // shellProvider is the provider in references to variables that a shell replaces in a script with the connector.
 const shellProvider = "shell:"
 
-func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z0-9_-]+):([^}]*)\}`) }
+func referencePattern() *regexp.Regexp { return compileOnce(`\$\{([A-Za-z0-9_-]+):([^}]*)\}`) }
 
 // unfilled returns why the value of e is not yet one: it has a placeholder, or a reference to a config provider and is a
 // key that cannot have one. It returns "" for a value.
 func unfilled(e entry) string {
-	if name := regexp.MustCompile(`\$\{` + shellProvider + `(\w+)\}`).FindStringSubmatch(e.value); name != nil && !takesReference(e.key) {
+	if name := compileOnce(`\$\{` + shellProvider + `(\w+)\}`).FindStringSubmatch(e.value); name != nil && !takesReference(e.key) {
 		text := fmt.Sprintf("${%s} is a placeholder, which the shell replaces: write the value in its place", name[1])
 		if hasSuffix(e.key, "replacement") {
 			text += fmt.Sprintf(", or \\${%s} for the group", name[1])
@@ -44,7 +44,7 @@ func unfilled(e entry) string {
 
 // unevaluated returns that a value has an expression of Debezium Server, or "".
 func unevaluated(e entry) string {
-	m := regexp.MustCompile(`\$\{` + serverProvider + `([A-Za-z0-9_.]+)(?::([^}]*))?\}`).FindStringSubmatch(e.value)
+	m := compileOnce(`\$\{` + serverProvider + `([A-Za-z0-9_.]+)(?::([^}]*))?\}`).FindStringSubmatch(e.value)
 	switch {
 	case m == nil:
 		return ""
@@ -74,7 +74,7 @@ func placeholder(e entry) string {
 		{`^(<[A-Za-z][^<>]*>)$`, false},
 		{`(<[A-Za-z][^<>]*>)`, !replacement},
 	} {
-		m := regexp.MustCompile(p.pattern).FindStringSubmatch(e.value)
+		m := compileOnce(p.pattern).FindStringSubmatch(e.value)
 		if m != nil && !p.allowed && (!secret || m[1] == e.value) {
 			return m[1]
 		}
@@ -98,7 +98,7 @@ func takesReference(key string) bool {
 		"database.sslrootcert", "database.sslcert", "database.sslkey", "database.sslpassword":
 		return true
 	}
-	return strings.HasSuffix(key, ".sasl.jaas.config") || strings.HasPrefix(key, "server.sink.") && regexp.MustCompile(`\.(user|username|password)$`).MatchString(key)
+	return strings.HasSuffix(key, ".sasl.jaas.config") || strings.HasPrefix(key, "server.sink.") && compileOnce(`\.(user|username|password)$`).MatchString(key)
 }
 
 // placeholders returns value with ${NAME} in place of every reference, and the names. A name is derived from
@@ -106,7 +106,7 @@ func takesReference(key string) bool {
 // and a variable USER always exists. A ${NAME} without provider, which Kafka Connect does not replace, belongs
 // to a template; it stays, and is among the names.
 func (r *references) placeholders(value, purpose string) (out string, names []string) {
-	out = regexp.MustCompile(referencePattern().String()+`|\$\{[A-Za-z_][A-Za-z0-9_]*\}`).ReplaceAllStringFunc(value, func(ref string) string {
+	out = compileOnce(referencePattern().String()+`|\$\{[A-Za-z_][A-Za-z0-9_]*\}`).ReplaceAllStringFunc(value, func(ref string) string {
 		if !strings.Contains(ref, ":") {
 			ref = "${env:" + ref[len("${"):]
 		}
@@ -123,8 +123,8 @@ func (r *references) name(ref, purpose string) string {
 		return name
 	}
 	parts := referencePattern().FindStringSubmatch(ref)
-	name := regexp.MustCompile(`[^A-Z0-9]+`).ReplaceAllString(strings.ToUpper(purpose), "_")
-	if provider, variable := parts[1], parts[2]; (provider == "env" || provider == "strimzienv" || provider+":" == shellProvider) && regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(variable) {
+	name := compileOnce(`[^A-Z0-9]+`).ReplaceAllString(strings.ToUpper(purpose), "_")
+	if provider, variable := parts[1], parts[2]; (provider == "env" || provider == "strimzienv" || provider+":" == shellProvider) && compileOnce(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(variable) {
 		name = variable
 	}
 	base := name

@@ -3,7 +3,6 @@ package debezium
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,7 +217,7 @@ func (m *mapping) routeOptions() (regex, replacement string) {
 // topicTemplate returns the template that is equivalent to the default expression with a replacement. Digits after $0 may
 // belong to the number of the group.
 func topicTemplate(regex, replacement string) (string, bool) {
-	if regex != defaultRegex || regexp.MustCompile(`\$0\d`).MatchString(replacement) {
+	if regex != defaultRegex || compileOnce(`\$0\d`).MatchString(replacement) {
 		return "", false
 	}
 	const whole = "\x00"

@@ -46,7 +46,7 @@ const (
 
 // classMark matches a key connector.class of JSON with the connector's class, also between double quotes of a shell.
 func classMark() *regexp.Regexp {
-	return regexp.MustCompile(`\\?"connector\.class\\?"\s*:(?:\s*\\?"([^"\\]*))?`)
+	return compileOnce(`\\?"connector\.class\\?"\s*:(?:\s*\\?"([^"\\]*))?`)
 }
 
 func newScript(text string) *script {
@@ -54,7 +54,7 @@ func newScript(text string) *script {
 	for _, m := range classMark().FindAllStringIndex(text, -1) {
 		s.marks = append(s.marks, m[0])
 	}
-	for _, m := range regexp.MustCompile(`<<-?[ \t]*(\\?['"]?)(\w+)['"]?[^\n]*\n`).FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range compileOnce(`<<-?[ \t]*(\\?['"]?)(\w+)['"]?[^\n]*\n`).FindAllStringSubmatchIndex(text, -1) {
 		end := regexp.MustCompile(`(?m)^[ \t]*` + text[m[4]:m[5]] + `[ \t]*$`).FindStringIndex(text[m[1]:])
 		if end != nil {
 			s.documents = append(s.documents, hereDocument{m[1], m[1] + end[0], m[3] > m[2]})
@@ -161,7 +161,7 @@ func unquoted(text string, i int, quote byte) body {
 		}
 		out.WriteString(s)
 	}
-	pattern := regexp.MustCompile(`^\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})`)
+	pattern := compileOnce(`^\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})`)
 	escaped := map[byte]string{'"': "$`\"\\", hereText: "$`\\"}
 	for i < len(text) {
 		c, size := text[i], 1
@@ -197,13 +197,13 @@ func unquoted(text string, i int, quote byte) body {
 // connectorName returns the name in the URL of a request whose body is from start to end, or "". after is where the request
 // before it ended.
 func (s *script) connectorName(after, start, end int) string {
-	line := regexp.MustCompile(`^(?:\\\r?\n|[^\n])*`).FindString(s.text[end:])
+	line := compileOnce(`^(?:\\\r?\n|[^\n])*`).FindString(s.text[end:])
 	return cmp.Or(nameInURL(line), nameInURL(s.text[after:start]))
 }
 
 // nameInURL returns the name of the connector in the last URL of a configuration that a text has, or "".
 func nameInURL(text string) string {
-	found := regexp.MustCompile(`/connectors/([^/\s"'?$]+)/config\b`).FindAllStringSubmatch(text, -1)
+	found := compileOnce(`/connectors/([^/\s"'?$]+)/config\b`).FindAllStringSubmatch(text, -1)
 	if found == nil {
 		return ""
 	}
@@ -231,7 +231,7 @@ func (f *finder) failures(s *script, from, to int) {
 		before := s.text[:worst.at]
 		in := &Input{form: formREST, Name: s.connectorName(from, worst.start, worst.at), broken: fmt.Errorf("not JSON: line %d, column %d: %s",
 			f.line(strings.Count(before, "\n")+1), len(before)-strings.LastIndex(before, "\n"), worst.problem)}
-		if name := regexp.MustCompile(`"name\\?"\s*:\s*\\?"([^"\\]*)`).FindStringSubmatch(s.text[worst.start:mark]); name != nil {
+		if name := compileOnce(`"name\\?"\s*:\s*\\?"([^"\\]*)`).FindStringSubmatch(s.text[worst.start:mark]); name != nil {
 			in.Name = name[1]
 		}
 		in.add("connector.class", "connector.class", classMark().FindStringSubmatch(s.text[mark:])[1])

@@ -1,7 +1,6 @@
 package debezium
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -31,7 +30,7 @@ func converterOfFormat(part, format string) string {
 // inProd returns a key without its profiles, %prod. or %{prod,…}., if one of them is the profile of Quarkus in which Debezium Server
 // runs, unless QUARKUS_PROFILE is set: https://quarkus.io/guides/config-reference#profiles
 func inProd(key string) (name string, ok bool) {
-	m := regexp.MustCompile(`^%(?:\{([^}]*)\}|([^.]*))\.(.+)$`).FindStringSubmatch(key)
+	m := compileOnce(`^%(?:\{([^}]*)\}|([^.]*))\.(.+)$`).FindStringSubmatch(key)
 	if m == nil {
 		return key, false
 	}
@@ -77,7 +76,7 @@ func (in *Input) fromServer(pairs []pair) {
 		}
 		last := &in.entries[len(in.entries)-1]
 		last.line = p.line
-		if regexp.MustCompile(`\$\{\w+:[^}]`).MatchString(p.value) && takesReference(key) {
+		if compileOnce(`\$\{\w+:[^}]`).MatchString(p.value) && takesReference(key) {
 			last.lost = "; its default is not imported"
 		}
 		said[name] = true
@@ -141,7 +140,7 @@ func serverExpression(key, value string) string {
 	if !takesReference(key) {
 		reference = "$${" + serverProvider + "$1$2}"
 	}
-	return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_.]*)(:[^}]*)?\}`).ReplaceAllString(value, reference)
+	return compileOnce(`\$\{([A-Za-z_][A-Za-z0-9_.]*)(:[^}]*)?\}`).ReplaceAllString(value, reference)
 }
 
 // serverMap adds the connector of Debezium Server's application.yaml, and reports whether n is one.
@@ -248,7 +247,7 @@ func serverVariables(transforms, predicates []string) map[string]string {
 	out := make(map[string]string)
 	for _, p := range properties {
 		p = serverPrefix + p
-		out[strings.ToUpper(regexp.MustCompile(`[^A-Za-z0-9]`).ReplaceAllString(p, "_"))] = p
+		out[strings.ToUpper(compileOnce(`[^A-Za-z0-9]`).ReplaceAllString(p, "_"))] = p
 	}
 	return out
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -220,7 +219,7 @@ func (m *mapping) sqs() *sqsFile {
 func matching(key, ours, pattern string, field func(*mapping) *string) rule {
 	r := text(key, ours, field)
 	r.verdicts = append(r.verdicts, rejected)
-	valid, take := regexp.MustCompile(pattern), r.apply
+	valid, take := compileOnce(pattern), r.apply
 	r.apply = func(m *mapping, e entry) (verdict, string) {
 		if !valid.MatchString(e.value) {
 			return rejected, fmt.Sprintf("%q is not valid: %s takes what matches %s", e.value, ours, pattern)

@@ -3,7 +3,6 @@ package debezium
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -90,7 +89,7 @@ func (m *mapping) dropsSlot() bool {
 }
 
 // isSlotName reports whether Postgres allows name as the name of a slot.
-func isSlotName(name string) bool { return regexp.MustCompile(`^[a-z0-9_]{1,63}$`).MatchString(name) }
+func isSlotName(name string) bool { return compileOnce(`^[a-z0-9_]{1,63}$`).MatchString(name) }
 
 // setSlot sets the slot, where own is the connector's.
 func (m *mapping) setSlot(own string) (verdict, string) {

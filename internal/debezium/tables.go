@@ -22,7 +22,7 @@ func (t tableName) sql() string { return quoteName(t.schema) + "." + quoteName(t
 func (t tableName) String() string { return t.schema + "." + t.name }
 
 func quoteName(name string) string {
-	if regexp.MustCompile(`^[a-z_][a-z0-9_$]*$`).MatchString(name) {
+	if compileOnce(`^[a-z_][a-z0-9_$]*$`).MatchString(name) {
 		return name
 	}
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
@@ -75,7 +75,7 @@ func tableRules() []rule {
 
 func applyTables(m *mapping, e entry) (verdict, string) {
 	for _, item := range splitExpressions(e.value) {
-		if regexp.MustCompile(`^[\pL\pN_]+$`).MatchString(item) {
+		if compileOnce(`^[\pL\pN_]+$`).MatchString(item) {
 			return rejected, fmt.Sprintf("%s has no schema. Debezium matches whole names such as public.%s, so it captures nothing", item, item)
 		}
 	}
@@ -192,7 +192,7 @@ func splitExpressions(list string) []string {
 func literalTable(expression string) (t tableName, sure, ok bool) {
 	plain := strings.ReplaceAll(expression, `\.`, ".")
 	plain = strings.TrimSuffix(strings.TrimPrefix(plain, "^"), "$")
-	if !regexp.MustCompile(`^[\pL\pN_ -]+\.[\pL\pN_ -]+$`).MatchString(plain) {
+	if !compileOnce(`^[\pL\pN_ -]+\.[\pL\pN_ -]+$`).MatchString(plain) {
 		return tableName{}, false, false
 	}
 	t.schema, t.name, _ = strings.Cut(plain, ".")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -126,7 +125,7 @@ func readYAML(text string) ([]*yaml.Node, error) {
 			return nil, errors.New("not YAML: " + withoutValues(err))
 		}
 		var v any
-		if err := doc.Decode(&v); err != nil && regexp.MustCompile(`contains itself|excessive aliasing`).MatchString(err.Error()) {
+		if err := doc.Decode(&v); err != nil && compileOnce(`contains itself|excessive aliasing`).MatchString(err.Error()) {
 			return nil, errors.New("not a configuration: its YAML aliases have no end")
 		}
 		out = append(out, &doc)
@@ -135,7 +134,7 @@ func readYAML(text string) ([]*yaml.Node, error) {
 
 // withoutValues returns the error of the YAML parser without text of the document.
 func withoutValues(err error) string {
-	if line := regexp.MustCompile(`line \d+`).FindString(err.Error()); line != "" {
+	if line := compileOnce(`line \d+`).FindString(err.Error()); line != "" {
 		return "broken at " + line
 	}
 	return "broken"

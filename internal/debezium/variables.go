@@ -2,7 +2,6 @@ package debezium
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -26,10 +25,10 @@ func linesOfVariables(text string) []pair {
 
 // withoutComment returns a value of such a line without its quotes, and without a comment after it.
 func withoutComment(value string) string {
-	if m := regexp.MustCompile(`^(?:"([^"]*)"|'([^']*)')(?:\s+#.*)?$`).FindStringSubmatch(value); m != nil {
+	if m := compileOnce(`^(?:"([^"]*)"|'([^']*)')(?:\s+#.*)?$`).FindStringSubmatch(value); m != nil {
 		return m[1] + m[2]
 	}
-	return strings.TrimSpace(regexp.MustCompile(`(^|\s)#.*$`).ReplaceAllString(value, ""))
+	return strings.TrimSpace(compileOnce(`(^|\s)#.*$`).ReplaceAllString(value, ""))
 }
 
 // variables collects what the environment of a container has, in a compose file or in Kubernetes' resources. It reports
@@ -111,7 +110,7 @@ func (f *finder) interpolate(n *yaml.Node) {
 			}
 			return n.Line
 		})
-		n.Value = regexp.MustCompile(`\$(\$)|\$\{[A-Za-z_][A-Za-z0-9_]*:?-([^}]*)\}`).ReplaceAllString(n.Value, "$1$2")
+		n.Value = compileOnce(`\$(\$)|\$\{[A-Za-z_][A-Za-z0-9_]*:?-([^}]*)\}`).ReplaceAllString(n.Value, "$1$2")
 	}
 	for _, c := range n.Content {
 		f.interpolate(c)
@@ -124,7 +123,7 @@ func (f *finder) noteDefaults(text string, place func(line int) int) {
 	line := 0
 	for l := range strings.Lines(text) {
 		line++
-		for _, m := range regexp.MustCompile(`\$\{(\w+):?-([^}]+)\}`).FindAllStringSubmatch(l, -1) {
+		for _, m := range compileOnce(`\$\{(\w+):?-([^}]+)\}`).FindAllStringSubmatch(l, -1) {
 			f.defaults = append(f.defaults, pair{m[1], m[2], place(line)})
 		}
 	}

@@ -61,9 +61,9 @@ func findWorker(text string) (*worker, error) {
 			names = append(names, cmp.Or(w.name, "one without a name"))
 		}
 		return nil, fmt.Errorf("several Connect workers: %s; give a file with the one of the connector", strings.Join(names, ", "))
-	case regexp.MustCompile(`(?m)^\s*(export\s+)?(CONNECT_\w+|BOOTSTRAP_SERVERS|KEY_CONVERTER|VALUE_CONVERTER)=`).MatchString(text):
+	case compileOnce(`(?m)^\s*(export\s+)?(CONNECT_\w+|BOOTSTRAP_SERVERS|KEY_CONVERTER|VALUE_CONVERTER)=`).MatchString(text):
 		return workerOfVariables(linesOfVariables(text), "", ""), nil
-	case broken == nil && regexp.MustCompile(`(?m)^(services|kind):`).MatchString(text):
+	case broken == nil && compileOnce(`(?m)^(services|kind):`).MatchString(text):
 		return nil, errors.New("no Connect worker: import reads worker properties, a KafkaConnect, and the environment of a container" +
 			" (CONNECT_…, or BOOTSTRAP_SERVERS and KEY_CONVERTER of Debezium's image)")
 	case broken != nil && looksLikeYAML(text):
