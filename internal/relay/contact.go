@@ -142,7 +142,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	if r.planner.Refills(cause) {
-		found, err := r.positions.Read(limited)
+		found, err := r.positions.Recorder.Read(limited)
 		if err != nil {
 			return err
 		}
@@ -175,9 +175,9 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 // created them.
 func (r *Relay) claimSource(ctx context.Context, retry *retry) (exists bool, err error) {
 	for {
-		err := r.positions.RequireNoRecord(ctx, r.cfg.Source.Slot)
+		err := r.positions.Starter.RequireNoRecord(ctx, r.cfg.Source.Slot)
 		if err == nil && r.cfg.InitialCopy {
-			err = r.positions.AnnounceCopy(ctx, r.catalog.SystemID, r.cfg.Source.Slot)
+			err = r.positions.Starter.AnnounceCopy(ctx, r.catalog.SystemID, r.cfg.Source.Slot)
 		}
 		if err == nil {
 			return false, nil

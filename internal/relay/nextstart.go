@@ -57,7 +57,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 
 // breaks returns the error with which a session on s would end because of what is stored, unless the relay refills then.
 func (r *Relay) breaks(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
-	err := r.positions.Check(ctx, found, s, state.CheckPublished)
+	err := r.positions.Starter.Check(ctx, found, s, state.CheckPublished)
 	switch {
 	case r.planner.Refills(err):
 		return nil

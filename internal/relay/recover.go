@@ -29,13 +29,13 @@ func (r *Relay) Recover(ctx context.Context) error {
 	r.planner.Recover()
 	go func() { // ends with running
 		select {
-		case <-r.positions.Refilled():
+		case <-r.positions.Writer.Refilled():
 			stop()
 		case <-running.Done():
 		}
 	}()
 	err := r.Run(running)
-	if r.positions.Stored().Refill == nil && running.Err() != nil && ctx.Err() == nil {
+	if r.positions.Record.Stored().Refill == nil && running.Err() != nil && ctx.Err() == nil {
 		return nil // a stop that was not clean only resends rows of the stream
 	}
 	if err == nil {

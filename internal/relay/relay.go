@@ -176,7 +176,7 @@ type Relay struct {
 
 	waits     waitLog
 	store     *position.Store
-	positions *position.Writer // to store
+	positions *position.Positions // in store
 	owner     *owner.Owner
 	history   catalog.History // of the source; used by the watcher while a session runs
 	catalog   *catalog.State  // read by contactBothSides for the first session
@@ -219,7 +219,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		skip:    pump.NewSkip(cfg.SkipTo, log),
 		history: catalog.History{LongTransaction: cfg.LongTransaction},
 	}
-	r.positions = position.NewWriter(position.Config{
+	r.positions = position.New(position.Config{
 		Store: r.store, AcceptGap: cfg.AcceptGap, Parked: parked, DeadLetters: cfg.DeadLetterTopic, Log: log,
 	})
 	r.planner = refill.NewPlanner(r.cfg.refill(), r.positions, planning{r}, log)
@@ -270,7 +270,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return unlessStopped(ctx, err)
 	}
 	defer r.closeSink()
-	defer r.positions.Close(ctx)
+	defer r.positions.Timeline.Close(ctx)
 	for {
 		err := r.runSession(ctx, retry)
 		if ctx.Err() != nil && r.owner.Owns() {
@@ -315,7 +315,7 @@ func (r *Relay) recordStop(ctx context.Context, err error) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: fault.StopAdvice(err)}
-	if failed := r.positions.RecordStop(limited, stop); failed != nil && !errors.Is(failed, sink.ErrSuperseded) {
+	if failed := r.positions.Recorder.RecordStop(limited, stop); failed != nil && !errors.Is(failed, sink.ErrSuperseded) {
 		r.log.WarnContext(ctx, "status will not say why the relay has stopped", slog.Any("err", failed))
 	}
 	return err

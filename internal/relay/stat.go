@@ -108,7 +108,7 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 
 // Stat returns a snapshot of the Relay. It may be called at any time, from any goroutine.
 func (r *Relay) Stat() Stat {
-	st := Stat{Confirmed: r.owner.SlotPosition(), Behind: r.positions.WaitingSince()}
+	st := Stat{Confirmed: r.owner.SlotPosition(), Behind: r.positions.Writer.WaitingSince()}
 	if t := r.owner.Tracker(); t != nil {
 		if oldest := t.OldestCommitTime(); st.Behind.IsZero() || !oldest.IsZero() && oldest.Before(st.Behind) {
 			st.Behind = oldest

@@ -30,7 +30,7 @@ func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 		stalled, store := &stalledSink{}, &positiontest.Store{}
 		r := &Relay{cfg: Config{Positions: position.Place{Topic: "positions"}}}
 		r.store = positiontest.Open(t, store, slog.New(slog.DiscardHandler))
-		r.positions = position.NewWriter(position.Config{Store: r.store, Log: slog.New(slog.DiscardHandler)})
+		r.positions = position.New(position.Config{Store: r.store, Log: slog.New(slog.DiscardHandler)})
 		r.sink.Store(new(sink.Sink(stalled)))
 		check := func(want error) {
 			t.Helper()

@@ -197,7 +197,7 @@ func (w *watcher) emitSnapshot(ctx context.Context) (changed bool) {
 func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
 	warnings, err := r.history.Look(state)
 	if err == nil {
-		r.positions.SetPublication(state.Published())
+		r.positions.Recorder.SetPublication(state.Published())
 	}
 	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
 	if state.Slot != nil {
@@ -223,7 +223,7 @@ func (r *Relay) checkStore(ctx context.Context) error {
 		return nil
 	}
 	err := position.Try(ctx, position.Timeout, func(ctx context.Context) error {
-		_, err := r.positions.Read(ctx)
+		_, err := r.positions.Recorder.Read(ctx)
 		return err
 	})
 	if errors.Is(err, position.ErrNoStore) {

@@ -38,7 +38,8 @@ const (
 	ownerFile     = "sink/kafka/owner.go"
 	resumeFile    = "sink/kafka/resume.go"
 	tailFile      = "sink/kafka/tail.go"
-	recordFile    = "internal/relay/position/writer.go"
+	recordFile    = "internal/relay/position/recorder.go"
+	writerFile    = "internal/relay/position/writer.go"
 	releaseFile   = "internal/parking/release/run.go"
 	parkedFile    = "internal/relay/position/parked.go"
 	parkingFile   = "internal/parking/set.go"
@@ -48,13 +49,13 @@ const (
 
 var plants = []mistake{
 	{"an ownership begins without a record", []plant.Edit{
-		plant.In(startFile, "	if err := w.persist(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
+		plant.In(startFile, "	if err := t.recorder.writeRecord(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "without a claim|has not looked"},
 	{"a relay looks before it owns only", []plant.Edit{
-		plant.In(takeoverFile, "	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	o.positions.StartSession", "	o.positions.StartSession"),
+		plant.In(takeoverFile, "	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	o.positions.Timeline.StartSession", "	o.positions.Timeline.StartSession"),
 	}, "has not looked"},
 	{"a relay that reconnects does not prove that it owns", []plant.Edit{
-		plant.In(takeoverFile, "	err := o.useStore(ctx, s, stream, o.positions.ProveOwner)\n", "	err := error(nil)\n"),
+		plant.In(takeoverFile, "	err := o.useStore(ctx, s, stream, o.positions.Recorder.ProveOwner)\n", "	err := error(nil)\n"),
 	}, "streams in ownership"},
 	{"each owner takes another transactional id", []plant.Edit{
 		plant.In(ownerFile, "coordinator{client: s.client, id: TransactionalID(s.topic, s.name)}", "coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + time.Now().String()}"),
@@ -98,7 +99,8 @@ var plants = []mistake{
 		plant.In(ownershipFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
-		plant.In(recordFile, "	if stored := w.stored; found != nil", "	if stored := w.stored; w.store.values != nil && found != nil"),
+		plant.In(recordFile, "r.store.Read(ctx)\n	r.record.addLost(found)\n", "r.store.Read(ctx)\n	if r.store.values != nil {\n		r.record.addLost(found)\n	}\n"),
+		plant.In(recordFile, "r.store.own(ctx)\n	r.record.addLost(found)\n", "r.store.own(ctx)\n	if r.store.values != nil {\n		r.record.addLost(found)\n	}\n"),
 	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(timelineFile, "	case reason != nil:\n", "	case reason == nil:\n		return shared, nil\n	case reason != nil:\n"),
@@ -118,7 +120,7 @@ var plants = []mistake{
 		plant.In(parkingFile, "				p.unreleased--\n", ""),
 	}, "still parked"},
 	{"a position is stored before the keys that it covers are", []plant.Edit{
-		plant.In(recordFile, "	if err := w.parked.Store(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
+		plant.In(writerFile, "	if err := w.parked.Store(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "has not come|have not arrived"},
 	{"a later relay forgets the parked keys", []plant.Edit{
 		plant.In(parkedFile, "		k.set.StartOwnership(start, next, k.record)\n", "		k.set.StartOwnership(start, next, nil)\n"),

@@ -42,7 +42,8 @@ type Config struct {
 	Set       *parking.Set
 	Store     *position.Store // has the requests
 	Keys      *position.ParkedKeys
-	Positions *position.Writer
+	Record    *position.Record
+	Positions *position.Writer // of Record
 	Tracker   *checkpoint.Tracker
 
 	Fence   func() error // returns an error while nothing may be sent
@@ -295,7 +296,7 @@ func (r *Releaser) settled(ctx context.Context, limit time.Duration) (end encode
 	ticker := time.NewTicker(recordInterval)
 	defer ticker.Stop()
 	for {
-		if end, ok := r.cfg.Positions.Covered(confirmed, open); ok {
+		if end, ok := r.cfg.Record.Covered(confirmed, open); ok {
 			if read := (encode.Place{Generation: end.Generation, LSN: commitLSN, Index: index}); read.Compare(end) > 0 {
 				return read, nil
 			}

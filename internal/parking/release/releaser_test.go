@@ -36,7 +36,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 		var running sync.WaitGroup
 		synctest.Wait()
 		positiontest.Deliver(tracker, 200)
-		r := &Releaser{cfg: Config{Positions: w, Tracker: tracker}}
+		r := &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker}}
 		var end encode.Place
 		var waited error
 		var over bool
@@ -73,7 +73,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 }
 
 // delivered returns the Writer of an ownership, which runs until the end of the test, and the Tracker. Rows up to 200 are delivered.
-func delivered(t *testing.T) (*position.Writer, *checkpoint.Tracker) {
+func delivered(t *testing.T) (*position.Positions, *checkpoint.Tracker) {
 	t.Helper()
 	w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100))
 	t.Cleanup(positiontest.Run(t, w))
@@ -117,7 +117,7 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: lsn}}, lsn)
 		}
 		r := &releaseRun{
-			Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
+			Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
 		}
 		end, err := r.settled(t.Context(), settleTimeout)
 		if err == nil {
@@ -154,7 +154,7 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 		discard := func() error {
 			bad := parking.Row{LSN: 300}
 			r := &releaseRun{
-				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: set}}, parking: parking.Parking{ID: "p", Generation: 1, First: bad, Bad: bad},
+				Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: set}}, parking: parking.Parking{ID: "p", Generation: 1, First: bad, Bad: bad},
 				request: &parking.Request{Action: parking.Discard}, reader: letters, next: make(map[int32]int64),
 			}
 			return r.prepare(t.Context())
@@ -186,7 +186,7 @@ func TestDiscardOfARowThatIsReadAgain(t *testing.T) {
 		parked := set.List()[0]
 		parked.Bad = bad
 		r := &releaseRun{
-			Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: set, Keys: w.ParkedKeys(), Turn: make(chan struct{}, 1)}}, parking: parked,
+			Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: set, Keys: w.Parked, Turn: make(chan struct{}, 1)}}, parking: parked,
 			request: &parking.Request{Action: parking.Discard}, reader: topic, next: make(map[int32]int64),
 		}
 		if err := r.prepare(t.Context()); err != nil || len(r.parking.Discarded) != 1 || r.parking.Discarded[0].Row != bad {
@@ -217,7 +217,7 @@ func TestReleaseAsksForTheFirstLetter(t *testing.T) {
 		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 190}}, 190)
 		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
 			r := &releaseRun{
-				Releaser: &Releaser{cfg: Config{Positions: w, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: first},
+				Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: first},
 				request: &parking.Request{Action: parking.Release}, reader: letters, next: make(map[int32]int64),
 			}
 			if err := r.prepare(t.Context()); !errors.Is(err, want) {
@@ -236,7 +236,7 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 	set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	var lost error
 	r := New(Config{
-		Store: positiontest.Open(t, store, slog.New(slog.DiscardHandler)), Keys: w.ParkedKeys(), Positions: w, Tracker: tracker, Set: set,
+		Store: positiontest.Open(t, store, slog.New(slog.DiscardHandler)), Keys: w.Parked, Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: set,
 		Fence: func() error { return lost },
 	})
 	for _, lost = range []error{errOver, nil} {
@@ -244,7 +244,7 @@ func TestParkedKeysAreRestoredBehindAnOpenFence(t *testing.T) {
 		if err := r.handleRequests(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		found, err := w.Read(t.Context())
+		found, err := w.Recorder.Read(t.Context())
 		if err != nil || (found.Parked != nil) != (lost == nil) {
 			t.Errorf("fence: %v; restored is %+v, %v", lost, found.Parked, err)
 		}

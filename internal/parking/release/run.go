@@ -369,7 +369,7 @@ var errTransactionOpen = errors.New("the transaction of the row is not delivered
 
 // recorded reports whether no later relay reads the row at the place again. Copied rows are recorded when the copy is finished.
 func (r *releaseRun) recorded(at encode.Place) bool {
-	end, ok := r.cfg.Positions.Covered(0, checkpoint.Prefix{})
+	end, ok := r.cfg.Record.Covered(0, checkpoint.Prefix{})
 	return at.Owner != 0 || ok && at.Compare(end) <= 0
 }
 

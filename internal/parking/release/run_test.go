@@ -42,7 +42,7 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 				}
 				return nil
 			}
-			r := &releaseRun{Releaser: &Releaser{cfg: Config{Fence: fence, Set: parking.NewSet(1), Positions: new(position.Writer)}}, target: target, stored: time.Now()}
+			r := &releaseRun{Releaser: &Releaser{cfg: Config{Fence: fence, Set: parking.NewSet(1), Record: new(position.Record), Positions: new(position.Writer)}}, target: target, stored: time.Now()}
 			for i, value := range []string{"good", strings.Repeat("x", 2000), "good"} {
 				r.batch = append(r.batch, letter{
 					letterPlace: letterPlace{Place: encode.Place{Generation: 1, LSN: 100, Index: i}},

@@ -25,10 +25,10 @@ func (o *Owner) newOwnership(begin beginning) *ownership {
 	tracker := checkpoint.New(begin.start, o.observeConfirmed)
 	o.tracker.Store(tracker)
 	o.cfg.Pump.Progress.StartOwnership(tracker.Confirmed())
-	o.positions.StartOwnership(tracker)
+	o.positions.Starter.StartOwnership(tracker)
 	letters := o.cfg.DeadLetters
 	t := &ownership{
-		id: begin.id, tracker: tracker, positions: o.positions, checkOrder: o.checkOrder, draining: o.cfg.Draining,
+		id: begin.id, tracker: tracker, positions: o.positions.Writer, checkOrder: o.checkOrder, draining: o.cfg.Draining,
 		letters: letters, outcomes: pump.NewOutcomes(tracker, letters, o.cfg.Tracer),
 		drainTimeout: o.cfg.DrainTimeout, log: o.log, written: make(chan struct{}),
 	}
@@ -42,7 +42,7 @@ func (o *Owner) newOwnership(begin beginning) *ownership {
 	if letters.Parked() != nil {
 		t.releaser = release.New(release.Config{
 			Sink: o.cfg.Broker, DeadLetters: o.cfg.DeadLetterTopic, Timeout: o.cfg.StartupTimeout, Rows: o.cfg.Rows,
-			Set: letters.Parked(), Store: o.cfg.Store, Keys: o.positions.ParkedKeys(), Positions: o.positions, Tracker: tracker,
+			Set: letters.Parked(), Store: o.cfg.Store, Keys: o.positions.Parked, Record: o.positions.Record, Positions: o.positions.Writer, Tracker: tracker,
 			Fence: t.fence.checkOpen, Flush: t.writer.Flush, Copying: t.pump.Copying, Turn: pumping.Turn, Log: o.log,
 		})
 	}
@@ -51,8 +51,8 @@ func (o *Owner) newOwnership(begin beginning) *ownership {
 
 func (t *ownership) writerConfig(o *Owner, planned *pump.Copy) sink.WriterConfig {
 	cfg := o.cfg.Writer
-	cfg.Fence, cfg.Owner, cfg.Substitute = t.fence.checkOpen, o.positions.Owner(), t.outcomes.Substitute
-	cfg.ContestedSince = o.positions.Stored().AdvancedAt
+	cfg.Fence, cfg.Owner, cfg.Substitute = t.fence.checkOpen, o.cfg.Store.Owner(), t.outcomes.Substitute
+	cfg.ContestedSince = o.positions.Record.Stored().AdvancedAt
 	if planned != nil {
 		cfg.CopiedSince = planned.Since
 	}
@@ -68,7 +68,7 @@ func (t *ownership) writerConfig(o *Owner, planned *pump.Copy) sink.WriterConfig
 // observeConfirmed keeps the snapshot and reports the latency of a confirmed transaction.
 func (o *Owner) observeConfirmed(tx checkpoint.Transaction) {
 	if tx.Snapshot.Text != "" {
-		o.positions.KeepSnapshot(tx.Snapshot)
+		o.positions.Writer.KeepSnapshot(tx.Snapshot)
 	}
 	if o.cfg.Delivered == nil || tx.CommitTime.IsZero() {
 		return

@@ -52,19 +52,19 @@ func TestSlotPositionWaitsForTheStore(t *testing.T) {
 		store.Allow = make(chan error)
 		src := &reportingSource{closing: make(chan struct{})}
 		s := o.startSession(t.Context(), src, slotIdentity{}, 1)
-		s.positions.Store(o.positions)
+		s.positions.Store(o.positions.Writer)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		began := time.Now()
 		positiontest.Deliver(tracker, 110) // before run, which otherwise may write the position at which the ownership starts
-		go func() { ran <- o.positions.Run(ctx) }()
+		go func() { ran <- o.positions.Writer.Run(ctx) }()
 		bubble.Sleep(40 * time.Second)
-		if since := o.positions.WaitingSince(); o.SlotPosition() != 0 || since.Sub(began) > time.Second || since.IsZero() {
+		if since := o.positions.Writer.WaitingSince(); o.SlotPosition() != 0 || since.Sub(began) > time.Second || since.IsZero() {
 			t.Errorf("nothing is recorded for 40 s: confirmed %s, waiting since %s", o.SlotPosition(), since.Sub(began))
 		}
 		store.Allow <- nil
 		bubble.Sleep(3 * time.Second)
-		if since := o.positions.WaitingSince(); o.SlotPosition() != 110 || !since.IsZero() {
+		if since := o.positions.Writer.WaitingSince(); o.SlotPosition() != 110 || !since.IsZero() {
 			t.Errorf("it is recorded and reported: confirmed %s, waiting since %s", o.SlotPosition(), since)
 		}
 		stop()
@@ -87,7 +87,7 @@ func TestLostSessionIsReportedAtOnce(t *testing.T) {
 		positiontest.Deliver(tracker, 110)
 		src := &reportingSource{Source: streamtest.Source{Lost: make(chan struct{})}, closing: make(chan struct{})}
 		s := o.startSession(t.Context(), src, slotIdentity{}, 1)
-		s.positions.Store(w)
+		s.positions.Store(w.Writer)
 		bubble.Sleep(5 * time.Second)
 		positiontest.Write(t, w)
 		close(src.Lost)
@@ -112,7 +112,7 @@ func TestSlotPositionIsWhatTheStreamReported(t *testing.T) {
 		positiontest.Write(t, w)
 		src := &streamtest.Source{Confirmed: 60}
 		s := o.startSession(t.Context(), src, slotIdentity{}, 1)
-		s.positions.Store(w)
+		s.positions.Store(w.Writer)
 		for range 2 {
 			if next := s.nextReport(); next != 110 {
 				t.Errorf("the next position is %s", next)

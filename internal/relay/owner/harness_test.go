@@ -161,7 +161,7 @@ func newTestOwner(tb testing.TB, st settings) (*Owner, *bytes.Buffer) {
 	log := slog.New(slog.NewTextHandler(text, nil))
 	store := position.NewStore(st.place, "orders", log)
 	return New(Config{
-		Place: st.place, Store: store, Positions: position.NewWriter(position.Config{Store: store, Log: log}),
+		Place: st.place, Store: store, Positions: position.New(position.Config{Store: store, Log: log}),
 		Pump: pump.Config{
 			Router: router, Progress: new(pump.Progress), Neighbours: pump.NewNeighbours(log), OnUpdate: st.route.OnUpdate,
 			Messages: st.messages, Nonce: rand.Text(), Skip: pump.NewSkip(st.skipTo, log), Log: log,
@@ -193,14 +193,14 @@ func newTestSessionWith(tb testing.TB, st settings, src source, prod sink.Writer
 func storeIn(tb testing.TB, o *Owner, store *positiontest.Store) {
 	tb.Helper()
 	o.cfg.Store = positiontest.Open(tb, store, slog.New(slog.DiscardHandler))
-	o.positions = position.NewWriter(position.Config{Store: o.cfg.Store, Log: slog.New(slog.DiscardHandler)})
+	o.positions = position.New(position.Config{Store: o.cfg.Store, Log: slog.New(slog.DiscardHandler)})
 }
 
 func newSessionOf(o *Owner, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
-	if err := o.positions.BeginOwnership(context.Background(), positiontest.Server(start)); err != nil {
+	if err := o.positions.Starter.BeginOwnership(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
-	if _, err := o.positions.ChooseStart(context.Background(), positiontest.Server(start)); err != nil {
+	if _, err := o.positions.Starter.ChooseStart(context.Background(), positiontest.Server(start)); err != nil {
 		panic(err)
 	}
 	o.cfg.NewWriter = func(sink.WriterConfig) sink.Writer { return prod }

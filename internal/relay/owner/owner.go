@@ -33,7 +33,7 @@ type Config struct {
 
 	Place     position.Place // where positions are stored; zero: nowhere
 	Store     *position.Store
-	Positions *position.Writer // to Store
+	Positions *position.Positions // in Store
 	Planner   *refill.Planner
 
 	Pump            pump.Config // of each ownership, without what belongs to it
@@ -67,7 +67,7 @@ type Config struct {
 type Owner struct {
 	cfg       Config
 	log       *slog.Logger
-	positions *position.Writer
+	positions *position.Positions
 
 	ownership *ownership // nil: nothing was sent, and nothing is in flight
 	sender    sender     // of the newest session
@@ -116,7 +116,7 @@ func (o *Owner) RunSession(ctx context.Context, s *Session, published *catalog.P
 	t := o.ownership
 	err := t.runSession(ctx, s, published, c, watch)
 	if _, changed := errors.AsType[*checkpoint.PrefixError](err); changed && t.pump.Copying() {
-		o.positions.StartOver()
+		o.positions.Starter.StartOver()
 	}
 	if t.over {
 		o.ownership = nil

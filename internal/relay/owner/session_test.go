@@ -482,7 +482,7 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		o.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
 		positiontest.Deliver(tracker, snapshot.EndLSN)
 		positiontest.Write(t, o.positions)
-		if diff := cmp.Diff([]checkpoint.Snapshot{snapshot}, o.positions.Stored().Snapshots); diff != "" {
+		if diff := cmp.Diff([]checkpoint.Snapshot{snapshot}, o.positions.Record.Stored().Snapshots); diff != "" {
 			t.Errorf("snapshots of the record (-want +got):\n%s", diff)
 		}
 	})

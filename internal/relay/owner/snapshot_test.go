@@ -62,8 +62,8 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 				// The position of the transaction may be stored before its snapshot is; the next record then has it.
 				confirmed := s.tracker.Confirmed()
 				positiontest.Deliver(s.tracker, 200)
-				positiontest.Write(t, s.positions)
-				if diff := cmp.Diff(want, s.positions.Stored().Snapshots); diff != "" {
+				positiontest.Write(t, s.owner.positions)
+				if diff := cmp.Diff(want, s.owner.positions.Record.Stored().Snapshots); diff != "" {
 					t.Errorf("snapshots of the record (-want +got):\n%s", diff)
 				}
 				if confirmed != 110 {

@@ -56,7 +56,7 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 		return err
 	}
 	if o.ownership != nil && ended == nil {
-		o.positions.StartSession(ctx, stream)
+		o.positions.Timeline.StartSession(ctx, stream)
 		return o.cfg.Pump.Skip.StartSession(s.id.system, o.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
 	if continued := o.ownership != nil && o.ownership.id == s.id; continued {
@@ -67,14 +67,14 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 		return err
 	}
 	o.endOwnership(ctx, ended)
-	err = o.useStore(ctx, s, stream, func(ctx context.Context) error { return o.positions.BeginOwnership(ctx, server) })
+	err = o.useStore(ctx, s, stream, func(ctx context.Context) error { return o.positions.Starter.BeginOwnership(ctx, server) })
 	if err != nil {
 		return err
 	}
 	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {
 		return err
 	}
-	o.positions.StartSession(ctx, stream)
+	o.positions.Timeline.StartSession(ctx, stream)
 	return o.startOwnership(ctx, s, server, slot)
 }
 
@@ -93,7 +93,7 @@ func (o *Owner) proveOwnership(ctx context.Context, s *Session, stream *replicat
 	if ended := o.mayContinue(t, s, server); ended != nil {
 		return ended, nil
 	}
-	err := o.useStore(ctx, s, stream, o.positions.ProveOwner)
+	err := o.useStore(ctx, s, stream, o.positions.Recorder.ProveOwner)
 	if errors.Is(err, sink.ErrSuperseded) {
 		return err, nil
 	}
@@ -106,7 +106,7 @@ func (o *Owner) proveOwnership(ctx context.Context, s *Session, stream *replicat
 func (o *Owner) mayOwn(ctx context.Context, s *Session, stream *replication.Stream) (server checkpoint.Server, err error) {
 	var found *position.Found
 	err = o.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
-		found, err = o.positions.Read(ctx)
+		found, err = o.positions.Recorder.Read(ctx)
 		return err
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func (o *Owner) mayOwn(ctx context.Context, s *Session, stream *replication.Stre
 // checkStored returns the error with which a session on s ends because of what is stored. published is CheckPublished of the catalog
 // as last read.
 func (o *Owner) checkStored(ctx context.Context, found *position.Found, s checkpoint.Server, published func(recorded string) error) error {
-	if err := o.positions.Check(ctx, found, s, published); err != nil || !o.positions.ParksAnew(found) {
+	if err := o.positions.Starter.Check(ctx, found, s, published); err != nil || !o.positions.Starter.ParksAnew(found) {
 		return err
 	}
 	return o.checkDeadLetters(ctx)
@@ -180,9 +180,9 @@ func (o *Owner) checkSlot(ctx context.Context, s *Session, stream *replication.S
 	return server, state.Slot, nil
 }
 
-// startOwnership starts an ownership at the position record, after BeginOwnership of the position writer.
+// startOwnership starts an ownership at the position record, after BeginOwnership of the [position.Starter].
 func (o *Owner) startOwnership(ctx context.Context, s *Session, server checkpoint.Server, slot *catalog.Slot) error {
-	start, err := o.positions.ChooseStart(ctx, server)
+	start, err := o.positions.Starter.ChooseStart(ctx, server)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (o *Owner) mayContinue(t *ownership, s *Session, server checkpoint.Server) 
 	case t.pump.Copying():
 		return errCopyInterrupted
 	}
-	return o.positions.CanContinue(server)
+	return o.positions.Record.CanContinue(server)
 }
 
 // endOwnership abandons the current ownership, if there is one. The next ownership resends the records without an

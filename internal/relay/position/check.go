@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
 
-// The errors of [Writer.Check], beside a *[checkpoint.GapError] and that of published.
+// The errors of [Starter.Check], beside a *[checkpoint.GapError] and that of published.
 var (
 	// ErrKeysParked: keys are parked, and the configuration has the relay park no keys. It would send later records
 	// of these keys ahead of the parked ones.
@@ -24,40 +24,40 @@ var (
 // Check returns the error with which a session on s ends because of what is stored. published is
 // [catalog.State.CheckPublished] of the catalog as last read. Check is called before BeginOwnership, so that a relay that is connected
 // to the wrong server does not shut out the one on the right server.
-func (w *Writer) Check(ctx context.Context, found *Found, s checkpoint.Server, published func(recorded string) error) error {
-	if w.parked.set == nil && found.Parked.HasKeys() {
+func (t *Starter) Check(ctx context.Context, found *Found, s checkpoint.Server, published func(recorded string) error) error {
+	if t.parked.set == nil && found.Parked.HasKeys() {
 		return fmt.Errorf("%w: one of topic %s, %d in all", ErrKeysParked, found.Parked.Parkings[0].Topic, len(found.Parked.Parkings))
 	}
 	p := found.Position
 	if p == nil {
 		return nil
 	}
-	if p.KeysParked && w.lacksParked(found) {
+	if p.KeysParked && t.lacksParked(found) {
 		return fmt.Errorf("%w: according to the position record from %s there are some. Topics %s and %s", ErrParkedLost,
-			p.WrittenAt.UTC().Format(time.RFC3339), w.store.place, w.deadLetters)
+			p.WrittenAt.UTC().Format(time.RFC3339), t.store.place, t.deadLetters)
 	}
-	if err := w.checkGap(p, s); err != nil {
+	if err := t.checkGap(p, s); err != nil {
 		return err
 	}
-	return w.checkPublished(ctx, p, s, published)
+	return t.checkPublished(ctx, p, s, published)
 }
 
 // lacksParked reports whether found has no set of parked keys, and the operator has not accepted that. A later ownership of the
 // process needs no such set: the Writer keeps what the store loses.
-func (w *Writer) lacksParked(found *Found) bool {
-	return w.parked.record == nil && found.Parked == nil && !w.acceptGap
+func (t *Starter) lacksParked(found *Found) bool {
+	return t.parked.record == nil && found.Parked == nil && !t.acceptGap
 }
 
 // ParksAnew reports whether the relay parks keys, and found has nothing of an earlier relay. Then the dead letters may have records
 // of keys whose parking the store has lost.
-func (w *Writer) ParksAnew(found *Found) bool {
-	return w.parked.set != nil && found.Position == nil && w.lacksParked(found)
+func (t *Starter) ParksAnew(found *Found) bool {
+	return t.parked.set != nil && found.Position == nil && t.lacksParked(found)
 }
 
 // checkGap returns the *checkpoint.GapError that ChooseStart would return. Without a store, another relay may have used the slot: see
 // continueRecord.
-func (w *Writer) checkGap(p *checkpoint.Position, s checkpoint.Server) error {
-	if w.store.place.IsZero() || p.EndLSN == 0 && p.Refill == nil || w.acceptGap {
+func (t *Starter) checkGap(p *checkpoint.Position, s checkpoint.Server) error {
+	if t.store.place.IsZero() || p.EndLSN == 0 && p.Refill == nil || t.acceptGap {
 		return nil
 	}
 	_, err := p.Continue(s)
@@ -67,14 +67,14 @@ func (w *Writer) checkGap(p *checkpoint.Position, s checkpoint.Server) error {
 // checkPublished returns an error if the publication has left rows out since the position record was written, while no relay read
 // the catalog: a relay that reads the WAL of that time does not get them, and does not notice. Every start returns it until the
 // operator has accepted the gap.
-func (w *Writer) checkPublished(ctx context.Context, p *checkpoint.Position, s checkpoint.Server, published func(recorded string) error) error {
+func (t *Starter) checkPublished(ctx context.Context, p *checkpoint.Position, s checkpoint.Server, published func(recorded string) error) error {
 	if p.SystemID != s.SystemID {
 		return nil
 	}
 	err := published(p.Publication)
-	if err == nil || !w.acceptGap {
+	if err == nil || !t.acceptGap {
 		return err
 	}
-	w.log.WarnContext(ctx, "gap accepted, rows that the publication left out may not have been delivered", slog.Any("reason", err))
+	t.log.WarnContext(ctx, "gap accepted, rows that the publication left out may not have been delivered", slog.Any("reason", err))
 	return nil
 }

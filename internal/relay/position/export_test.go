@@ -5,9 +5,9 @@ import "context"
 // ErrTimelineUnknown is errTimelineUnknown.
 var ErrTimelineUnknown = errTimelineUnknown
 
-// ReadTimeline has w read the timeline with read during a session that began on the timeline began.
-func (w *Writer) ReadTimeline(began int32, read func(context.Context) (int32, error)) {
-	w.timeline.timeline, w.timeline.read = began, read
+// ReadTimeline has c read the timeline with read during a session that began on the timeline began.
+func (c *Timeline) ReadTimeline(began int32, read func(context.Context) (int32, error)) {
+	c.timeline, c.read = began, read
 }
 
 // SetObsolete sets the requests that are removed when the set is stored.

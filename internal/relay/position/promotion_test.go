@@ -25,10 +25,10 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := &positiontest.Store{}
 			before, tracker := positiontest.Started(t, store, positiontest.Server(100))
-			before.KeepSnapshot(checkpoint.Snapshot{EndLSN: 160, Text: "1:1:"})
+			before.Writer.KeepSnapshot(checkpoint.Snapshot{EndLSN: 160, Text: "1:1:"})
 			positiontest.Deliver(tracker, 160)
 			positiontest.Write(t, before)
-			before.KeepSnapshot(checkpoint.Snapshot{EndLSN: 290, Text: "2:2:"})
+			before.Writer.KeepSnapshot(checkpoint.Snapshot{EndLSN: 290, Text: "2:2:"})
 			positiontest.Deliver(tracker, 300)
 			positiontest.Write(t, before)
 
@@ -36,16 +36,16 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 			w := newTestWriter(t, store, false)
 			positiontest.Begin(t, w, s)
 			tracker = positiontest.Start(t, w, s)
-			if got := tracker.Confirmed(); got != tc.start || w.Confirmed() != 0 {
-				t.Errorf("starts at %s, confirmed to Postgres is %s", got, w.Confirmed())
+			if got := tracker.Confirmed(); got != tc.start || w.Writer.Confirmed() != 0 {
+				t.Errorf("starts at %s, confirmed to Postgres is %s", got, w.Writer.Confirmed())
 			}
-			if err := w.CanContinue(s); err != nil {
+			if err := w.Record.CanContinue(s); err != nil {
 				t.Errorf("a session that is lost before the record is written: %v", err)
 			}
 			positiontest.Write(t, w)
 			p := store.Position(t)
-			if p.EndLSN != tc.start || p.Timeline != 2 || p.TimelineStart != tc.fork || p.Generation != 2 || w.Confirmed() != tc.start {
-				t.Errorf("recorded is %+v, confirmed to Postgres is %s", p, w.Confirmed())
+			if p.EndLSN != tc.start || p.Timeline != 2 || p.TimelineStart != tc.fork || p.Generation != 2 || w.Writer.Confirmed() != tc.start {
+				t.Errorf("recorded is %+v, confirmed to Postgres is %s", p, w.Writer.Confirmed())
 			}
 			if n := len(p.Snapshots); tc.fork < 290 && n != 1 || tc.fork >= 290 && n != 2 || p.Snapshots[n-1].EndLSN != 160 {
 				t.Errorf("snapshots %v", p.Snapshots)
@@ -54,7 +54,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 			positiontest.Deliver(tracker, 500) // after both position records
 			positiontest.Write(t, w)
 			next, _ := positiontest.Started(t, store, s)
-			if p := next.Stored(); p.EndLSN != 500 || p.Generation != 2 {
+			if p := next.Record.Stored(); p.EndLSN != 500 || p.Generation != 2 {
 				t.Errorf("the next one starts at %+v", p)
 			}
 		})
@@ -88,7 +88,7 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 
 			w = newTestWriter(t, store, false)
 			positiontest.Begin(t, w, tc.server)
-			_, err := w.ChooseStart(t.Context(), tc.server)
+			_, err := w.Starter.ChooseStart(t.Context(), tc.server)
 			if gap, ok := errors.AsType[*checkpoint.GapError](err); !ok || !strings.Contains(gap.Reason.Error(), tc.says) {
 				t.Errorf("chooseStart: %v", err)
 			}

@@ -16,7 +16,7 @@ import (
 func TestParkedKeysAreStoredByTwo(t *testing.T) {
 	store := &positiontest.Store{}
 	w, _ := positiontest.Started(t, store, positiontest.Server(100), func(c *position.Config) { c.Parked = parking.NewSet(1) })
-	keys := w.ParkedKeys()
+	keys := w.Parked
 	for range 200 {
 		keys.SetObsolete("earlier")
 		begin := make(chan struct{})
@@ -51,7 +51,7 @@ func TestRecordIsStoredByTwo(t *testing.T) {
 		})
 		both.Go(func() {
 			<-begin
-			if err := w.ProveOwner(t.Context()); err != nil {
+			if err := w.Recorder.ProveOwner(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -19,18 +19,18 @@ func TestRefillIsBegunByTheOwner(t *testing.T) {
 		if another {
 			positiontest.Started(t, store, positiontest.Server(50))
 		}
-		if err := w.OwnRecord(t.Context(), &before); errors.Is(err, sink.ErrSuperseded) != another || !another && err != nil {
+		if err := w.Recorder.OwnRecord(t.Context(), &before); errors.Is(err, sink.ErrSuperseded) != another || !another && err != nil {
 			t.Fatalf("OwnRecord returns %v", err)
 		}
 		if another {
 			continue
 		}
-		if err := w.BeginRefill(t.Context(), before, positiontest.Server(0), 200, "5:5:"); err != nil {
+		if err := w.Recorder.BeginRefill(t.Context(), before, positiontest.Server(0), 200, "5:5:"); err != nil {
 			t.Fatal(err)
 		}
 		next := newTestWriter(t, store, false)
 		positiontest.Begin(t, next, positiontest.Server(200))
-		if now := next.Stored(); now.Owner != before.Owner+1 || now.Refill == nil {
+		if now := next.Record.Stored(); now.Owner != before.Owner+1 || now.Refill == nil {
 			t.Errorf("ownership %d after %d, refill %v", now.Owner, before.Owner, now.Refill)
 		}
 	}

@@ -12,28 +12,35 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// own makes this process the owner of the store, and returns what the store has then.
-func (w *Writer) own(ctx context.Context) (*Found, error) {
-	found, err := w.store.own(ctx)
-	return w.remember(found), err
+// A Starter decides whether and where an ownership starts, from what is stored, and writes its first record. The goroutine that
+// begins ownerships calls it, while Run of the [Writer] does not run.
+type Starter struct {
+	store       *Store
+	record      *Record
+	recorder    *Recorder
+	parked      *ParkedKeys
+	writer      *Writer
+	deadLetters string // where records of parked keys are, for messages
+	acceptGap   bool   // the first ownership may start after a gap
+	startOver   bool   // StartOver was called since the last ownership started
+	log         *slog.Logger
 }
 
 // RequireNoRecord makes this process the owner, and returns an error if there is a record. If the slot is missing but has a record,
 // it was dropped, and the relay must not re-create it as if it had never existed.
-func (w *Writer) RequireNoRecord(ctx context.Context, slot string) error {
-	found, err := w.own(ctx)
+func (t *Starter) RequireNoRecord(ctx context.Context, slot string) error {
+	found, err := t.recorder.own(ctx)
 	if err != nil || found.Position == nil {
 		return err
 	}
-	w.stored = *found.Position
-	lost := w.stored
+	t.record.setStored(*found.Position)
+	lost := *found.Position
 	if lost.Refill != nil {
 		lost = lost.Refill.Lost
 	}
-	if lost.EndLSN == 0 || w.acceptGap {
+	if lost.EndLSN == 0 || t.acceptGap {
 		return nil
 	}
 	return fmt.Errorf("%w: publication and slot %q were dropped; rows committed after %s, the position recorded at %s, cannot be read from the WAL any more",
@@ -41,39 +48,22 @@ func (w *Writer) RequireNoRecord(ctx context.Context, slot string) error {
 }
 
 // AnnounceCopy writes a record that an initial copy is pending. It is called after RequireNoRecord, before the slot is created.
-func (w *Writer) AnnounceCopy(ctx context.Context, systemID, slot string) error {
-	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Generation: w.stored.Generation + 1, Owner: w.stored.Owner, KeysParked: w.stored.KeysParked}
-	if err := w.storeRecord(ctx, p); err != nil {
+func (t *Starter) AnnounceCopy(ctx context.Context, systemID, slot string) error {
+	stored := t.record.Stored()
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Generation: stored.Generation + 1, Owner: stored.Owner, KeysParked: stored.KeysParked}
+	if err := t.recorder.replaceRecord(ctx, p); err != nil {
 		return err
 	}
-	w.acceptGap = false // a new slot has no gap
+	t.acceptGap = false // a new slot has no gap
 	return nil
-}
-
-// OwnRecord makes this process the owner. The error wraps [sink.ErrSuperseded] if an earlier owner has replaced record.
-func (w *Writer) OwnRecord(ctx context.Context, record *checkpoint.Position) error {
-	found, err := w.own(ctx)
-	if err != nil {
-		return err
-	}
-	if p := found.Position; p == nil || !p.WrittenAt.Equal(record.WrittenAt) {
-		return fmt.Errorf("%w: another relay has written the position record", sink.ErrSuperseded)
-	}
-	return nil
-}
-
-// BeginRefill writes the record of a refill of what record had not delivered, from a slot that was created on s at point. snapshot
-// sees the rows of earlier transactions. It is called after OwnRecord.
-func (w *Writer) BeginRefill(ctx context.Context, record checkpoint.Position, s checkpoint.Server, point pglogrepl.LSN, snapshot string) error {
-	return w.storeRecord(ctx, record.BeginRefill(s, point, snapshot))
 }
 
 // BeginOwnership makes this process the owner, and writes the first record of an ownership on s: the newest one that is stored. When it
 // returns, no earlier owner can write, and every later one finds the record.
-func (w *Writer) BeginOwnership(ctx context.Context, s checkpoint.Server) error {
-	first := w.store.owner == nil
-	w.enterState(recordUnread)
-	found, err := w.own(ctx)
+func (t *Starter) BeginOwnership(ctx context.Context, s checkpoint.Server) error {
+	first := t.store.owner == nil
+	t.record.setUnread()
+	found, err := t.recorder.own(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,80 +71,55 @@ func (w *Writer) BeginOwnership(ctx context.Context, s checkpoint.Server) error 
 	if found.Position != nil {
 		p = *found.Position
 		if first {
-			w.log.InfoContext(ctx, "position record found", slog.String("end_lsn", p.EndLSN.String()),
+			t.log.InfoContext(ctx, "position record found", slog.String("end_lsn", p.EndLSN.String()),
 				slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
 		}
 	}
-	p.KeysParked = found.Parked.HasKeys() || w.parked.record.HasKeys() // not an empty set, which may be lost
-	p.Publication = cmp.Or(w.publication(), p.Publication)
+	p.KeysParked = found.Parked.HasKeys() || t.parked.record.HasKeys() // not an empty set, which may be lost
+	p.Publication = t.recorder.publication(&p)
 	p.Owner++
 	p.Stopped = nil
-	if err := w.persist(ctx, &p); err != nil {
+	if err := t.recorder.writeRecord(ctx, &p); err != nil {
 		return err
 	}
-	w.stored = p
-	w.parked.beginOwnership(found)
+	t.record.setStored(p)
+	t.parked.beginOwnership(found)
 	return nil
-}
-
-// CanContinue returns nil if the current ownership may continue on s, as long as this process is the owner: the timeline is the same,
-// and the slot is not ahead of the record.
-func (w *Writer) CanContinue(s checkpoint.Server) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch _, err := w.next.Continue(s); {
-	case w.next.Timeline != s.Timeline:
-		return ErrPromoted
-	default:
-		return err
-	}
-}
-
-// ProveOwner writes the newest record again. The error wraps [sink.ErrSuperseded] if another process has become the owner.
-func (w *Writer) ProveOwner(ctx context.Context) error {
-	unlock, err := lockWith(ctx, w.recording)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	w.mu.Lock()
-	next := w.next
-	w.mu.Unlock()
-	return w.storeLocked(ctx, next)
 }
 
 // ChooseStart returns the position at which an ownership on s starts, after BeginOwnership: that of the record, or
 // the fork if the server left the record's timeline before it, or 0 for the slot's own position. A
 // *checkpoint.GapError stops the relay; if the operator has accepted the gap, ChooseStart only logs it.
-func (w *Writer) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
+func (t *Starter) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
+	stored := t.record.Stored()
 	var start pglogrepl.LSN
-	if w.stored.EndLSN != 0 || w.stored.Refill != nil {
+	if stored.EndLSN != 0 || stored.Refill != nil {
 		var err error
-		start, err = w.continueRecord(ctx, s)
-		if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && w.acceptGap {
-			w.log.WarnContext(ctx, "gap accepted, rows in between may not have been delivered",
-				slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.Any("reason", gap.Reason))
+		start, err = t.continueRecord(ctx, &stored, s)
+		if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && t.acceptGap {
+			t.log.WarnContext(ctx, "gap accepted, rows in between may not have been delivered",
+				slog.String("from", stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.Any("reason", gap.Reason))
 		} else if err != nil {
 			return 0, err
 		}
 	}
-	w.next = w.stored
-	if w.stored.Copying && w.acceptGap {
-		w.log.WarnContext(ctx, "gap accepted, rows of the initial copy may not have been delivered")
-		w.next.Copying, w.next.CopyBegan = false, time.Time{}
+	next := stored
+	if stored.Copying && t.acceptGap {
+		t.log.WarnContext(ctx, "gap accepted, rows of the initial copy may not have been delivered")
+		next.Copying, next.CopyBegan = false, time.Time{}
 	}
-	if w.stored.Refill != nil && w.acceptGap {
-		w.log.WarnContext(ctx, "gap accepted, rows of the refill may not have been delivered")
-		w.next.Refill = nil
+	if stored.Refill != nil && t.acceptGap {
+		t.log.WarnContext(ctx, "gap accepted, rows of the refill may not have been delivered")
+		next.Refill = nil
 	}
-	w.next = w.next.Moved(s, cmp.Or(start, s.Confirmed))
-	if w.startOver {
-		w.next.Open = checkpoint.Prefix{}
+	next = next.Moved(s, cmp.Or(start, s.Confirmed))
+	if t.startOver {
+		next.Open = checkpoint.Prefix{}
 	}
-	if start != 0 && w.stored.Timeline == s.Timeline {
-		w.enterState(recordCurrent)
+	if start != 0 && stored.Timeline == s.Timeline {
+		t.record.setNext(next, recordCurrent)
 	} else {
-		w.enterState(recordObsolete)
+		t.record.setNext(next, recordObsolete)
 	}
 	return start, nil
 }
@@ -162,13 +127,24 @@ func (w *Writer) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogrep
 // continueRecord returns the position at which the record continues on s. Without a store, a slot ahead of
 // the record need not be a gap, because another relay may have used the slot: then continueRecord logs an
 // error and returns 0.
-func (w *Writer) continueRecord(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
-	start, err := w.stored.Continue(s)
+func (t *Starter) continueRecord(ctx context.Context, stored *checkpoint.Position, s checkpoint.Server) (pglogrepl.LSN, error) {
+	start, err := stored.Continue(s)
 	gap, ok := errors.AsType[*checkpoint.GapError](err)
-	if !ok || w.store.values != nil || w.stored.SystemID != s.SystemID {
+	if !ok || t.store.values != nil || stored.SystemID != s.SystemID {
 		return start, err
 	}
-	w.log.ErrorContext(ctx, "the slot was advanced by another process, rows may not have been delivered",
-		slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.Any("reason", gap.Reason))
+	t.log.ErrorContext(ctx, "the slot was advanced by another process, rows may not have been delivered",
+		slog.String("from", stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.Any("reason", gap.Reason))
 	return 0, nil
+}
+
+// StartOver has the next ownership not continue an interrupted refill, because its rows have changed.
+func (t *Starter) StartOver() { t.startOver = true }
+
+// StartOwnership makes tracker the Tracker whose position is written. It must not have read anything.
+func (t *Starter) StartOwnership(tracker *checkpoint.Tracker) {
+	t.acceptGap, t.startOver = false, false
+	tracker.Resume(t.record.Next().Open)
+	t.writer.startOwnership(tracker)
+	t.parked.startOwnership(t.record.Stored(), t.record.Next())
 }

@@ -97,6 +97,9 @@ func (s *Store) Post(ctx context.Context, request string, value []byte) error {
 // CheckOrder tests whether the broker shuts out the writers of earlier owners: see [sink.PositionStore.CheckOrder].
 func (s *Store) CheckOrder(ctx context.Context) error { return s.values.CheckOrder(ctx) }
 
+// Owner returns the owner of the store in the current ownership. It is nil without a store.
+func (s *Store) Owner() sink.Owner { return s.owner }
+
 // own makes this process the owner, and returns what the store has then: no earlier owner can change it any more.
 func (s *Store) own(ctx context.Context) (*Found, error) {
 	if s.values != nil {

@@ -21,18 +21,18 @@ var (
 // timelineTimeout limits one read of the timeline.
 const timelineTimeout = 10 * time.Second
 
-// A timelineCheck makes sure that positions are recorded with the timeline to which they belong. A relay that streams from a
+// A Timeline makes sure that positions are recorded with the timeline to which they belong. A relay that streams from a
 // standby server goes on when that server, or its primary, is promoted. A position behind the fork under the old timeline
 // would be a gap for the next session. Its methods may be called from any goroutine.
-type timelineCheck struct {
+type Timeline struct {
 	mu       sync.Mutex
 	read     func(context.Context) (int32, error) // nil: the timeline of the server does not change
 	close    func(context.Context)
 	timeline int32
 }
 
-// startSession replaces the server whose timeline is checked.
-func (c *timelineCheck) startSession(ctx context.Context, stream *replication.Stream) {
+// StartSession has positions recorded only if the server from which stream reads is still on the timeline of the session.
+func (c *Timeline) StartSession(ctx context.Context, stream *replication.Stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.close != nil {
@@ -47,7 +47,7 @@ func (c *timelineCheck) startSession(ctx context.Context, stream *replication.St
 
 // check returns nil if all positions that were received before the call are of the timeline of the session. Otherwise it
 // returns an error that wraps ErrPromoted, or errTimelineUnknown.
-func (c *timelineCheck) check(ctx context.Context) error {
+func (c *Timeline) check(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.read == nil {
@@ -64,8 +64,8 @@ func (c *timelineCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// stop closes the connection.
-func (c *timelineCheck) stop(ctx context.Context) {
+// Close closes the connection on which the timeline is read.
+func (c *Timeline) Close(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.close != nil {

@@ -15,12 +15,12 @@ func TestPositionsAreOfTheTimelineOfTheSession(t *testing.T) {
 	store := &positiontest.Store{}
 	w, tracker := positiontest.Started(t, store, positiontest.Server(100))
 	timeline, lost := int32(1), error(nil)
-	w.ReadTimeline(1, func(context.Context) (int32, error) { return timeline, lost })
+	w.Timeline.ReadTimeline(1, func(context.Context) (int32, error) { return timeline, lost })
 	positiontest.Write(t, w)
 
 	positiontest.Deliver(tracker, 200)
 	lost = errors.New("connection refused")
-	if wrote, err := w.Write(t.Context()); wrote || !errors.Is(err, position.ErrTimelineUnknown) {
+	if wrote, err := w.Writer.Write(t.Context()); wrote || !errors.Is(err, position.ErrTimelineUnknown) {
 		t.Errorf("timeline unknown: %t, %v", wrote, err)
 	}
 	lost = nil
@@ -30,10 +30,10 @@ func TestPositionsAreOfTheTimelineOfTheSession(t *testing.T) {
 	}
 	positiontest.Deliver(tracker, 300)
 	timeline = 2
-	if wrote, err := w.Write(t.Context()); wrote || !errors.Is(err, position.ErrPromoted) {
+	if wrote, err := w.Writer.Write(t.Context()); wrote || !errors.Is(err, position.ErrPromoted) {
 		t.Errorf("promoted: %t, %v", wrote, err)
 	}
-	if at := store.Position(t); at.EndLSN != 200 || w.Confirmed() != 200 {
-		t.Errorf("recorded is %s, confirmed %s", at.EndLSN, w.Confirmed())
+	if at := store.Position(t); at.EndLSN != 200 || w.Writer.Confirmed() != 200 {
+		t.Errorf("recorded is %s, confirmed %s", at.EndLSN, w.Writer.Confirmed())
 	}
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-func newTestWriter(t *testing.T, store *positiontest.Store, acceptGap bool) *position.Writer {
+func newTestWriter(t *testing.T, store *positiontest.Store, acceptGap bool) *position.Positions {
 	t.Helper()
-	return positiontest.NewWriter(t, store, func(c *position.Config) { c.AcceptGap = acceptGap })
+	return positiontest.New(t, store, func(c *position.Config) { c.AcceptGap = acceptGap })
 }
 
 // The relay confirms a position to Postgres only after Kafka has acknowledged the position record. A call of
@@ -39,7 +39,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		want := func(lsn pglogrepl.LSN) {
 			t.Helper()
 			synctest.Wait()
-			if got := w.Confirmed(); got != lsn {
+			if got := w.Writer.Confirmed(); got != lsn {
 				t.Errorf("confirmed to Postgres is %s, want %s", got, lsn)
 			}
 		}
@@ -71,10 +71,10 @@ func TestPositionWriterWritesAPositionOnce(t *testing.T) {
 	w, tracker := positiontest.Started(t, store, positiontest.Server(100))
 	positiontest.Deliver(tracker, 200)
 	positiontest.Write(t, w)
-	if got := w.Confirmed(); got != 200 {
+	if got := w.Writer.Confirmed(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if wrote, err := w.Write(t.Context()); err != nil || wrote || store.Writes != 2 { // the first one begins the ownership
+	if wrote, err := w.Writer.Write(t.Context()); err != nil || wrote || store.Writes != 2 { // the first one begins the ownership
 		t.Errorf("%d records of one position, %v", store.Writes-1, err)
 	}
 }
@@ -86,16 +86,16 @@ func TestPositionWriterFailsWithItsStore(t *testing.T) {
 	store.Allow = make(chan error, 1)
 	positiontest.Deliver(tracker, 200)
 	store.Allow <- errors.New("refused")
-	if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "record the position 0/C8: refused") {
+	if err := w.Writer.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "record the position 0/C8: refused") {
 		t.Errorf("Run returns %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := errors.New("over")
 	cancel(over)
-	if _, err := w.Write(ctx); !errors.Is(err, over) {
+	if _, err := w.Writer.Write(ctx); !errors.Is(err, over) {
 		t.Errorf("record returns %v", err)
 	}
-	if got := w.Confirmed(); got != 0 {
+	if got := w.Writer.Confirmed(); got != 0 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
 }
@@ -111,14 +111,14 @@ func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	advanced := store.Position(t).AdvancedAt
 	standby := newTestWriter(t, store, false)
 	positiontest.Begin(t, standby, positiontest.Server(400))
-	if p := standby.Stored(); advanced.IsZero() || !p.AdvancedAt.Equal(advanced) || !p.WrittenAt.After(advanced) {
+	if p := standby.Record.Stored(); advanced.IsZero() || !p.AdvancedAt.Equal(advanced) || !p.WrittenAt.After(advanced) {
 		t.Errorf("advanced at %s, and according to the standby at %s; written at %s", advanced, p.AdvancedAt, p.WrittenAt)
 	}
-	start, err := standby.ChooseStart(t.Context(), positiontest.Server(400))
+	start, err := standby.Starter.ChooseStart(t.Context(), positiontest.Server(400))
 	if start != 500 || err != nil {
 		t.Errorf("the standby starts at %s, %v", start, err)
 	}
-	_, err = standby.ChooseStart(t.Context(), positiontest.Server(501))
+	_, err = standby.Starter.ChooseStart(t.Context(), positiontest.Server(501))
 	if !isGap(err) {
 		t.Errorf("a slot ahead of the record: %v", err)
 	}
@@ -129,7 +129,7 @@ func TestPositionWriterIsShutOut(t *testing.T) {
 	store := &positiontest.Store{}
 	first, before := positiontest.Started(t, store, positiontest.Server(100))
 	positiontest.Write(t, first)
-	if err := first.ProveOwner(t.Context()); err != nil {
+	if err := first.Recorder.ProveOwner(t.Context()); err != nil {
 		t.Errorf("alone: %v", err)
 	}
 	second, after := positiontest.Started(t, store, positiontest.Server(100))
@@ -139,17 +139,17 @@ func TestPositionWriterIsShutOut(t *testing.T) {
 	positiontest.Deliver(after, 300)
 	positiontest.Write(t, second)
 	positiontest.Deliver(before, 200)
-	if _, err := first.Write(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
+	if _, err := first.Writer.Write(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
 		t.Errorf("a late write of the first: %v", err)
 	}
-	if err := first.ProveOwner(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
+	if err := first.Recorder.ProveOwner(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
 		t.Errorf("the first may continue: %v", err)
 	}
-	if err := second.ProveOwner(t.Context()); err != nil || store.Position(t).EndLSN != 300 || second.CanContinue(positiontest.Server(100)) != nil || !isGap(second.CanContinue(positiontest.Server(301))) {
+	if err := second.Recorder.ProveOwner(t.Context()); err != nil || store.Position(t).EndLSN != 300 || second.Record.CanContinue(positiontest.Server(100)) != nil || !isGap(second.Record.CanContinue(positiontest.Server(301))) {
 		t.Errorf("the second has %+v, %v", store.Position(t), err)
 	}
 	third, _ := positiontest.Started(t, store, positiontest.Server(100))
-	if p := third.Stored(); p.Owner != 3 || p.EndLSN != 300 {
+	if p := third.Record.Stored(); p.Owner != 3 || p.EndLSN != 300 {
 		t.Errorf("the third ownership begins with %+v", p)
 	}
 }
@@ -165,7 +165,7 @@ func TestPositionWriterReadsWhatIsWrittenLast(t *testing.T) {
 		positiontest.Write(t, first)
 	}
 	positiontest.Begin(t, second, positiontest.Server(100))
-	if p := second.Stored(); p.EndLSN != 200 || p.Owner != 2 {
+	if p := second.Record.Stored(); p.EndLSN != 200 || p.Owner != 2 {
 		t.Errorf("the ownership begins with %+v", p)
 	}
 }
@@ -182,7 +182,7 @@ func TestPositionWriterProvesWhileItWrites(t *testing.T) {
 			both := []func(){
 				func() { positiontest.Write(t, w) },
 				func() {
-					if err := w.ProveOwner(t.Context()); err != nil {
+					if err := w.Recorder.ProveOwner(t.Context()); err != nil {
 						t.Error(err)
 					}
 				},
@@ -198,8 +198,8 @@ func TestPositionWriterProvesWhileItWrites(t *testing.T) {
 			store.Allow <- nil
 			store.Allow <- nil
 			running.Wait()
-			if got := store.Position(t).EndLSN; got != 200 || w.Confirmed() != 200 {
-				t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.Confirmed())
+			if got := store.Position(t).EndLSN; got != 200 || w.Writer.Confirmed() != 200 {
+				t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.Writer.Confirmed())
 			}
 		})
 	}
@@ -225,11 +225,11 @@ func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 	} {
 		for _, acceptGap := range []bool{false, true} {
 			next := newTestWriter(t, store, acceptGap)
-			found, err := next.Read(t.Context())
+			found, err := next.Recorder.Read(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := next.Check(t.Context(), found, tc.server, func(string) error { return nil }); isGap(err) != (tc.refused && !acceptGap) {
+			if err := next.Starter.Check(t.Context(), found, tc.server, func(string) error { return nil }); isGap(err) != (tc.refused && !acceptGap) {
 				t.Errorf("%s, accept gap %t: %v", name, acceptGap, err)
 			}
 		}
@@ -278,10 +278,10 @@ func TestPositionWriterRecordsTheOpenTransaction(t *testing.T) {
 	if p := store.Position(t); p.EndLSN != 100 || p.Open.CommitLSN != 300 || p.Open.Rows != 256 {
 		t.Fatalf("the record is %+v", p)
 	}
-	if wrote, err := w.Write(t.Context()); wrote || err != nil {
+	if wrote, err := w.Writer.Write(t.Context()); wrote || err != nil {
 		t.Errorf("written again: %t, %v", wrote, err)
 	}
-	if got := w.Resumable(300); got != 256 {
+	if got := w.Writer.Resumable(300); got != 256 {
 		t.Errorf("%d rows are resumable", got)
 	}
 
@@ -330,7 +330,7 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 	w, tracker := positiontest.Started(t, store, positiontest.Server(100))
 	snapshot := func(lsn pglogrepl.LSN) {
 		positiontest.Deliver(tracker, lsn)
-		w.KeepSnapshot(checkpoint.Snapshot{EndLSN: lsn, Text: "740:745:741"})
+		w.Writer.KeepSnapshot(checkpoint.Snapshot{EndLSN: lsn, Text: "740:745:741"})
 	}
 	snapshot(200)
 	snapshot(300)
@@ -350,7 +350,7 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
 	for _, key := range []string{sink.PositionKey, sink.ParkedKey, "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"} {
 		store := &positiontest.Store{Values: []sink.StoredValue{{Key: key, Value: []byte(`{"version": 9}`)}}}
-		_, err := newTestWriter(t, store, false).Read(t.Context())
+		_, err := newTestWriter(t, store, false).Recorder.Read(t.Context())
 		if !errors.Is(err, position.ErrRecord) {
 			t.Errorf("Read returns %v", err)
 		}
@@ -373,9 +373,9 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 		var log strings.Builder
 		forged.Place = "topic p, offset 7"
 		store := &positiontest.Store{Values: []sink.StoredValue{forged}}
-		reader := positiontest.NewWriter(t, store, func(c *position.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		reader := positiontest.New(t, store, func(c *position.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 		for range 2 {
-			found, err := reader.Read(t.Context())
+			found, err := reader.Recorder.Read(t.Context())
 			if err != nil || found.Position != nil || found.Parked != nil || len(found.Requests) > 0 {
 				t.Errorf("%s: found %+v, %v", name, found, err)
 			}
@@ -390,24 +390,24 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 // another instance may have used it: the relay logs an error and starts.
 func TestPositionWriterWithoutAStore(t *testing.T) {
 	var log strings.Builder
-	w := positiontest.NewWriter(t, nil, func(c *position.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	w := positiontest.New(t, nil, func(c *position.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	positiontest.Begin(t, w, positiontest.Server(100))
 	tracker := positiontest.Start(t, w, positiontest.Server(100))
 	positiontest.Write(t, w)
 	positiontest.Deliver(tracker, 200)
 	positiontest.Write(t, w)
-	if got := w.Confirmed(); got != 200 {
+	if got := w.Writer.Confirmed(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if err := w.ProveOwner(t.Context()); err != nil || w.CanContinue(positiontest.Server(150)) != nil || !isGap(w.CanContinue(positiontest.Server(300))) {
+	if err := w.Recorder.ProveOwner(t.Context()); err != nil || w.Record.CanContinue(positiontest.Server(150)) != nil || !isGap(w.Record.CanContinue(positiontest.Server(300))) {
 		t.Errorf("it cannot continue: %v", err)
 	}
-	if start, err := w.ChooseStart(t.Context(), positiontest.Server(300)); start != 0 || err != nil || !strings.Contains(log.String(), "level=ERROR") {
+	if start, err := w.Starter.ChooseStart(t.Context(), positiontest.Server(300)); start != 0 || err != nil || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("a slot that is ahead: starts at %s, %v, logged %s", start, err, log.String())
 	}
 	other := positiontest.Server(100)
 	other.SystemID = "2"
-	if _, err := w.ChooseStart(t.Context(), other); !isGap(err) {
+	if _, err := w.Starter.ChooseStart(t.Context(), other); !isGap(err) {
 		t.Errorf("another system: %v", err)
 	}
 }
@@ -421,19 +421,19 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	positiontest.Deliver(tracker, 200)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.Write(ctx); err == nil {
+	if _, err := w.Writer.Write(ctx); err == nil {
 		t.Fatal("the write did not fail")
 	}
-	given := w.Stored()
+	given := w.Record.Stored()
 	given.EndLSN = 200
 	store.Values[0].Value = marshal(t, given) // stored although the write failed
 	store.Allow = nil
-	if err := errors.Join(w.ProveOwner(t.Context()), w.CanContinue(positiontest.Server(100))); err != nil {
+	if err := errors.Join(w.Recorder.ProveOwner(t.Context()), w.Record.CanContinue(positiontest.Server(100))); err != nil {
 		t.Errorf("it cannot continue: %v", err)
 	}
 	positiontest.Write(t, w)
-	if got := store.Position(t).EndLSN; got != 200 || w.Confirmed() != 200 {
-		t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.Confirmed())
+	if got := store.Position(t).EndLSN; got != 200 || w.Writer.Confirmed() != 200 {
+		t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.Writer.Confirmed())
 	}
 }
 
@@ -459,34 +459,34 @@ func TestPositionWriterStartsANewGeneration(t *testing.T) {
 func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	store := &positiontest.Store{}
 	first := newTestWriter(t, store, false)
-	if err := errors.Join(first.RequireNoRecord(t.Context(), "s"), first.AnnounceCopy(t.Context(), "1", "s")); err != nil {
+	if err := errors.Join(first.Starter.RequireNoRecord(t.Context(), "s"), first.Starter.AnnounceCopy(t.Context(), "1", "s")); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.RequireNoRecord(t.Context(), "s"); err != nil { // the process ended before it created the slot
+	if err := first.Starter.RequireNoRecord(t.Context(), "s"); err != nil { // the process ended before it created the slot
 		t.Errorf("the slot cannot be created: %v", err)
 	}
 	for range 2 { // the second one finds an existing slot
 		w, tracker := positiontest.Started(t, store, positiontest.Server(100))
-		if !w.Next().Copying {
+		if !w.Record.Next().Copying {
 			t.Error("no copy is pending")
 		}
 		positiontest.Write(t, w)
 		if p := store.Position(t); !p.Copying || p.EndLSN != 100 {
 			t.Errorf("recorded is %+v", p)
 		}
-		if tracker.Confirmed() > 100 || w.Confirmed() > 100 {
-			t.Errorf("confirmed %s, confirmed to Postgres is %s", tracker.Confirmed(), w.Confirmed())
+		if tracker.Confirmed() > 100 || w.Writer.Confirmed() > 100 {
+			t.Errorf("confirmed %s, confirmed to Postgres is %s", tracker.Confirmed(), w.Writer.Confirmed())
 		}
 	}
 	w, tracker := positiontest.Started(t, store, positiontest.Server(100))
-	w.MarkCopied()
+	w.Writer.MarkCopied()
 	positiontest.Write(t, w) // although the position is the same
 	if p := store.Position(t); p.Copying || p.EndLSN != 100 {
 		t.Errorf("recorded is %+v", p)
 	}
 	positiontest.Deliver(tracker, 200)
 	positiontest.Write(t, w)
-	if again, _ := positiontest.Started(t, store, positiontest.Server(100)); again.Next().Copying {
+	if again, _ := positiontest.Started(t, store, positiontest.Server(100)); again.Record.Next().Copying {
 		t.Error("the copy is pending again")
 	}
 }
@@ -495,16 +495,16 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	store := &positiontest.Store{}
 	first := newTestWriter(t, store, true)
-	if err := errors.Join(first.RequireNoRecord(t.Context(), "s"), first.AnnounceCopy(t.Context(), "1", "s")); err != nil {
+	if err := errors.Join(first.Starter.RequireNoRecord(t.Context(), "s"), first.Starter.AnnounceCopy(t.Context(), "1", "s")); err != nil {
 		t.Fatal(err)
 	}
 	positiontest.Begin(t, first, positiontest.Server(100))
-	if _, err := first.ChooseStart(t.Context(), positiontest.Server(100)); err != nil || !first.Next().Copying {
+	if _, err := first.Starter.ChooseStart(t.Context(), positiontest.Server(100)); err != nil || !first.Record.Next().Copying {
 		t.Errorf("the copy of a new slot is skipped: %v", err)
 	}
 	w := newTestWriter(t, store, true)
 	positiontest.Begin(t, w, positiontest.Server(100))
-	if _, err := w.ChooseStart(t.Context(), positiontest.Server(100)); err != nil || w.Next().Copying {
+	if _, err := w.Starter.ChooseStart(t.Context(), positiontest.Server(100)); err != nil || w.Record.Next().Copying {
 		t.Errorf("the copy is not skipped: %v", err)
 	}
 }
@@ -521,7 +521,7 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 					if recorded {
 						positiontest.Deliver(tracker, 110)
 						positiontest.Write(t, first)
-						told = first.Confirmed()
+						told = first.Writer.Confirmed()
 					}
 					standby := newTestWriter(t, store, false)
 					positiontest.Begin(t, standby, positiontest.Server(told))
@@ -530,7 +530,7 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 					}
 					if late {
 						positiontest.Deliver(tracker, 160)
-						if _, err := first.Write(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
+						if _, err := first.Writer.Write(t.Context()); !errors.Is(err, sink.ErrSuperseded) {
 							t.Errorf("the late write of the previous relay: %v", err)
 						}
 					}
@@ -538,11 +538,11 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 						positiontest.Write(t, standby)
 					}
 					if stage >= 3 {
-						told = max(told, standby.Confirmed())
+						told = max(told, standby.Writer.Confirmed())
 					}
 					third := newTestWriter(t, store, false)
 					positiontest.Begin(t, third, positiontest.Server(told))
-					start, err := third.ChooseStart(t.Context(), positiontest.Server(told))
+					start, err := third.Starter.ChooseStart(t.Context(), positiontest.Server(told))
 					if err != nil || start != 0 && start < told {
 						t.Errorf("with the slot at %s the next start is at %s: %v", told, start, err)
 					}
@@ -555,8 +555,8 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 // The position topic is deleted under a relay with parked keys, and the relay is killed after it has written its position
 // again and before it has stored the keys again. The next relay stops, also if it parks no keys.
 func TestParkedKeysLostWithoutThePosition(t *testing.T) {
-	newWriter := func(store *positiontest.Store, acceptGap bool, set *parking.Set) *position.Writer {
-		return positiontest.NewWriter(t, store, func(c *position.Config) { c.AcceptGap, c.Parked = acceptGap, set })
+	newWriter := func(store *positiontest.Store, acceptGap bool, set *parking.Set) *position.Positions {
+		return positiontest.New(t, store, func(c *position.Config) { c.AcceptGap, c.Parked = acceptGap, set })
 	}
 	store, set := &positiontest.Store{}, parking.NewSet(1)
 	active := newWriter(store, false, set)
@@ -565,13 +565,13 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	letter, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	positiontest.Deliver(tracker, 200)
 	positiontest.Write(t, active)
-	check := func(w *position.Writer, want error) {
+	check := func(w *position.Positions, want error) {
 		t.Helper()
-		found, err := w.Read(t.Context())
+		found, err := w.Recorder.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Check(t.Context(), found, positiontest.Server(100), func(string) error { return nil }); !errors.Is(err, want) {
+		if err := w.Starter.Check(t.Context(), found, positiontest.Server(100), func(string) error { return nil }); !errors.Is(err, want) {
 			t.Errorf("Check returns %v, want %v", err, want)
 		}
 	}
@@ -589,18 +589,18 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	check(accepted, nil)
 
 	// The keys are stored again, and then released. The empty set says so.
-	if err := active.ParkedKeys().Restore(t.Context()); err != nil {
+	if err := active.Parked.Restore(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check(newWriter(store, false, parking.NewSet(1)), nil)
-	if err := active.ParkedKeys().Unpark(t.Context(), letter.Parking); err != nil {
+	if err := active.Parked.Unpark(t.Context(), letter.Parking); err != nil {
 		t.Fatal(err)
 	}
 	check(newWriter(store, false, parking.NewSet(1)), nil)
 	next := newWriter(store, false, parking.NewSet(1))
 	positiontest.Begin(t, next, positiontest.Server(300))
 	positiontest.Start(t, next, positiontest.Server(300))
-	if err := next.ParkedKeys().Store(t.Context(), false); err != nil {
+	if err := next.Parked.Store(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	check(newWriter(store, false, parking.NewSet(1)), nil)
@@ -651,7 +651,7 @@ func TestParkedKeysOutliveThePositionRecord(t *testing.T) {
 }
 
 // parkingWriter returns the writer of another process that parks keys, and its set.
-func parkingWriter(t *testing.T, store *positiontest.Store) (*position.Writer, *parking.Set) {
+func parkingWriter(t *testing.T, store *positiontest.Store) (*position.Positions, *parking.Set) {
 	t.Helper()
 	set := parking.NewSet(1)
 	w, _ := positiontest.Started(t, store, positiontest.Server(100), func(c *position.Config) { c.Parked = set })

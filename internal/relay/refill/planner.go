@@ -28,7 +28,7 @@ type Relay interface {
 // A Planner creates the slot of a relay, and plans what an ownership must send before the stream. The goroutine of the relay's Run uses it.
 type Planner struct {
 	cfg       Config
-	positions *position.Writer
+	positions *position.Positions
 	relay     Relay
 	log       *slog.Logger
 
@@ -39,7 +39,7 @@ type Planner struct {
 }
 
 // NewPlanner returns a Planner that finds and stores in positions whether a copy is pending.
-func NewPlanner(cfg Config, positions *position.Writer, relay Relay, log *slog.Logger) *Planner {
+func NewPlanner(cfg Config, positions *position.Positions, relay Relay, log *slog.Logger) *Planner {
 	return &Planner{cfg: cfg, positions: positions, relay: relay, log: log}
 }
 
@@ -51,11 +51,11 @@ func (p *Planner) Recovering() bool { return p.recovering }
 
 // Plan returns the copy that the session must send before the stream, or nil.
 func (p *Planner) Plan(ctx context.Context, s checkpoint.Server, slot *catalog.Slot) (*pump.Copy, error) {
-	if refill := p.positions.Next().Refill; refill != nil {
+	if refill := p.positions.Record.Next().Refill; refill != nil {
 		return p.planRefill(refill, s)
 	}
-	if !p.positions.Next().Copying {
-		if p.cfg.InitialCopy && p.positions.Stored().EndLSN == 0 && p.cfg.SkipTo == 0 { // with SkipTo, it takes over a slot whose rows were sent
+	if !p.positions.Record.Next().Copying {
+		if p.cfg.InitialCopy && p.positions.Record.Stored().EndLSN == 0 && p.cfg.SkipTo == 0 { // with SkipTo, it takes over a slot whose rows were sent
 			p.log.WarnContext(ctx, "no initial copy because the slot already existed, rows from before it are not sent")
 		}
 		return nil, nil
@@ -64,7 +64,7 @@ func (p *Planner) Plan(ctx context.Context, s checkpoint.Server, slot *catalog.S
 		return nil, ErrCopyUnfinished
 	}
 	all := func(ctx context.Context) (*catalog.Copy, error) { return p.openCopy(ctx, nil) }
-	return &pump.Copy{Point: slot.ConfirmedFlushLSN, Since: withMargin(p.positions.Next().CopyBegan), Open: all, MarkDone: p.positions.MarkCopied}, nil
+	return &pump.Copy{Point: slot.ConfirmedFlushLSN, Since: withMargin(p.positions.Record.Next().CopyBegan), Open: all, MarkDone: p.positions.Writer.MarkCopied}, nil
 }
 
 // withMargin returns a time from when on rows may have been stored that were committed or sent after t. Clocks of relays differ, and
@@ -118,7 +118,7 @@ func (p *Planner) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*p
 	total := p.missing
 	p.missing = 0 // other rows may be missing the next time
 	return &pump.Copy{
-		Point: refill.Start, Since: withMargin(snapshot.CommitTime), Router: router, Total: total, MarkDone: p.positions.MarkCopied,
+		Point: refill.Start, Since: withMargin(snapshot.CommitTime), Router: router, Total: total, MarkDone: p.positions.Writer.MarkCopied,
 		Open: func(ctx context.Context) (*catalog.Copy, error) {
 			if p.copy != nil && p.copy.Point != refill.Start { // another process has created the slot since
 				p.Close(ctx)

@@ -13,10 +13,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-func newWriter(tb testing.TB, store *positiontest.Store) *position.Writer {
+func newWriter(tb testing.TB, store *positiontest.Store) *position.Positions {
 	tb.Helper()
 	log := slog.New(slog.DiscardHandler)
-	return position.NewWriter(position.Config{Store: positiontest.Open(tb, store, log), Log: log})
+	return position.New(position.Config{Store: positiontest.Open(tb, store, log), Log: log})
 }
 
 // A first start on a slot that exists warns that it makes no initial copy, unless it takes the slot over from another program.

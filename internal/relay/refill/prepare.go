@@ -71,7 +71,7 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 	if l.Resumes {
 		return nil
 	}
-	if err := position.Try(ctx, position.Timeout, func(ctx context.Context) error { return p.positions.OwnRecord(ctx, record) }); err != nil {
+	if err := position.Try(ctx, position.Timeout, func(ctx context.Context) error { return p.positions.Recorder.OwnRecord(ctx, record) }); err != nil {
 		return err
 	}
 	p.relay.WarnLostTail(ctx, &l.Record, l.server)
@@ -86,14 +86,14 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 	p.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", p.cfg.Source.Slot)), slog.String("action", "created again"),
 		slog.String("from", c.Point.String()))
 	return position.Try(ctx, position.Timeout, func(ctx context.Context) error {
-		return p.positions.BeginRefill(ctx, l.begins, l.server, c.Point, c.Snapshot)
+		return p.positions.Recorder.BeginRefill(ctx, l.begins, l.server, c.Point, c.Snapshot)
 	})
 }
 
 // readRecord returns the position record, or nil if there is none.
 func (p *Planner) readRecord(ctx context.Context) (record *checkpoint.Position, err error) {
 	err = position.Try(ctx, position.Timeout, func(ctx context.Context) error {
-		found, err := p.positions.Read(ctx)
+		found, err := p.positions.Recorder.Read(ctx)
 		if err == nil {
 			record = found.Position
 		}

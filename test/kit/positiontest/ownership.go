@@ -59,60 +59,60 @@ func Open(tb testing.TB, store *Store, log *slog.Logger) *position.Store {
 	return s
 }
 
-// NewWriter returns the Writer of another process. Each of change changes its configuration.
-func NewWriter(tb testing.TB, store *Store, change ...func(*position.Config)) *position.Writer {
+// New returns the Positions of another process. Each of change changes its configuration.
+func New(tb testing.TB, store *Store, change ...func(*position.Config)) *position.Positions {
 	tb.Helper()
 	cfg := position.Config{Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&cfg)
 	}
 	cfg.Store = Open(tb, store, cfg.Log)
-	return position.NewWriter(cfg)
+	return position.New(cfg)
 }
 
 // Begin begins an ownership of w on s.
-func Begin(tb testing.TB, w *position.Writer, s checkpoint.Server) {
+func Begin(tb testing.TB, w *position.Positions, s checkpoint.Server) {
 	tb.Helper()
-	if err := w.BeginOwnership(tb.Context(), s); err != nil {
+	if err := w.Starter.BeginOwnership(tb.Context(), s); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // Start starts an ownership of w on s, after Begin.
-func Start(tb testing.TB, w *position.Writer, s checkpoint.Server) *checkpoint.Tracker {
+func Start(tb testing.TB, w *position.Positions, s checkpoint.Server) *checkpoint.Tracker {
 	tb.Helper()
-	start, err := w.ChooseStart(tb.Context(), s)
+	start, err := w.Starter.ChooseStart(tb.Context(), s)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tracker := checkpoint.New(start, nil)
-	w.StartOwnership(tracker)
+	w.Starter.StartOwnership(tracker)
 	return tracker
 }
 
-// Started returns the Writer of another process that has started an ownership on s.
-func Started(tb testing.TB, store *Store, s checkpoint.Server, change ...func(*position.Config)) (*position.Writer, *checkpoint.Tracker) {
+// Started returns the Positions of another process that has started an ownership on s.
+func Started(tb testing.TB, store *Store, s checkpoint.Server, change ...func(*position.Config)) (*position.Positions, *checkpoint.Tracker) {
 	tb.Helper()
-	w := NewWriter(tb, store, change...)
+	w := New(tb, store, change...)
 	Begin(tb, w, s)
 	return w, Start(tb, w, s)
 }
 
 // Write makes w write the confirmed position.
-func Write(tb testing.TB, w *position.Writer) {
+func Write(tb testing.TB, w *position.Positions) {
 	tb.Helper()
-	if _, err := w.Write(tb.Context()); err != nil {
+	if _, err := w.Writer.Write(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // Run runs w. stop ends that and waits for it.
-func Run(tb testing.TB, w *position.Writer) (stop func()) {
+func Run(tb testing.TB, w *position.Positions) (stop func()) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	var running sync.WaitGroup // waited for by stop
 	running.Go(func() {
-		if err := w.Run(ctx); err != nil {
+		if err := w.Writer.Run(ctx); err != nil {
 			tb.Error(err)
 		}
 	})
