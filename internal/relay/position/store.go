@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position/filestore"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -31,7 +32,7 @@ type Store struct {
 	place Place
 	name  string // of the relay
 	log   *slog.Logger
-	stall stall
+	file  *filestore.Store // nil: the place is no file
 
 	values sink.PositionStore // nil: the place is nowhere, or the store is not open
 	owner  sink.Owner         // of values, since the last own
@@ -55,18 +56,35 @@ type parsedValue struct {
 
 // NewStore returns the Store in a place of the relay called name.
 func NewStore(place Place, name string, log *slog.Logger) *Store {
-	return &Store{place: place, name: name, log: log}
+	s := &Store{place: place, name: name, log: log}
+	if place.File != "" {
+		s.file = filestore.New(place.File, name, log)
+	}
+	return s
 }
 
 // Open opens the store, and creates one that is missing. on is the connection to the broker, which must outlive the Store. A relay
 // whose place is nowhere need not call it.
 func (s *Store) Open(ctx context.Context, on sink.Sink) (err error) {
-	s.values, err = s.place.open(ctx, on, s.name, &s.stall, s.log)
+	switch {
+	case s.file != nil:
+		if err := s.file.Open(ctx); err != nil {
+			return err
+		}
+		s.values = s.file
+	case s.place.Topic != "":
+		s.values, err = sink.OpenPositions(ctx, on, s.place.Topic, s.name)
+	}
 	return err
 }
 
 // Stall returns since when, and why, a store that is not at the broker cannot be read or written, or zero.
-func (s *Store) Stall() (since time.Time, cause error) { return s.stall.since() }
+func (s *Store) Stall() (since time.Time, cause error) {
+	if s.file == nil {
+		return since, nil
+	}
+	return s.file.Stall()
+}
 
 // Read reads the store.
 func (s *Store) Read(ctx context.Context) (*Found, error) {
@@ -80,13 +98,34 @@ func (s *Store) Read(ctx context.Context) (*Found, error) {
 	return s.parse(ctx, values)
 }
 
-// ReadFrom is Read for a Store that is not open. It creates and changes nothing.
+// ReadFrom is Read for a Store that is not open. It creates and changes nothing, and contacts the broker only if the store is there.
 func (s *Store) ReadFrom(ctx context.Context, broker sink.Broker) (*Found, error) {
-	values, err := s.place.read(ctx, broker, s.name, s.log)
+	var values []sink.StoredValue
+	var err error
+	switch {
+	case s.file != nil:
+		values, err = s.file.Read(ctx)
+	case s.place.Topic != "":
+		values, err = s.readBroker(ctx, broker)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return s.parse(ctx, values)
+}
+
+// readBroker returns the values of a store at the broker.
+func (s *Store) readBroker(ctx context.Context, broker sink.Broker) ([]sink.StoredValue, error) {
+	opened, err := sink.OpenReader(broker, s.log)
+	if err != nil {
+		return nil, err
+	}
+	reader, ok := opened.(sink.PositionReader)
+	if !ok {
+		return nil, errors.Join(errors.ErrUnsupported, opened.Close())
+	}
+	values, err := reader.ReadPositions(ctx, s.place.Topic, s.name)
+	return values, errors.Join(err, reader.Close())
 }
 
 // Post stores or removes a request: see [sink.PositionStore.Post].

@@ -1,4 +1,4 @@
-package position
+package filestore
 
 import (
 	"context"
@@ -19,37 +19,40 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A file is a [sink.PositionStore] in a file. Several of them, also of several processes of one host, may use the same one, and it may
-// have the values of several relays. While it is changed, the file with the suffix .lock is locked.
-type file struct {
+// A Store is a [sink.PositionStore] in a file. Several of them, also of several processes of one host, may use the same one, and it may
+// have the values of several relays. While it is changed, the file with the suffix .lock is locked. Its methods may be called from any
+// goroutine, and Read also before Open.
+type Store struct {
 	path  string
 	name  string // of the relay
-	stall *stall
+	stall stall
 	log   *slog.Logger
 
 	writing sync.Mutex
 }
 
-// ErrFile says that the operating system does not let this process use the position file.
-var ErrFile = errors.New("no access to the position file")
+// ErrDenied says that the operating system does not let this process use the file.
+var ErrDenied = errors.New("no access to the position file")
 
-// openFile tests that f can be written, and creates it and its directory. An error wraps [ErrFile] if we may not write
-// there, and [sink.ErrFatal] if the file is damaged. openFile retries any other error until ctx ends.
-func openFile(ctx context.Context, f *file) (sink.PositionStore, error) {
-	err := f.retry(ctx, f.denied, func(ctx context.Context) error {
+// New returns the Store of the relay called name in the file at path. It does not contact the file.
+func New(path, name string, log *slog.Logger) *Store { return &Store{path: path, name: name, log: log} }
+
+// Open tests that the file can be written, and creates it and its directory. An error wraps [ErrDenied] if we may not write
+// there, and [sink.ErrFatal] if the file is damaged. Open retries any other error until ctx ends.
+func (f *Store) Open(ctx context.Context) error {
+	return f.retry(ctx, f.denied, func(ctx context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 			return err
 		}
 		return f.change(ctx, func(*relay) error { return nil })
 	})
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
 }
 
+// Stall returns since when, and why, the file cannot be read or written, or zero.
+func (f *Store) Stall() (since time.Time, cause error) { return f.stall.since() }
+
 // Read implements [sink.PositionStore].
-func (f *file) Read(ctx context.Context) ([]sink.StoredValue, error) {
+func (f *Store) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	var stored []sink.StoredValue
 	err := f.retry(ctx, f.denied, func(context.Context) error {
 		c, err := readFile(f.path)
@@ -66,7 +69,7 @@ func (f *file) Read(ctx context.Context) ([]sink.StoredValue, error) {
 }
 
 // Post implements [sink.PositionStore]. The value is on disk when Post has returned nil.
-func (f *file) Post(ctx context.Context, key string, to []byte) error {
+func (f *Store) Post(ctx context.Context, key string, to []byte) error {
 	return f.update(ctx, func(r *relay) error {
 		r.replace(key, to)
 		return nil
@@ -75,12 +78,12 @@ func (f *file) Post(ctx context.Context, key string, to []byte) error {
 
 // An owner is a [sink.Owner] of the values of a relay.
 type owner struct {
-	file *file
+	file *Store
 	id   string
 }
 
 // Own implements [sink.PositionStore].
-func (f *file) Own(ctx context.Context) (sink.Owner, error) {
+func (f *Store) Own(ctx context.Context) (sink.Owner, error) {
 	o := &owner{f, uuid.NewString()}
 	return o, f.update(ctx, func(r *relay) error {
 		r.Owner = o.id
@@ -100,17 +103,17 @@ func (o *owner) Write(ctx context.Context, key string, to []byte) error {
 }
 
 // update changes the values of the relay.
-func (f *file) update(ctx context.Context, to func(*relay) error) error {
+func (f *Store) update(ctx context.Context, to func(*relay) error) error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	return f.retry(ctx, nil, func(ctx context.Context) error { return f.change(ctx, to) })
 }
 
 // CheckOrder implements [sink.PositionStore]. A file orders no writers.
-func (f *file) CheckOrder(context.Context) error { return errors.ErrUnsupported }
+func (f *Store) CheckOrder(context.Context) error { return errors.ErrUnsupported }
 
 // change has to change the values of the relay, while no other process does.
-func (f *file) change(ctx context.Context, to func(*relay) error) error {
+func (f *Store) change(ctx context.Context, to func(*relay) error) error {
 	unlock, err := lock(ctx, f.path+".lock")
 	if err != nil {
 		return err
@@ -134,13 +137,13 @@ const (
 	attemptTimeout = 10 * time.Second
 )
 
-// denied returns an error that wraps ErrFile if we may not read or write the file, or if it is a directory, or nil.
-func (f *file) denied(err error) error {
+// denied returns an error that wraps ErrDenied if we may not read or write the file, or if it is a directory, or nil.
+func (f *Store) denied(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: the directory %s does not let %s read and write in it: %w", ErrFile, filepath.Dir(f.path), account(), err)
+		return fmt.Errorf("%w: the directory %s does not let %s read and write in it: %w", ErrDenied, filepath.Dir(f.path), account(), err)
 	case errors.Is(err, syscall.EISDIR):
-		return fmt.Errorf("%w: position.file is a directory, and must be a file in it: %w", ErrFile, err)
+		return fmt.Errorf("%w: position.file is a directory, and must be a file in it: %w", ErrDenied, err)
 	}
 	return nil
 }
@@ -155,7 +158,7 @@ func account() string {
 
 // retry calls use until it succeeds, or final returns an error for that of use, or ctx ends. It logs one warning. A final of
 // nil has no error.
-func (f *file) retry(ctx context.Context, final func(error) error, use func(context.Context) error) (err error) {
+func (f *Store) retry(ctx context.Context, final func(error) error, use func(context.Context) error) (err error) {
 	for n := 0; ; n++ {
 		began := time.Now()
 		if err = attempt(ctx, use); err == nil || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrSuperseded) {

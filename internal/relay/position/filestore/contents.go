@@ -1,4 +1,4 @@
-package position
+package filestore
 
 import (
 	"encoding/json"

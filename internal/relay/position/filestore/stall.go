@@ -1,11 +1,11 @@
-package position
+package filestore
 
 import (
 	"sync"
 	"time"
 )
 
-// A stall says since when, and why, a store that is not at the broker cannot be read or written. Its methods may be called from any
+// A stall says since when, and why, a file cannot be read or written. Its methods may be called from any
 // goroutine.
 type stall struct {
 	mu      sync.Mutex

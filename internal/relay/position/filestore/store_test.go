@@ -1,4 +1,4 @@
-package position
+package filestore
 
 import (
 	"context"
@@ -38,21 +38,20 @@ type files struct{ sink.Sink }
 
 func (files) Close() error { return nil }
 
-func (f files) OpenPositions(ctx context.Context, store, name string) (sink.PositionStore, error) {
-	return Place{File: store}.open(ctx, f, name, new(stall), slog.New(slog.DiscardHandler))
+func (files) OpenPositions(ctx context.Context, path, name string) (sink.PositionStore, error) {
+	s := newStore(path, name)
+	return s, s.Open(ctx)
 }
 
-func newFile(path, name string) *file {
-	return &file{path: path, name: name, stall: new(stall), log: slog.New(slog.DiscardHandler)}
-}
+func newStore(path, name string) *Store { return New(path, name, slog.New(slog.DiscardHandler)) }
 
-func openIn(t *testing.T, dir string) *file {
+func openIn(t *testing.T, dir string) *Store {
 	t.Helper()
-	f := newFile(filepath.Join(dir, "position"), "relay")
-	if _, err := openFile(sinktest.Context(t), f); err != nil {
+	s := newStore(filepath.Join(dir, "position"), "relay")
+	if err := s.Open(sinktest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return s
 }
 
 // Writers that use the same file do not lose each other's values.
@@ -84,16 +83,16 @@ func TestConcurrentWriters(t *testing.T) {
 // A file may have the values of several relays.
 func TestSeveralRelays(t *testing.T) {
 	a := openIn(t, t.TempDir())
-	b := newFile(a.path, "another")
-	if _, err := openFile(t.Context(), b); err != nil {
+	b := newStore(a.path, "another")
+	if err := b.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*file{a, b} {
+	for _, s := range []*Store{a, b} {
 		if err := s.Post(t.Context(), "w", []byte(s.name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, s := range []*file{a, b} {
+	for _, s := range []*Store{a, b} {
 		if values, err := s.Read(t.Context()); err != nil || len(values) != 1 || string(values[0].Value) != s.name {
 			t.Errorf("the values of %s are %v, %v", s.name, values, err)
 		}
@@ -133,7 +132,7 @@ func TestDamagedFile(t *testing.T) {
 		if err := s.Post(t.Context(), "a", []byte("1")); !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Write to %q: %v", damaged, err)
 		}
-		if _, err := openFile(t.Context(), s); !errors.Is(err, sink.ErrFatal) {
+		if err := s.Open(t.Context()); !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Open of %q: %v", damaged, err)
 		}
 	}
@@ -151,7 +150,7 @@ func TestWriteIsRetried(t *testing.T) {
 	posted := make(chan error)
 	go func() { posted <- s.Post(ctx, "a", []byte("1")) }()
 	wait.For(t, "the stall", func() bool {
-		since, cause := s.stall.since()
+		since, cause := s.Stall()
 		return !since.IsZero() && errors.Is(cause, fs.ErrNotExist)
 	})
 	cancel(over)
@@ -159,14 +158,14 @@ func TestWriteIsRetried(t *testing.T) {
 		t.Errorf("Post that was given up: %v", err)
 	}
 	go func() { posted <- s.Post(t.Context(), "a", []byte("2")) }()
-	wait.For(t, "the stall", func() bool { since, _ := s.stall.since(); return !since.IsZero() })
+	wait.For(t, "the stall", func() bool { since, _ := s.Stall(); return !since.IsZero() })
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-posted; err != nil {
 		t.Error(err)
 	}
-	if since, cause := s.stall.since(); !since.IsZero() || cause != nil {
+	if since, cause := s.Stall(); !since.IsZero() || cause != nil {
 		t.Errorf("a stall since %v after the retry has succeeded: %v", since, cause)
 	}
 }
@@ -174,11 +173,11 @@ func TestWriteIsRetried(t *testing.T) {
 // A directory that may not be written is an error at once.
 func TestDenied(t *testing.T) {
 	dir := t.TempDir()
-	err := newFile(filepath.Join(dir, "position"), "a").denied(fmt.Errorf("open: %w", os.ErrPermission))
-	if !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), "the directory "+dir+" does not let "+account()) {
+	err := newStore(filepath.Join(dir, "position"), "a").denied(fmt.Errorf("open: %w", os.ErrPermission))
+	if !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "the directory "+dir+" does not let "+account()) {
 		t.Errorf("permission denied: %v", err)
 	}
-	if _, err := openFile(t.Context(), newFile(dir, "a")); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), dir) {
+	if err := newStore(dir, "a").Open(t.Context()); !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Open of a directory: %v", err)
 	}
 	plain := filepath.Join(dir, "file")
@@ -187,7 +186,7 @@ func TestDenied(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := openFile(ctx, newFile(filepath.Join(plain, "position"), "a")); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "file") {
+	if err := newStore(filepath.Join(plain, "position"), "a").Open(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "file") {
 		t.Errorf("Open in a file: %v", err)
 	}
 }
@@ -195,9 +194,8 @@ func TestDenied(t *testing.T) {
 // Read changes nothing: what is missing is not created, and a store that another user's relay writes is not locked.
 func TestReadCreatesNothing(t *testing.T) {
 	dir := t.TempDir()
-	place := Place{File: filepath.Join(dir, "new", "position")}
-	log := slog.New(slog.DiscardHandler)
-	if values, err := place.read(t.Context(), broker{}, "relay", log); err != nil || len(values) > 0 {
+	missing := newStore(filepath.Join(dir, "new", "position"), "relay")
+	if values, err := missing.Read(t.Context()); err != nil || len(values) > 0 {
 		t.Errorf("Read of a missing file: %v, %v", values, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
@@ -212,7 +210,7 @@ func TestReadCreatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if values, err := (Place{File: s.path}).read(t.Context(), broker{}, "relay", log); err != nil || len(values) != 1 {
+	if values, err := newStore(s.path, "relay").Read(t.Context()); err != nil || len(values) != 1 {
 		t.Errorf("Read of a locked file: %v, %v", values, err)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package position
+package filestore
 
 import "context"
 
