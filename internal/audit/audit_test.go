@@ -16,14 +16,14 @@ var began = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // A scene is the rows of a table and the contents of a topic with two partitions.
 type scene struct {
-	rules  rules
-	flags  uint8 // of all rows
-	rows   []*sink.Record
-	xids   []uint64
-	begin  int64 // of all partitions
-	hides  int   // 1 and 2: an open transaction is at the end of partition 0 or 1; 3: of the dead-letter topic
-	topic  [2][]*sink.Record
-	letter []string // ids in the dead-letter topic
+	rules      rules
+	flags      uint8 // of all rows
+	rows       []*sink.Record
+	xids       []uint64
+	begin      int64 // of all partitions
+	hides      int   // 1 and 2: an open transaction is at the end of partition 0 or 1; 3: of the dead-letter topic
+	topic      [2][]*sink.Record
+	deadLetter []string // ids in the dead-letter topic
 
 	unordered, compacted bool
 }
@@ -69,7 +69,7 @@ func (s *scene) judge() (Topic, []string) {
 			l.addRecord(part, &sink.StoredRecord{Record: *rec, Offset: s.begin + int64(i)})
 		}
 	}
-	for _, id := range s.letter {
+	for _, id := range s.deadLetter {
 		l.addDeadLetter([]byte(id))
 	}
 	findings := l.phantoms(l.judge())
@@ -245,19 +245,19 @@ func TestAuditOfATopic(t *testing.T) {
 			want:   Topic{Expired: 7, Missing: 1}, found: []string{"missing b/4"},
 		},
 		"dead letter": {
-			change: func(s *scene) { s.topic[0], s.letter = slices.Delete(s.topic[0], 1, 2), []string{"a/1", "z/1"} },
+			change: func(s *scene) { s.topic[0], s.deadLetter = slices.Delete(s.topic[0], 1, 2), []string{"a/1", "z/1"} },
 			want:   Topic{DeadLetters: 1},
 		},
 		"resent dead letter": {
 			change: func(s *scene) {
-				s.topic[0], s.letter = append(slices.Delete(s.topic[0], 1, 2), header(eventOf("a", 1), "resent", "true")), []string{"a/1"}
+				s.topic[0], s.deadLetter = append(slices.Delete(s.topic[0], 1, 2), header(eventOf("a", 1), "resent", "true")), []string{"a/1"}
 			},
 			want: Topic{DeadLetters: 1, Resent: 1},
 		},
 		"dead letter resent with another value": {
 			change: func(s *scene) {
 				resent := header(with(eventOf("a", 1), func(r *sink.Record) { r.Value = nil }), "resent", "true")
-				s.topic[0], s.letter = append(slices.Delete(s.topic[0], 1, 2), resent), []string{"a/1"}
+				s.topic[0], s.deadLetter = append(slices.Delete(s.topic[0], 1, 2), resent), []string{"a/1"}
 			},
 			want: Topic{DeadLetters: 1, Altered: 1}, found: []string{"altered [0]@4 a/1"},
 		},

@@ -137,11 +137,11 @@ func (a *auditor) findCompacted(ctx context.Context, names []string) error {
 
 // addDeadLetter adds a record of the dead-letter topic.
 func (a *auditor) addDeadLetter(_ uint16, stored *sink.StoredRecord) {
-	letter, ok := encode.ParseDeadLetter(&stored.Record)
-	if !ok || letter.Slot != a.cfg.Slot {
+	deadLetter, ok := encode.ParseDeadLetter(&stored.Record)
+	if !ok || deadLetter.Slot != a.cfg.Slot {
 		return
 	}
-	l := deadletter.DeadLetter{DeadLetter: *letter}
+	l := deadletter.DeadLetter{DeadLetter: *deadLetter}
 	if id := l.EventID(a.cfg.Relay.Route.Columns.ID); id != "" {
 		a.ledger.addDeadLetter([]byte(id))
 	}

@@ -57,7 +57,7 @@ func (l *deadLetters) printLine(dead *deadletter.DeadLetter) {
 		id = ", id " + oneLine(known)
 	}
 	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", dead.PartitionOffset, at(dead.At), oneLine(destination(dead)), visible(dead.Record.Key), id)
-	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), letterState(dead), oneLine(dead.Reason))
+	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), deadLetterState(dead), oneLine(dead.Reason))
 	if dead.Truncated != "" {
 		fmt.Fprintf(l.stdout, "    truncated: %s\n", oneLine(dead.Truncated))
 	}
@@ -72,8 +72,8 @@ func (l *deadLetters) origin(dead *deadletter.DeadLetter) string {
 	return text
 }
 
-// letterState returns whether the key of a dead letter is parked, or when the dead letter was resent.
-func letterState(dead *deadletter.DeadLetter) string {
+// deadLetterState returns whether the key of a dead letter is parked, or when the dead letter was resent.
+func deadLetterState(dead *deadletter.DeadLetter) string {
 	switch {
 	case dead.Waiting:
 		return "; its key is parked"
@@ -90,7 +90,7 @@ func (l *deadLetters) printWhole(dead *deadletter.DeadLetter) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(l.stdout, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, letterState(dead))
+	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, deadLetterState(dead))
 	line("time", "%s", at(dead.At))
 	line("reason", "%s", oneLine(dead.Reason))
 	line("from", "%s", l.origin(dead))

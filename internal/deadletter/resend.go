@@ -157,8 +157,8 @@ const resentRecordHeader = "dead_letter_resent"
 
 // A resentRecord is the value of a resent record.
 type resentRecord struct {
-	DeadLetter string    `json:"letter"` // its partition and offset
-	Topic      string    `json:"topic"`  // which it was resent to
+	DeadLetter string    `json:"dead_letter"` // its partition and offset
+	Topic      string    `json:"topic"`       // which it was resent to
 	ResentAt   time.Time `json:"resent_at"`
 }
 

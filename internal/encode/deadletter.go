@@ -100,16 +100,16 @@ const (
 
 // TruncateDeadLetter returns a smaller dead letter for one that is too large for its topic. It keeps a short
 // key, the id and the origin, and adds the sizes of the parts that it leaves out. idColumn has the names of the
-// id column. TruncateDeadLetter returns nil if letter is already truncated. The result aliases letter.
-func TruncateDeadLetter(letter *sink.Record, idColumn ColumnNames) *sink.Record {
-	short := &sink.Record{Topic: letter.Topic, Partition: letter.Partition, Timestamp: letter.Timestamp}
-	omitted := []piece{{"value", len(letter.Value)}}
-	if len(letter.Key) <= longestKept {
-		short.Key = letter.Key
+// id column. TruncateDeadLetter returns nil if deadLetter is already truncated. The result aliases deadLetter.
+func TruncateDeadLetter(deadLetter *sink.Record, idColumn ColumnNames) *sink.Record {
+	short := &sink.Record{Topic: deadLetter.Topic, Partition: deadLetter.Partition, Timestamp: deadLetter.Timestamp}
+	omitted := []piece{{"value", len(deadLetter.Value)}}
+	if len(deadLetter.Key) <= longestKept {
+		short.Key = deadLetter.Key
 	} else {
-		omitted = append(omitted, piece{"key", len(letter.Key)})
+		omitted = append(omitted, piece{"key", len(deadLetter.Key)})
 	}
-	for _, h := range letter.Headers {
+	for _, h := range deadLetter.Headers {
 		column, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn)
 		switch {
 		case h.Key == DeadLetterTruncated:

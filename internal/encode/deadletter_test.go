@@ -122,15 +122,15 @@ func TestTruncateDeadLetter(t *testing.T) {
 	o := Origin{Slot: "s", Tx: tx, Index: 3}
 	message := r.DeadMessage("dead", o, &decoder.LogicalMessage{Prefix: large, Content: []byte(large)}, &RowError{table: messageTable + large, reason: "is not JSON"})
 	for name, tc := range map[string]struct {
-		letter *sink.Record
-		id     string
-		says   string
+		deadLetter *sink.Record
+		id         string
+		says       string
 	}{
 		"row":     {r.DeadRow("dead", o, rowOf, refused), "5f0c7a7e-0000-7000-8000-000000000001", "value: 1000002 bytes"},
 		"record":  {DeadRecord("dead", o, many, large), "1", "and 49993 more"},
 		"message": {message, "", "value: 1000000 bytes"},
 	} {
-		short := TruncateDeadLetter(tc.letter, ColumnNames{"id"})
+		short := TruncateDeadLetter(tc.deadLetter, ColumnNames{"id"})
 		size := len(short.Key) + len(short.Value)
 		for _, h := range short.Headers {
 			size += len(h.Key) + len(h.Value)

@@ -70,8 +70,8 @@ func parseParked(value string) (*Parked, error) {
 
 // Park adds to a dead letter that it belongs to a parked key, and sets the key of its record, so that all dead letters
 // of a key are in one partition.
-func Park(letter *sink.Record, key []byte, p Parked) *sink.Record {
-	letter.Key = key
-	letter.Headers = append(letter.Headers, p.header())
-	return letter
+func Park(deadLetter *sink.Record, key []byte, p Parked) *sink.Record {
+	deadLetter.Key = key
+	deadLetter.Headers = append(deadLetter.Headers, p.header())
+	return deadLetter
 }

@@ -11,8 +11,8 @@ import (
 // A dead letter of a parked key says to which parking it belongs, also after it was truncated.
 func TestParseParkedDeadLetter(t *testing.T) {
 	want := Parked{Parking: "0c4f", Place: Place{Generation: 2, LSN: 0x10_0000_0007, Owner: 3, Index: 17}}
-	letter := Park(DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Value: []byte("v")}, "too large"), []byte("k"), want)
-	for name, dead := range map[string]*sink.Record{"whole": letter, "truncated": TruncateDeadLetter(letter, ColumnNames{"id"})} {
+	deadLetter := Park(DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Value: []byte("v")}, "too large"), []byte("k"), want)
+	for name, dead := range map[string]*sink.Record{"whole": deadLetter, "truncated": TruncateDeadLetter(deadLetter, ColumnNames{"id"})} {
 		l, ok := ParseDeadLetter(stored(dead, name == "whole"))
 		if !ok || l.Parked == nil {
 			t.Fatalf("%s: not recognized: %+v", name, l)
@@ -21,8 +21,8 @@ func TestParseParkedDeadLetter(t *testing.T) {
 			t.Errorf("%s: key %s, (-want +got):\n%s", name, l.Record.Key, diff)
 		}
 	}
-	letter.Headers[len(letter.Headers)-2].Value = []byte("0c4f")
-	if l, ok := ParseDeadLetter(letter); !ok || l.Parked != nil {
+	deadLetter.Headers[len(deadLetter.Headers)-2].Value = []byte("0c4f")
+	if l, ok := ParseDeadLetter(deadLetter); !ok || l.Parked != nil {
 		t.Errorf("a dead letter without a place belongs to %+v", l.Parked)
 	}
 }

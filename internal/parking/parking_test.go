@@ -27,9 +27,9 @@ func TestFollow(t *testing.T) {
 	if !s.Empty() {
 		t.Error("a new set has keys")
 	}
-	letter, ok := s.Park(key("a"), "bad", Row{100, 0})
-	if !ok || letter.Place != (encode.Place{Generation: 1, LSN: 100}) || s.Empty() {
-		t.Fatalf("%+v, %v", letter, ok)
+	deadLetter, ok := s.Park(key("a"), "bad", Row{100, 0})
+	if !ok || deadLetter.Place != (encode.Place{Generation: 1, LSN: 100}) || s.Empty() {
+		t.Fatalf("%+v, %v", deadLetter, ok)
 	}
 	for _, tc := range []struct {
 		topic, key string
@@ -37,12 +37,12 @@ func TestFollow(t *testing.T) {
 		follows    bool
 	}{{"orders", "a", Row{99, 5}, false}, {"orders", "a", Row{100, 1}, true}, {"orders", "b", Row{101, 0}, false}, {"others", "a", Row{101, 0}, false}} {
 		got, first, ok := s.Follow(tc.topic, []byte(tc.key), tc.at)
-		if ok != tc.follows || ok && (got.Parking != letter.Parking || got.Place != encode.Place{Generation: 1, LSN: tc.at.LSN, Index: tc.at.Index} || first != (Row{100, 0})) {
+		if ok != tc.follows || ok && (got.Parking != deadLetter.Parking || got.Place != encode.Place{Generation: 1, LSN: tc.at.LSN, Index: tc.at.Index} || first != (Row{100, 0})) {
 			t.Errorf("%+v: %+v, %v, %v", tc, got, first, ok)
 		}
 	}
 	// Kafka rejects an earlier record of the key late.
-	if earlier, ok := s.Park(key("a"), "rejected", Row{90, 1}); !ok || earlier.Parking != letter.Parking || earlier.Place.Compare(letter.Place) >= 0 {
+	if earlier, ok := s.Park(key("a"), "rejected", Row{90, 1}); !ok || earlier.Parking != deadLetter.Parking || earlier.Place.Compare(deadLetter.Place) >= 0 {
 		t.Errorf("%+v, %v", earlier, ok)
 	}
 	if _, first, ok := s.Follow("orders", []byte("a"), Row{99, 5}); !ok || first != (Row{90, 1}) {
@@ -56,19 +56,19 @@ func TestFollow(t *testing.T) {
 // A relay that finds the same row bad again continues the parking of an earlier one. Rows that are copied again have other
 // places, because they may come in another order.
 func TestParkAgain(t *testing.T) {
-	var letters [2][2]encode.Parked
-	for i := range letters {
+	var deadLetters [2][2]encode.Parked
+	for i := range deadLetters {
 		s := NewSet(1)
 		s.StartOwnership(checkpoint.Position{Owner: int64(3 + i)}, checkpoint.Position{Generation: 1}, nil)
 		for j, lsn := range []pglogrepl.LSN{100, 200} {
 			if j == 1 {
 				s.StartCopy(lsn)
 			}
-			letters[i][j], _ = s.Park(key("a"), "bad", Row{lsn, 0})
+			deadLetters[i][j], _ = s.Park(key("a"), "bad", Row{lsn, 0})
 		}
 	}
-	if letters[0][0] != letters[1][0] || letters[0][1].Place.Compare(letters[1][1].Place) >= 0 {
-		t.Errorf("%+v", letters)
+	if deadLetters[0][0] != deadLetters[1][0] || deadLetters[0][1].Place.Compare(deadLetters[1][1].Place) >= 0 {
+		t.Errorf("%+v", deadLetters)
 	}
 }
 

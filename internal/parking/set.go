@@ -204,7 +204,7 @@ func (s *Set) Empty() bool { return s == nil || s.empty.Load() }
 
 // Park parks k because the record of row at is bad. If k is parked already, the record is one more of its
 // dead letters. Park returns what the dead letter must have. ok is false if the set is full.
-func (s *Set) Park(k Key, reason string, at Row) (letter encode.Parked, ok bool) {
+func (s *Set) Park(k Key, reason string, at Row) (deadLetter encode.Parked, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, place := s.keys[k], s.place(at)
@@ -222,7 +222,7 @@ func (s *Set) Park(k Key, reason string, at Row) (letter encode.Parked, ok bool)
 		p.First, p.Bad, p.Reason, p.first = at, at, shorten(reason), place
 		s.version++
 	}
-	return s.letter(p, place), true
+	return s.countDeadLetter(p, place), true
 }
 
 // place returns the place of a row of the ownership. s.mu is held.
@@ -242,21 +242,21 @@ func idOf(k Key, bad encode.Place) string {
 
 // Follow returns what the dead letter of a record must have, if the record must follow an earlier one of its key
 // to the dead-letter topic. It also returns the row because of which the key is parked. at is the record's.
-func (s *Set) Follow(topic string, key []byte, at Row) (letter encode.Parked, bad Row, ok bool) {
+func (s *Set) Follow(topic string, key []byte, at Row) (deadLetter encode.Parked, bad Row, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, place := s.keys[Key{topic, string(key)}], s.place(at)
 	if p == nil || p.precededBy(place) {
 		return encode.Parked{}, Row{}, false
 	}
-	return s.letter(p, place), p.Bad, true
+	return s.countDeadLetter(p, place), p.Bad, true
 }
 
 // precededBy reports whether a record comes before the first bad one of p.
 func (p *Parking) precededBy(at encode.Place) bool { return at.Compare(p.first) < 0 }
 
-// letter counts a dead letter of p. s.mu is held.
-func (s *Set) letter(p *Parking, at encode.Place) encode.Parked {
+// countDeadLetter counts a dead letter of p, and returns what it must have. s.mu is held.
+func (s *Set) countDeadLetter(p *Parking, at encode.Place) encode.Parked {
 	if at.Compare(p.Released) > 0 { // otherwise an earlier ownership has released it
 		if p.unreleased == 0 || at.Compare(p.oldest) < 0 {
 			p.oldest = at

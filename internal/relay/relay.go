@@ -211,7 +211,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		tables:     tableChecker{router: second, known: make(map[uint32]*decoder.Relation), log: log},
 		named:      catalog.NewTables(cfg.Tables),
 		neighbours: pump.NewNeighbours(log),
-		deadLetters: pump.NewDeadLetters(pump.LetterConfig{
+		deadLetters: pump.NewDeadLetters(pump.DeadLetterConfig{
 			Topic: cfg.DeadLetterTopic, Slot: cfg.Source.Slot, IDColumn: cfg.Route.Columns.ID, TopicTimeout: cfg.MissingTopicTimeout,
 			Parked: parked, Log: log,
 		}),

@@ -109,11 +109,11 @@ func (t *Tail) UntilEnd() { t.until = t.walEnd }
 // newTail returns a Tail of a started stream.
 func newTail(cfg relay.Config, router *encode.Router, stream source, neighbours *pump.Neighbours, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
-	letters := pump.NewDeadLetters(pump.LetterConfig{
+	deadLetters := pump.NewDeadLetters(pump.DeadLetterConfig{
 		Topic: cfg.DeadLetterTopic, Slot: cfg.Source.Slot, IDColumn: cfg.Route.Columns.ID, TopicTimeout: cfg.MissingTopicTimeout, Log: log,
 	})
 	t.pump = pump.New(pump.Config{
-		Router: router, Writer: writer{t}, Outcomes: pump.NewOutcomes(t.tracker, letters, nil), Progress: new(pump.Progress),
+		Router: router, Writer: writer{t}, Outcomes: pump.NewOutcomes(t.tracker, deadLetters, nil), Progress: new(pump.Progress),
 		Neighbours: neighbours, OnUpdate: cfg.Route.OnUpdate, Messages: cfg.Messages, Log: log,
 	})
 	return t

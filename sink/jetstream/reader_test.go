@@ -19,12 +19,12 @@ func TestReadAcrossFaults(t *testing.T) {
 			r.sendRows(stream, 200, 7)
 			r.Drain(200)
 			ctx := sinktest.Context(t)
-			letters, err := config(s.Server).OpenDeadLetters(ctx, stream, r.Journal.Logger())
+			deadLetters, err := config(s.Server).OpenDeadLetters(ctx, stream, r.Journal.Logger())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer letters.Close()
-			spans, err := letters.Spans(ctx)
+			defer deadLetters.Close()
+			spans, err := deadLetters.Spans(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +37,7 @@ func TestReadAcrossFaults(t *testing.T) {
 				heal()
 			}()
 			n := 0
-			if err := letters.Read(ctx, spans[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 200 {
+			if err := deadLetters.Read(ctx, spans[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 200 {
 				t.Errorf("read %d of 200 messages: %v", n, err)
 			}
 		})

@@ -274,17 +274,17 @@ func TestLeastRightsToRead(t *testing.T) {
 	r.sendRows("outbox.dead-letter", 20, 5)
 	r.sendRows("outbox.other", 20, 5)
 	r.Drain(40)
-	letters, err := withUser(config(s), "reader").OpenDeadLetters(sinktest.Context(t), "outbox.dead-letter", r.Journal.Logger())
+	deadLetters, err := withUser(config(s), "reader").OpenDeadLetters(sinktest.Context(t), "outbox.dead-letter", r.Journal.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer letters.Close()
-	spans, err := letters.Spans(sinktest.Context(t))
+	defer deadLetters.Close()
+	spans, err := deadLetters.Spans(sinktest.Context(t))
 	if err != nil || len(spans) != 1 {
 		t.Fatalf("Spans: %v, %v", spans, err)
 	}
 	read := 0
-	err = letters.Read(sinktest.Context(t), spans[0], func(rec *sink.StoredRecord) error {
+	err = deadLetters.Read(sinktest.Context(t), spans[0], func(rec *sink.StoredRecord) error {
 		if rec.Topic != "outbox.dead-letter" {
 			t.Errorf("read %s at %d", rec.Topic, rec.Offset)
 		}

@@ -51,18 +51,18 @@ func TestReadingAroundTransactions(t *testing.T) {
 		t.Helper()
 		topic := k.Topic(t, 1, nil)
 		s, j := openPositions(t, k, topic, "key")
-		letters, err := (Config{Brokers: k.Addrs}).OpenDeadLetters(sinktest.Context(t), topic, j.Logger())
+		deadLetters, err := (Config{Brokers: k.Addrs}).OpenDeadLetters(sinktest.Context(t), topic, j.Logger())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer letters.Close()
-		readLetters := func() (got []string) {
+		defer deadLetters.Close()
+		readDeadLetters := func() (got []string) {
 			t.Helper()
-			spans, err := letters.Spans(sinktest.Context(t))
+			spans, err := deadLetters.Spans(sinktest.Context(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = letters.Read(sinktest.Context(t), spans[0], func(r *sink.StoredRecord) error {
+			err = deadLetters.Read(sinktest.Context(t), spans[0], func(r *sink.StoredRecord) error {
 				got = append(got, string(r.Value))
 				return nil
 			})
@@ -71,9 +71,9 @@ func TestReadingAroundTransactions(t *testing.T) {
 			}
 			return got
 		}
-		wantNoLetters := func() {
+		wantNoDeadLetters := func() {
 			t.Helper()
-			if got := readLetters(); len(got) > 0 {
+			if got := readDeadLetters(); len(got) > 0 {
 				t.Errorf("dead letters %q of open transactions", got)
 			}
 		}
@@ -83,15 +83,15 @@ func TestReadingAroundTransactions(t *testing.T) {
 		committed := beginTransaction(t, k, topic+"-committed")
 		committed.write(topic, own, "committed")
 		wantValues(t, s)
-		wantNoLetters()
+		wantNoDeadLetters()
 		post(t, s, secondKey, []byte("plain"))
 		wantValues(t, s, "plain")
-		wantNoLetters()
+		wantNoDeadLetters()
 		committed.end(kgo.TryCommit)
-		wantNoLetters() // the other transaction is older and still open
+		wantNoDeadLetters() // the other transaction is older and still open
 		aborted.end(kgo.TryAbort)
 		// Brokers write the control records after the response.
-		testwait.For(t, "the dead letters", func() bool { return slices.Equal(readLetters(), []string{"committed", "plain"}) })
+		testwait.For(t, "the dead letters", func() bool { return slices.Equal(readDeadLetters(), []string{"committed", "plain"}) })
 		wantValues(t, s, "plain")
 		again, _ := openPositions(t, k, topic, "key")
 		wantValues(t, again, "plain")

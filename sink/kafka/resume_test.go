@@ -261,10 +261,10 @@ func TestRowsBehindARecordThatIsTooLarge(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "dead", "positions"))
 }
 
-// TestLettersOfRowsThatAreRejectedLate: the substitute of a row may get to its partition behind those of much later rows, contested
+// TestDeadLettersOfRowsThatAreRejectedLate: the substitute of a row may get to its partition behind those of much later rows, contested
 // or not. It is recognised all the same.
-func TestLettersOfRowsThatAreRejectedLate(t *testing.T) {
-	const letters, newest, fresh, last = 40, 5000, 5001, 5010
+func TestDeadLettersOfRowsThatAreRejectedLate(t *testing.T) {
+	const deadLetters, newest, fresh, last = 40, 5000, 5001, 5010
 	type send = func(topic string, contested bool, rows ...int)
 	for name, tc := range map[string]struct {
 		play func(*lab, *rig, send) (release func())
@@ -319,7 +319,7 @@ func TestLettersOfRowsThatAreRejectedLate(t *testing.T) {
 				}
 				var want []string
 				first, send := next()
-				for n := range letters { // in as many batches, more than the first steps back reach
+				for n := range deadLetters { // in as many batches, more than the first steps back reach
 					send("missing", false, n)
 					first.AwaitAcked(n + 1)
 					want = append(want, strconv.Itoa(n))
@@ -329,12 +329,12 @@ func TestLettersOfRowsThatAreRejectedLate(t *testing.T) {
 				first.drain()
 				late.Store(true)
 				second, send := next()
-				for n := range letters {
+				for n := range deadLetters {
 					send("missing", true, n)
 				}
 				release := tc.play(l, second, send)
 				late.Store(false)
-				second.Await("the letters", func() bool { return rejected.Load() >= letters })
+				second.Await("the dead letters", func() bool { return rejected.Load() >= deadLetters })
 				release()
 				second.drain()
 				third, send := next()

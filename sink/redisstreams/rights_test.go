@@ -56,17 +56,17 @@ func useAll(t *testing.T, cfg Config) *redisSink {
 	if f := findings[len(findings)-1]; f.State != sink.Failed || !strings.Contains(f.Fix, "'~other'") {
 		t.Errorf("check of a hash that the user may not use: %+v", f)
 	}
-	letters, err := cfg.OpenDeadLetters(ctx, "outbox.orders", slog.New(slog.DiscardHandler))
+	deadLetters, err := cfg.OpenDeadLetters(ctx, "outbox.orders", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("OpenDeadLetters: %v", err)
 	}
-	defer letters.Close()
-	spans, err := letters.Spans(ctx)
+	defer deadLetters.Close()
+	spans, err := deadLetters.Spans(ctx)
 	if err != nil {
 		t.Fatalf("Spans: %v", err)
 	}
 	n := 0
-	if err := letters.Read(ctx, spans[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 2 {
+	if err := deadLetters.Read(ctx, spans[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 2 {
 		t.Errorf("%d entries, want 2: %v", n, err)
 	}
 	return s

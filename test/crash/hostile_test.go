@@ -111,7 +111,7 @@ func besiege(t *testing.T, messages bool) *siege {
 			FROM unnest($3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS e (id, key, payload, i) ORDER BY e.i`
 	}
 	s.Kafka.Collect(t, s.time, s.Topic)
-	s.Kafka.Collect(t, s.letter, s.dead)
+	s.Kafka.Collect(t, s.takeDeadLetter, s.dead)
 	s.Kafka.Collect(t, func(rec *kgo.Record) { s.came(rec, hostile.Delivered, rig.Header(rec, "id")) }, s.own)
 	return s
 }
@@ -183,8 +183,8 @@ func (s *siege) came(rec *kgo.Record, f hostile.Fate, id string) {
 	delete(s.attacks, id)
 }
 
-// letter receives a dead letter, and checks that the relay itself has written it.
-func (s *siege) letter(rec *kgo.Record) {
+// takeDeadLetter receives a dead letter, and checks that the relay itself has written it.
+func (s *siege) takeDeadLetter(rec *kgo.Record) {
 	s.came(rec, hostile.Rejected, cmp.Or(rig.Header(rec, "dead_letter_column_id"), rig.Header(rec, "id")))
 	times := 0
 	for _, h := range rec.Headers {

@@ -65,11 +65,11 @@ func TestDeadLetters(t *testing.T) {
 	if len(got) != len(good) {
 		t.Errorf("%d records, want %d", len(got), len(good))
 	}
-	letters := cluster.ReadAll(t, dead)
-	if len(letters) != len(want) {
-		t.Errorf("%d dead letters, want %d", len(letters), len(want))
+	deadLetters := cluster.ReadAll(t, dead)
+	if len(deadLetters) != len(want) {
+		t.Errorf("%d dead letters, want %d", len(deadLetters), len(want))
 	}
-	for _, rec := range letters {
+	for _, rec := range deadLetters {
 		id := rig.Header(rec, "id")
 		if id == "" {
 			id = rig.Header(rec, "dead_letter_column_id")
@@ -77,13 +77,13 @@ func TestDeadLetters(t *testing.T) {
 		reason := want[id]
 		delete(want, id)
 		if reason == "" || !strings.Contains(rig.Header(rec, "dead_letter_reason"), reason) {
-			t.Errorf("letter of %q: reason %q, want one with %q", id, rig.Header(rec, "dead_letter_reason"), reason)
+			t.Errorf("dead letter of %q: reason %q, want one with %q", id, rig.Header(rec, "dead_letter_reason"), reason)
 		}
 		if v := string(rec.Value); string(rec.Key) != "a" || v != large && v != `{"bad": true}` {
-			t.Errorf("letter of %q: key %s, value of %d bytes", id, rec.Key, len(rec.Value))
+			t.Errorf("dead letter of %q: key %s, value of %d bytes", id, rec.Key, len(rec.Value))
 		}
 		if !strings.HasPrefix(rig.Header(rec, "dead_letter_lsn"), "0/") || rig.Header(rec, "dead_letter_index") != "0" || rig.Header(rec, "dead_letter_slot") != r.Slot {
-			t.Errorf("letter of %q: %v", id, rec.Headers)
+			t.Errorf("dead letter of %q: %v", id, rec.Headers)
 		}
 	}
 }
@@ -109,22 +109,22 @@ func TestDeadLetterTruncated(t *testing.T) {
 	if got := m.Kafka.ReadAll(t, m.Topic); len(got) != 1 || rig.Header(got[0], "id") != good {
 		t.Errorf("the topic has %d records", len(got))
 	}
-	letters := m.deadLetters(t)
-	if len(letters) != 2 {
-		t.Fatalf("letters %+v", letters)
+	deadLetters := m.deadLetters(t)
+	if len(deadLetters) != 2 {
+		t.Fatalf("dead letters %+v", deadLetters)
 	}
-	for _, want := range []letterLine{ // in either order, because the relay first sends one of them as a record
+	for _, want := range []deadLetterLine{ // in either order, because the relay first sends one of them as a record
 		{ID: asRecord, Topic: m.Topic, Key: "k", Reason: "MESSAGE_TOO_LARGE", Truncated: "value: 2000011 bytes"},
 		{ID: asRow, Table: "public.outbox", Key: "k", Reason: "topic name", Truncated: "value: 3000011 bytes, column"},
 	} {
-		got := letters[max(0, slices.IndexFunc(letters, func(l letterLine) bool { return l.ID == want.ID }))]
+		got := deadLetters[max(0, slices.IndexFunc(deadLetters, func(l deadLetterLine) bool { return l.ID == want.ID }))]
 		if got.ID != want.ID || got.Topic != want.Topic || got.Table != want.Table || got.Key != want.Key || !strings.Contains(got.Reason, want.Reason) ||
 			!strings.HasPrefix(got.Truncated, want.Truncated) || !strings.HasPrefix(got.CommitLSN, "0/") || got.Slot != m.Slot {
-			t.Errorf("letter %+v, want %+v", got, want)
+			t.Errorf("dead letter %+v, want %+v", got, want)
 		}
 		m.demandOutput(t, 0, want.Truncated, "show", fmt.Sprintf("%d:%d", got.Partition, got.Offset))
 	}
-	m.demandOutput(t, 0, letters[1].Truncated, "list")
+	m.demandOutput(t, 0, deadLetters[1].Truncated, "list")
 	m.demandOutput(t, 14, "replay --ids", "resend", "--all")
 }
 
@@ -161,13 +161,13 @@ func TestDeadLetterMissingTopics(t *testing.T) {
 	m.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), '`+m.Topic+`', 'k', 'T', '{}')`)
 	wait.Receive(t, "a row behind them", arrived)
 	process.Terminate(t)
-	letters := m.deadLetters(t)
-	if len(letters) != 30 {
-		t.Fatalf("%d letters", len(letters))
+	deadLetters := m.deadLetters(t)
+	if len(deadLetters) != 30 {
+		t.Fatalf("%d dead letters", len(deadLetters))
 	}
-	again := letters[slices.IndexFunc(letters, func(l letterLine) bool { return l.Topic == missing+"7" })]
+	again := deadLetters[slices.IndexFunc(deadLetters, func(l deadLetterLine) bool { return l.Topic == missing+"7" })]
 	if !strings.Contains(again.Reason, "UNKNOWN_TOPIC_OR_PARTITION") || again.Key != "k" {
-		t.Errorf("letter %+v", again)
+		t.Errorf("dead letter %+v", again)
 	}
 	m.Kafka.CreateTopic(t, missing+"7", 1, nil)
 	m.demandOutput(t, 0, "", "resend", fmt.Sprintf("%d:%d", again.Partition, again.Offset))

@@ -86,11 +86,11 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 			t.Errorf("the position topic has a routed record: %s", rec.Value)
 		}
 	}
-	letters := fake.ReadAll(t, dead)
-	if len(letters) != len(forged) {
-		t.Fatalf("%d dead letters, want %d", len(letters), len(forged))
+	deadLetters := fake.ReadAll(t, dead)
+	if len(deadLetters) != len(forged) {
+		t.Fatalf("%d dead letters, want %d", len(deadLetters), len(forged))
 	}
-	for i, rec := range letters {
+	for i, rec := range deadLetters {
 		if rig.Header(rec, "dead_letter_column_id") != forged[i] || rig.Header(rec, "dead_letter_slot") != r.Slot {
 			t.Errorf("dead letter %d has headers %v", i, rec.Headers)
 		}
@@ -118,23 +118,23 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 		_, err = conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'orders', $1)`, string(content))
 		rig.Must(t, err)
 	}
-	letter := `{"dead_letter_reason": "r", "dead_letter_topic": "outbox-cdc.positions", "dead_letter_slot": "` + r.Slot +
+	deadLetter := `{"dead_letter_reason": "r", "dead_letter_topic": "outbox-cdc.positions", "dead_letter_slot": "` + r.Slot +
 		`", "dead_letter_lsn": "0/1", "dead_letter_index": "0", "dead_letter_at": "2026-01-01T00:00:00Z"}`
-	emit(m.dead, letter)
+	emit(m.dead, deadLetter)
 	emit(m.dead, `{}`)
-	emit(position.DefaultTopic, letter)
-	emit(r.Topic, letter)
+	emit(position.DefaultTopic, deadLetter)
+	emit(r.Topic, deadLetter)
 	emit(r.Topic, `{}`)
 	r.Confirmed(t)
 	process.Terminate(t)
 	if n := len(fake.ReadAll(t, r.Topic)); n != 1 {
 		t.Errorf("the topic has %d records, want the honest one", n)
 	}
-	letters := m.deadLetters(t)
-	if len(letters) != 4 || len(fake.ReadAll(t, m.dead)) != 4 {
-		t.Fatalf("letters %+v", letters)
+	deadLetters := m.deadLetters(t)
+	if len(deadLetters) != 4 || len(fake.ReadAll(t, m.dead)) != 4 {
+		t.Fatalf("dead letters %+v", deadLetters)
 	}
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if l.Table != "message orders" || l.Topic != "" || l.Reason == "r" {
 			t.Errorf("listed as genuine: %+v", l)
 		}
@@ -152,11 +152,11 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 	cl := fake.Client(t)
 	for _, l := range []struct{ topic, slot string }{{position.DefaultTopic, r.Slot}, {m.dead, r.Slot}, {"__consumer_offsets", r.Slot}, {r.Topic, "theirs"}, {r.Topic, r.Slot}} {
 		rec := &sink.Record{Topic: l.topic, Partition: sink.AnyPartition, Key: []byte(r.Slot), Value: []byte(`{}`), Headers: []sink.Header{{Key: "id", Value: []byte("1")}}}
-		letter := &kgo.Record{Topic: m.dead, Key: rec.Key, Value: rec.Value}
+		deadLetter := &kgo.Record{Topic: m.dead, Key: rec.Key, Value: rec.Value}
 		for _, h := range encode.DeadRecord(m.dead, encode.Origin{Slot: l.slot}, rec, "forged").Headers {
-			letter.Headers = append(letter.Headers, kgo.RecordHeader(h))
+			deadLetter.Headers = append(deadLetter.Headers, kgo.RecordHeader(h))
 		}
-		rig.Must(t, cl.ProduceSync(t.Context(), letter).FirstErr())
+		rig.Must(t, cl.ProduceSync(t.Context(), deadLetter).FirstErr())
 	}
 	if out := m.demandOutput(t, 0, "slot theirs (of another relay)", "list"); !strings.Contains(out, "slot "+r.Slot+"\n") {
 		t.Errorf("list: %s", out)

@@ -78,14 +78,14 @@ func verbsOver(t *testing.T, b *readable) {
 	process.Terminate(t)
 	b.has(t, first, last)
 
-	letters := m.deadLetters(t)
-	slices.SortFunc(letters, func(a, b letterLine) int { return strings.Compare(b.Topic, a.Topic) }) // in either order
-	if len(letters) != 2 || letters[0].ID != large || letters[0].Topic != "orders" || letters[0].Key != "k" || letters[0].Slot != r.Slot || letters[1].ID != lost {
-		t.Fatalf("dead letters: %+v", letters)
+	deadLetters := m.deadLetters(t)
+	slices.SortFunc(deadLetters, func(a, b deadLetterLine) int { return strings.Compare(b.Topic, a.Topic) }) // in either order
+	if len(deadLetters) != 2 || deadLetters[0].ID != large || deadLetters[0].Topic != "orders" || deadLetters[0].Key != "k" || deadLetters[0].Slot != r.Slot || deadLetters[1].ID != lost {
+		t.Fatalf("dead letters: %+v", deadLetters)
 	}
-	place := func(l letterLine) string { return fmt.Sprintf("%d:%d", l.Partition, l.Offset) }
-	m.demandOutput(t, 0, "id: "+large, "show", place(letters[0]))
-	if out := m.demandOutput(t, 0, "", "show", place(letters[1]), "--raw"); out != `{"n": 2}` {
+	place := func(l deadLetterLine) string { return fmt.Sprintf("%d:%d", l.Partition, l.Offset) }
+	m.demandOutput(t, 0, "id: "+large, "show", place(deadLetters[0]))
+	if out := m.demandOutput(t, 0, "", "show", place(deadLetters[1]), "--raw"); out != `{"n": 2}` {
 		t.Errorf("show --raw: %s", out)
 	}
 	audited := func(code int, want audit.Topic) {

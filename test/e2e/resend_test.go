@@ -16,8 +16,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
-// A letterLine is a line of dead-letter list --json.
-type letterLine struct {
+// A deadLetterLine is a line of dead-letter list --json.
+type deadLetterLine struct {
 	Partition  int    `json:"partition"`
 	Offset     int    `json:"offset"`
 	Topic      string `json:"topic"`
@@ -40,15 +40,15 @@ type deadLetterRig struct {
 	dead string
 }
 
-func (m *deadLetterRig) deadLetters(t *testing.T, more ...string) []letterLine {
+func (m *deadLetterRig) deadLetters(t *testing.T, more ...string) []deadLetterLine {
 	t.Helper()
 	out, code := rig.Command(t, append([]string{"dead-letter", "list", "-c", m.Config, "--json"}, more...)...)
 	if code != 0 {
 		t.Fatalf("list: exit code %d\n%s", code, out)
 	}
-	var all []letterLine
+	var all []deadLetterLine
 	for line := range strings.Lines(out) {
-		var l letterLine
+		var l deadLetterLine
 		rig.Must(t, json.Unmarshal([]byte(line), &l))
 		all = append(all, l)
 	}
@@ -128,7 +128,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	m, row, large := deadLetters(t)
 	all := m.deadLetters(t)
 	if len(all) != 2 {
-		t.Fatalf("%d letters, want 2: %+v", len(all), all)
+		t.Fatalf("%d dead letters, want 2: %+v", len(all), all)
 	}
 	asRow, asRecord := all[0], all[1]
 	if asRow.ID != row || asRow.Table != "public.outbox" || asRow.Key != "k" || asRow.Topic != "" || !strings.Contains(asRow.Reason, "topic name") {
@@ -158,7 +158,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	if out := m.demandOutput(t, 0, "", "show", at, "--raw"); out != largePayload {
 		t.Errorf("show --raw writes %d bytes", len(out))
 	}
-	var shown letterLine
+	var shown deadLetterLine
 	rig.Must(t, json.Unmarshal([]byte(m.demandOutput(t, 0, "", "show", at, "--json")), &shown))
 	if shown.Value != largePayload {
 		t.Errorf("show --json has %d bytes", len(shown.Value))
@@ -177,7 +177,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 func TestDeadLetterResend(t *testing.T) {
 	t.Parallel()
 	m, row, large := deadLetters(t)
-	letters := m.deadLetters(t)
+	deadLetters := m.deadLetters(t)
 	before := len(m.Kafka.ReadAll(t, m.Topic))
 	m.demandOutput(t, 2, "--all", "resend")
 
@@ -186,7 +186,7 @@ func TestDeadLetterResend(t *testing.T) {
 		t.Errorf("the reasons are not told:\n%s", out)
 	}
 	if left := m.deadLetters(t); len(left) != 2 {
-		t.Errorf("%d letters are left, want 2", len(left))
+		t.Errorf("%d dead letters are left, want 2", len(left))
 	}
 	m.demandOutput(t, 14, "--create --topic nobody --partitions 6; or set sink.kafka.create_topics.partitions", "resend", "--all", "--set", "outbox.topic=nobody")
 
@@ -196,16 +196,16 @@ func TestDeadLetterResend(t *testing.T) {
 	m.route(t, m.Topic)
 	wait.For(t, "the limit to be raised", func() bool {
 		m.demandOutput(t, 0, "2 would be resent, 0 rejected", append(corrected, "--dry-run")...)
-		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", letters[1].Partition, letters[1].Offset))
+		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", deadLetters[1].Partition, deadLetters[1].Offset))
 		return code == 0 && strings.Contains(out, "1 resent, 0 rejected")
 	})
 	m.demandOutput(t, 0, "1 resent, 0 rejected, 1 were resent before", corrected...)
 	m.demandOutput(t, 0, "0 resent, 0 rejected, 2 were resent before", corrected...)
 	if left := m.deadLetters(t); len(left) != 0 {
-		t.Errorf("letters are left: %+v", left)
+		t.Errorf("dead letters are left: %+v", left)
 	}
 	if all := m.deadLetters(t, "--resent"); len(all) != 2 || all[0].ResentAt == "" || all[1].ResentAt == "" {
-		t.Errorf("letters: %+v", all)
+		t.Errorf("dead letters: %+v", all)
 	}
 	got := m.Kafka.ReadAll(t, m.Topic)
 	if len(got) != before+2 {
@@ -220,16 +220,16 @@ func TestDeadLetterResend(t *testing.T) {
 		if rec == nil {
 			t.Fatalf("%s did not arrive", want.id)
 		}
-		from := fmt.Sprintf("%s/%d:%d", m.dead, letters[i].Partition, letters[i].Offset)
+		from := fmt.Sprintf("%s/%d:%d", m.dead, deadLetters[i].Partition, deadLetters[i].Offset)
 		var headers []string
 		for _, h := range rec.Headers {
 			headers = append(headers, h.Key+"="+string(h.Value))
 		}
-		if diff := cmp.Diff([]string{"id=" + want.id, "eventType=T", "lsn=" + letters[i].CommitLSN + ":0", "tenant=t", "resent=true", "resent_from=" + from}, headers); diff != "" {
+		if diff := cmp.Diff([]string{"id=" + want.id, "eventType=T", "lsn=" + deadLetters[i].CommitLSN + ":0", "tenant=t", "resent=true", "resent_from=" + from}, headers); diff != "" {
 			t.Errorf("headers (-want +got):\n%s", diff)
 		}
-		if string(rec.Key) != "k" || string(rec.Value) != want.payload || !rec.Timestamp.Equal(letters[i].Timestamp) {
-			t.Errorf("key %s, value of %d bytes, timestamp %v, want %v", rec.Key, len(rec.Value), rec.Timestamp, letters[i].Timestamp)
+		if string(rec.Key) != "k" || string(rec.Value) != want.payload || !rec.Timestamp.Equal(deadLetters[i].Timestamp) {
+			t.Errorf("key %s, value of %d bytes, timestamp %v, want %v", rec.Key, len(rec.Value), rec.Timestamp, deadLetters[i].Timestamp)
 		}
 	}
 	m.demandOutput(t, 0, "2 resent, 0 rejected", append(corrected, "--again")...)

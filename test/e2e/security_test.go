@@ -269,7 +269,7 @@ log: {level: debug}
 			}
 			putAside := run("dead-letter")
 			insert()
-			wait.For(t, "the letter", func() bool { return len(cluster.ReadAll(t, "dead")) == 1 })
+			wait.For(t, "the dead letter", func() bool { return len(cluster.ReadAll(t, "dead")) == 1 })
 			putAside.Terminate(t)
 			stops := run("stop")
 			insert()

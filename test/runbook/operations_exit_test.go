@@ -496,19 +496,19 @@ func (o *operation) stopsAtBadRow(t *testing.T) (id string) {
 	return id
 }
 
-// namePlace replaces the place of the dead letter in the documentation by that of letter.
-func (o *operation) namePlace(letter *kgo.Record) {
-	o.names[" 0:1 "] = fmt.Sprintf(" %d:%d ", letter.Partition, letter.Offset)
+// namePlace replaces the place of the dead letter in the documentation by that of deadLetter.
+func (o *operation) namePlace(deadLetter *kgo.Record) {
+	o.names[" 0:1 "] = fmt.Sprintf(" %d:%d ", deadLetter.Partition, deadLetter.Offset)
 }
 
 func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 	id := o.onBroker(t, srv).stopsAtBadRow(t)
 	o.streams(t).Terminate(t)
-	letters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
-	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
-		t.Fatalf("dead letters: %v", letters)
+	deadLetters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
+	if len(deadLetters) != 1 || rig.Header(deadLetters[0], "dead_letter_column_id") != id && rig.Header(deadLetters[0], "id") != id {
+		t.Fatalf("dead letters: %v", deadLetters)
 	}
-	o.namePlace(letters[0])
+	o.namePlace(deadLetters[0])
 	if out, _ := o.sh(t); !strings.Contains(out, "1 resent, 0 rejected") {
 		t.Errorf("resend says:\n%s", out)
 	}

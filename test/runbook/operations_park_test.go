@@ -32,9 +32,9 @@ func setUpParking(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.stream(t)
 	bad := pgtest.QueryRow[string](t, o.db, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, headers)
 		VALUES (gen_random_uuid(), $1, $2, 'T', '{"id": "forged"}') RETURNING id::text`, o.aggregate, parked)
-	letters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
-	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != bad {
-		t.Errorf("dead letters: %v", letters)
+	deadLetters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
+	if len(deadLetters) != 1 || rig.Header(deadLetters[0], "dead_letter_column_id") != bad {
+		t.Errorf("dead letters: %v", deadLetters)
 	}
 	o.delivers(t)
 }

@@ -55,7 +55,7 @@ func (s *soak) explain(strike Strike) {
 	}
 	s.checker.Fault(strike.Name(), began, explain)
 	if s.parked != nil { // the next relay sends dead letters of parked keys again: see encode.RowHeaders
-		s.parked.letters.Fault(strike.Name(), began, func() int { return s.confirms.Again() - before })
+		s.parked.deadLetters.Fault(strike.Name(), began, func() int { return s.confirms.Again() - before })
 	}
 }
 

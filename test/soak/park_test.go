@@ -51,8 +51,8 @@ func TestSoakPark(t *testing.T) {
 
 // parkedRows has the events that a relay may park, and what an operator has done with them.
 type parkedRows struct {
-	letters  *Checker             // of the dead-letter topic: the events there are in order
-	requests *kafkatest.Collector // reads the position topic, which has the discarded rows
+	deadLetters *Checker             // of the dead-letter topic: the events there are in order
+	requests    *kafkatest.Collector // reads the position topic, which has the discarded rows
 
 	mu        sync.Mutex
 	poisoned  map[string]rowKey // by the id of the event
@@ -68,8 +68,8 @@ type parkedRows struct {
 
 func newParkedRows(j *Journal) *parkedRows {
 	return &parkedRows{
-		letters:  NewChecker(soakRun, j, delivery.Config{AnyPartition: true, Missing: func(string, int64) bool { return true }}),
-		poisoned: make(map[string]rowKey), may: make(map[rowKey]bool), discarded: make(map[rowKey]bool), commands: make(map[string]int),
+		deadLetters: NewChecker(soakRun, j, delivery.Config{AnyPartition: true, Missing: func(string, int64) bool { return true }}),
+		poisoned:    make(map[string]rowKey), may: make(map[rowKey]bool), discarded: make(map[rowKey]bool), commands: make(map[string]int),
 	}
 }
 
@@ -108,7 +108,7 @@ func mayBePoisoned(aggregate string) bool {
 }
 
 // take removes the headers of a dead letter or of a released record. It reports whether it is a dead letter.
-func (p *parkedRows) take(r *Record) (letter bool) {
+func (p *parkedRows) take(r *Record) (deadLetter bool) {
 	for i, h := range r.Headers {
 		if strings.HasPrefix(h.Key, "dead_letter_") {
 			r.Headers = r.Headers[:i]
@@ -197,9 +197,9 @@ func (p *parkedRows) report(t *testing.T) {
 	if len(p.strange) > 0 {
 		t.Errorf("discarded, but not too large: %v", p.strange)
 	}
-	letters := p.letters.Progress()
+	deadLetters := p.deadLetters.Progress()
 	t.Logf("%d rows were too large, %d dead letters of %d rows, %d records released, %d rows discarded, commands by exit code: %v",
-		len(p.poisoned), letters.Records, letters.Rows, p.released, len(p.discarded), p.commands)
+		len(p.poisoned), deadLetters.Records, deadLetters.Rows, p.released, len(p.discarded), p.commands)
 }
 
 // operate releases and discards parked records until ctx is done. Sometimes it fixes the cause before a release: it
@@ -280,7 +280,7 @@ func (s *soak) finishParked(t *testing.T) {
 		return
 	}
 	rig.Must(t, s.parked.requests.CatchUp(t.Context()))
-	s.parked.letters.Finish()
+	s.parked.deadLetters.Finish()
 	s.parked.mu.Lock()
 	defer s.parked.mu.Unlock()
 	if s.parked.complete {

@@ -301,7 +301,7 @@ func (s *soak) record(r *Record, stored time.Time) {
 	}
 	checker := s.checker
 	if s.parked != nil {
-		other := s.parked.letters
+		other := s.parked.deadLetters
 		if s.parked.take(r) {
 			checker, other = other, checker
 		}
@@ -325,8 +325,8 @@ func (s *soak) broke(kind delivery.Kind, format string, args ...any) {
 func (s *soak) found() []Violation {
 	records, _ := s.checker.Violations()
 	if s.parked != nil {
-		letters, _ := s.parked.letters.Violations()
-		records = append(records, letters...)
+		deadLetters, _ := s.parked.deadLetters.Violations()
+		records = append(records, deadLetters...)
 	}
 	positions, _ := s.confirms.Violations()
 	s.mu.Lock()

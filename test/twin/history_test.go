@@ -629,7 +629,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	defer h.mu.Unlock()
 	run, partition := w.run, where
 	partition.Offset = 0
-	letter, released, refilled := h.parked.takes(where.Topic), r.headers[rows.ResentFromHeader] != "", r.headers[refilledHeader] != ""
+	deadLetter, released, refilled := h.parked.takes(where.Topic), r.headers[rows.ResentFromHeader] != "", r.headers[refilledHeader] != ""
 	var under *claim
 	if !released { // a release has a producer of its own
 		under = h.judgeClaim(w, partition)
@@ -639,7 +639,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 		return
 	}
 	e := h.rows[r.headers["id"]]
-	outcome := h.judgeRecord(run, letter, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
+	outcome := h.judgeRecord(run, deadLetter, &delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, e)
 	if outcome == delivery.Refused {
 		return
 	}
@@ -652,19 +652,19 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	if slices.Contains(e.writers, w) && !released && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
-	e.writers, e.parked, e.sent = append(e.writers, w), e.parked || letter, e.sent || !letter && !released
-	if !letter && !released && e.parking != "" {
+	e.writers, e.parked, e.sent = append(e.writers, w), e.parked || deadLetter, e.sent || !deadLetter && !released
+	if !deadLetter && !released && e.parking != "" {
 		h.parked.ended[e.parking] = true
 	}
 	parking, _, _ := strings.Cut(r.headers[encode.DeadLetterParked], " ")
 	if !outcome.First() {
-		ended := letter && (h.parked.ended[e.parking] || h.parked.ended[parking]) // a crash may delay dead letters until after the row
+		ended := deadLetter && (h.parked.ended[e.parking] || h.parked.ended[parking]) // a crash may delay dead letters until after the row
 		if !h.mayRepeat(repeat{partition, e.parked, ended, refilled && h.refill.mayRepeat(e.tx)}) {
 			h.violatedLocked("run %d: row %s is stored again at %v, by %v", run, e.id, where, e.writers)
 		}
 		h.noteLocked("run %d: row %s is stored again at %v, by %v", run, e.id, where, e.writers)
 	}
-	if letter {
+	if deadLetter {
 		e.parking = parking
 	}
 	if len(e.writers) == 1 {
@@ -682,14 +682,14 @@ type judge struct {
 
 // judgeRecord has the checker of the topic judge a record of a row. If r is nil, the record belongs to no row. After a crash or in a
 // refill, a relay may repeat rows that were sent before their key was parked. They are dead letters then, behind those that followed them.
-func (h *history) judgeRecord(run int, letter bool, rec *delivery.Record, r *row) delivery.Outcome {
+func (h *history) judgeRecord(run int, deadLetter bool, rec *delivery.Record, r *row) delivery.Outcome {
 	var event *delivery.Event
 	if r != nil {
 		event = &r.event
 	}
 	j := &h.checker
-	if letter {
-		j, event = &h.parked.letters, letterOf(event)
+	if deadLetter {
+		j, event = &h.parked.deadLetters, deadLetterOf(event)
 		if r != nil && r.sent {
 			event.Fate = delivery.Forgotten
 		}

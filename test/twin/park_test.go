@@ -34,12 +34,12 @@ type place struct {
 // parkedRows is what the history knows of rows whose keys are parked. The methods of a nil *parkedRows do nothing. history.mu
 // guards it.
 type parkedRows struct {
-	letters   judge            // of the dead-letter topic: the rows of a key are in order there, too
-	bad       map[place]string // ids of the rows that brokers reject
-	lost      map[place]bool   // a promotion has lost the row, and it may never leave the dead-letter topic
-	discarded map[string]bool  // ids
-	ended     map[string]bool  // ids of parkings that a crash has ended, because a broker then took the row that was rejected
-	complete  bool             // no key is parked any more: what was not discarded is in its topic
+	deadLetters judge            // of the dead-letter topic: the rows of a key are in order there, too
+	bad         map[place]string // ids of the rows that brokers reject
+	lost        map[place]bool   // a promotion has lost the row, and it may never leave the dead-letter topic
+	discarded   map[string]bool  // ids
+	ended       map[string]bool  // ids of parkings that a crash has ended, because a broker then took the row that was rejected
+	complete    bool             // no key is parked any more: what was not discarded is in its topic
 }
 
 // parkKeys has the relays park keys, or not.
@@ -49,9 +49,9 @@ func (w *world) parkKeys(on bool) {
 		return
 	}
 	w.cfg.ParkedKeys = maxParked
-	letters := delivery.Config{AnyPartition: true, Missing: func(string, int64) bool { return true }}
+	checked := delivery.Config{AnyPartition: true, Missing: func(string, int64) bool { return true }}
 	w.history.parked = &parkedRows{
-		letters: judge{Checker: delivery.New(letters)}, bad: make(map[place]string), lost: make(map[place]bool), discarded: make(map[string]bool), ended: make(map[string]bool),
+		deadLetters: judge{Checker: delivery.New(checked)}, bad: make(map[place]string), lost: make(map[place]bool), discarded: make(map[string]bool), ended: make(map[string]bool),
 	}
 }
 
@@ -68,14 +68,14 @@ func (h *history) mayMiss(aggregate string, seq int64) bool {
 // takes reports whether a topic has the dead letters of parked keys.
 func (p *parkedRows) takes(topic string) bool { return p != nil && topic == deadLetters }
 
-// letterOf returns the event of a dead letter.
-func letterOf(e *delivery.Event) *delivery.Event {
+// deadLetterOf returns the event of a dead letter.
+func deadLetterOf(e *delivery.Event) *delivery.Event {
 	if e == nil {
 		return nil
 	}
-	letter := *e
-	letter.Topic = deadLetters
-	return &letter
+	deadLetter := *e
+	deadLetter.Topic = deadLetters
+	return &deadLetter
 }
 
 // lose records that a promotion has lost a row that is stored.

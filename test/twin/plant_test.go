@@ -108,7 +108,7 @@ var plants = []mistake{
 	{"the back-off ends with each session", []plant.Edit{ // the relay reconnects in a loop without a pause
 		plant.In(relayFile, "if confirmed > before ||", "if confirmed >= before ||"),
 	}, "sessions within"},
-	{"a key is unparked before its letters are sent", []plant.Edit{
+	{"a key is unparked before its dead letters are sent", []plant.Edit{
 		plant.In(releaseFile, "	for range maxRounds {\n", "	for range 0 {\n"),
 		plant.In(releaseFile, "	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n", "	if err := r.cfg.Keys.Unpark(ctx, r.parking.ID); err != nil {\n		return &unparkError{err}\n	}\n	if err := r.sendRound(ctx, pauseTimeout, pauseReadable); err != nil {\n"),
 	}, "have not arrived|has not come"},
@@ -116,7 +116,7 @@ var plants = []mistake{
 		plant.In(releaseFile, "	resume, err := r.pausePump(ctx)\n	if err != nil {\n		return err\n", "	resume, err := func() {}, error(nil)\n	if err != nil {\n		return err\n"),
 		plant.In(releaseFile, "n > 0 && !r.givenUp() {\n", "n > 0 && !r.givenUp() && false {\n"),
 	}, "have not arrived|has not come|out of order"},
-	{"a release counts no letter as sent", []plant.Edit{
+	{"a release counts no dead letter as sent", []plant.Edit{
 		plant.In(parkingFile, "				p.unreleased--\n", ""),
 	}, "still parked"},
 	{"a position is stored before the keys that it covers are", []plant.Edit{
@@ -128,7 +128,7 @@ var plants = []mistake{
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
 		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
 	}, "has not come|have not arrived|out of order|still parked|stored again at dead|discards row"},
-	{"a rejected letter counts as sent", []plant.Edit{
+	{"a rejected dead letter counts as sent", []plant.Edit{
 		plant.In(releaseFile, "		done[i] = err == nil\n", "		done[i] = true\n"),
 	}, "have not arrived|has not come"},
 	{"a refill forgets the transactions that were open", []plant.Edit{

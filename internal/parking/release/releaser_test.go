@@ -81,14 +81,14 @@ func delivered(t *testing.T) (*position.Positions, *checkpoint.Tracker) {
 	return w, tracker
 }
 
-// storedLetters is a dead-letter topic with one partition.
-type storedLetters []*sink.StoredRecord
+// storedDeadLetters is a dead-letter topic with one partition.
+type storedDeadLetters []*sink.StoredRecord
 
-func (s storedLetters) Spans(context.Context) ([]sink.Span, error) {
+func (s storedDeadLetters) Spans(context.Context) ([]sink.Span, error) {
 	return []sink.Span{{End: int64(len(s))}}, nil
 }
 
-func (s storedLetters) Read(_ context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
+func (s storedDeadLetters) Read(_ context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
 	for _, r := range s[span.Begin:span.End] {
 		if err := fn(r); err != nil {
 			return err
@@ -97,10 +97,10 @@ func (s storedLetters) Read(_ context.Context, span sink.Span, fn func(*sink.Sto
 	return nil
 }
 
-func (storedLetters) Close() error { return nil }
+func (storedDeadLetters) Close() error { return nil }
 
 // with returns the topic after another dead letter, of a row of a parked key.
-func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
+func (s storedDeadLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedDeadLetters {
 	rec := &sink.Record{Topic: "orders", Partition: sink.AnyPartition, Key: []byte("k")}
 	dead := encode.DeadRecord("dead", encode.Origin{Slot: "s", Tx: encode.Tx{CommitLSN: lsn}}, rec, "bad")
 	dead = encode.Park(dead, rec.Key, p)
@@ -112,12 +112,12 @@ func (s storedLetters) with(p encode.Parked, lsn pglogrepl.LSN) storedLetters {
 func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, tracker := delivered(t)
-		var letters storedLetters
+		var deadLetters storedDeadLetters
 		for _, lsn := range []pglogrepl.LSN{110, 150, 190, 250} {
-			letters = letters.with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: lsn}}, lsn)
+			deadLetters = deadLetters.with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: lsn}}, lsn)
 		}
 		r := &releaseRun{
-			Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: parking.Row{LSN: 150}}, reader: letters, next: make(map[int32]int64),
+			Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: parking.Row{LSN: 150}}, reader: deadLetters, next: make(map[int32]int64),
 		}
 		end, err := r.settled(t.Context(), settleTimeout)
 		if err == nil {
@@ -127,7 +127,7 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []pglogrepl.LSN
-		err = r.waiting.read(t.Context(), letters, "p", end, func(at letterPlace, _ *encode.DeadLetter) error {
+		err = r.waiting.read(t.Context(), deadLetters, "p", end, func(at deadLetterPlace, _ *encode.DeadLetter) error {
 			got = append(got, at.LSN)
 			return nil
 		})
@@ -149,13 +149,13 @@ func TestDiscardWaitsForTheTransaction(t *testing.T) {
 		if err := errors.Join(err, tracker.Ack(seq)); err != nil {
 			t.Fatal(err)
 		}
-		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 300}}, 300)
+		deadLetters := storedDeadLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 300}}, 300)
 		set := parking.NewSet(1)
 		discard := func() error {
 			bad := parking.Row{LSN: 300}
 			r := &releaseRun{
 				Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: set}}, parking: parking.Parking{ID: "p", Generation: 1, First: bad, Bad: bad},
-				request: &parking.Request{Action: parking.Discard}, reader: letters, next: make(map[int32]int64),
+				request: &parking.Request{Action: parking.Discard}, reader: deadLetters, next: make(map[int32]int64),
 			}
 			return r.prepare(t.Context())
 		}
@@ -179,7 +179,7 @@ func TestDiscardOfARowThatIsReadAgain(t *testing.T) {
 		set, bad := parking.NewSet(1), parking.Row{LSN: 299}
 		first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 110})
 		set.Progress(first.Parking, []encode.Place{{LSN: 110}}, 1)
-		topic := &growingLetters{storedLetters: storedLetters(nil).with(encode.Parked{Parking: first.Parking, Place: encode.Place{Generation: 1, LSN: 299}}, 299), grow: func() {
+		topic := &growingDeadLetters{storedDeadLetters: storedDeadLetters(nil).with(encode.Parked{Parking: first.Parking, Place: encode.Place{Generation: 1, LSN: 299}}, 299), grow: func() {
 			set.Follow("orders", []byte("k"), bad)
 			positiontest.Deliver(tracker, 300)
 		}}
@@ -195,30 +195,30 @@ func TestDiscardOfARowThatIsReadAgain(t *testing.T) {
 	})
 }
 
-// growingLetters are empty when they are read first. Then grow is called.
-type growingLetters struct {
-	storedLetters
+// growingDeadLetters are empty when they are read first. Then grow is called.
+type growingDeadLetters struct {
+	storedDeadLetters
 	grow func()
 }
 
-func (g *growingLetters) Spans(ctx context.Context) ([]sink.Span, error) {
+func (g *growingDeadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
 	if g.grow != nil {
 		g.grow()
 		g.grow = nil
 		return nil, nil
 	}
-	return g.storedLetters.Spans(ctx)
+	return g.storedDeadLetters.Spans(ctx)
 }
 
 // A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.
-func TestReleaseAsksForTheFirstLetter(t *testing.T) {
+func TestReleaseAsksForTheFirstDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, tracker := delivered(t)
-		letters := storedLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 190}}, 190)
+		deadLetters := storedDeadLetters(nil).with(encode.Parked{Parking: "p", Place: encode.Place{Generation: 1, LSN: 190}}, 190)
 		for first, want := range map[parking.Row]error{{LSN: 190}: nil, {LSN: 150}: errExpired, {}: nil} {
 			r := &releaseRun{
 				Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: first},
-				request: &parking.Request{Action: parking.Release}, reader: letters, next: make(map[int32]int64),
+				request: &parking.Request{Action: parking.Release}, reader: deadLetters, next: make(map[int32]int64),
 			}
 			if err := r.prepare(t.Context()); !errors.Is(err, want) {
 				t.Errorf("first %v: %v", first, err)

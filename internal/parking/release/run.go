@@ -44,24 +44,24 @@ type releaseRun struct {
 	builder *rows.RecordBuilder
 
 	next     map[int32]int64 // next unread offset of each partition of the dead-letter topic
-	waiting  letterRuns      // found and not sent yet
-	passed   encode.Place    // of the newest letter in batch, also of earlier ones
-	batch    []letter
+	waiting  deadLetterRuns  // found and not sent yet
+	passed   encode.Place    // of the newest dead letter in batch, also of earlier ones
+	batch    []deadLetter
 	bytes    int
 	released int
 	stored   time.Time // when the progress was stored
 }
 
-// A letterPlace is where a dead letter of the key is, and its place in the order.
-type letterPlace struct {
+// A deadLetterPlace is where a dead letter of the key is, and its place in the order.
+type deadLetterPlace struct {
 	encode.Place
 	partition int32
 	offset    int64
 }
 
-// A letter is a dead letter to release, with its record.
-type letter struct {
-	letterPlace
+// A deadLetter is a dead letter to release, with its record.
+type deadLetter struct {
+	deadLetterPlace
 	dead *encode.DeadLetter
 	rec  *sink.Record
 }
@@ -138,8 +138,8 @@ func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Durati
 			return err
 		}
 		sent := r.parking.Released
-		err := r.waiting.read(ctx, r.reader, r.parking.ID, end, func(at letterPlace, dead *encode.DeadLetter) error {
-			return r.sendLetter(ctx, at, dead)
+		err := r.waiting.read(ctx, r.reader, r.parking.ID, end, func(at deadLetterPlace, dead *encode.DeadLetter) error {
+			return r.sendDeadLetter(ctx, at, dead)
 		})
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Durati
 		if r.parking.Released == sent {
 			return fmt.Errorf("too many dead letters of the key have the same place, %s", r.waiting.bound)
 		}
-		r.waiting = letterRuns{}
+		r.waiting = deadLetterRuns{}
 		clear(r.next)
 	}
 }
@@ -201,7 +201,7 @@ func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
 		err := r.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
 			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && r.parking.Follows(l.Parked.Place) && l.Parked.Place.Compare(r.parking.Released) > 0 {
-				r.waiting.add(letterPlace{l.Parked.Place, span.Partition, stored.Offset})
+				r.waiting.add(deadLetterPlace{l.Parked.Place, span.Partition, stored.Offset})
 			}
 			return nil
 		})
@@ -213,12 +213,12 @@ func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
 	return nil
 }
 
-// sendLetter sends a dead letter, unless it was discarded or is stored twice. It may wait in the batch until flush is called.
-func (r *releaseRun) sendLetter(ctx context.Context, at letterPlace, dead *encode.DeadLetter) error {
+// sendDeadLetter sends a dead letter, unless it was discarded or is stored twice. It may wait in the batch until flush is called.
+func (r *releaseRun) sendDeadLetter(ctx context.Context, at deadLetterPlace, dead *encode.DeadLetter) error {
 	if at.Place == r.passed {
 		return nil
 	}
-	l := letter{letterPlace: at, dead: dead}
+	l := deadLetter{deadLetterPlace: at, dead: dead}
 	if !r.discarded(dead) {
 		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetters, at.partition, at.offset))
 		if errors.As(err, new(*rows.RejectedError)) {
@@ -289,7 +289,7 @@ func (r *releaseRun) flush(ctx context.Context) error {
 }
 
 // checkTopics returns an error if a topic of the batch is missing, for which a Writer would wait.
-func (r *releaseRun) checkTopics(ctx context.Context, batch []letter) error {
+func (r *releaseRun) checkTopics(ctx context.Context, batch []deadLetter) error {
 	var topics []string
 	for _, l := range batch {
 		if l.rec != nil && !slices.Contains(topics, l.rec.Topic) {
@@ -302,8 +302,8 @@ func (r *releaseRun) checkTopics(ctx context.Context, batch []letter) error {
 	return r.target.CheckDestinations(ctx, topics...)
 }
 
-// send sends a batch with a Writer of its own. It returns how many of the first letters are acknowledged.
-func (r *releaseRun) send(ctx context.Context, batch []letter) (acked int, err error) {
+// send sends a batch with a Writer of its own. It returns how many of the first dead letters are acknowledged.
+func (r *releaseRun) send(ctx context.Context, batch []deadLetter) (acked int, err error) {
 	records, done := make([]*sink.Record, len(batch)), make([]bool, len(batch))
 	for i, l := range batch {
 		records[i], done[i] = l.rec, l.rec == nil
@@ -396,7 +396,7 @@ func (r *releaseRun) first(ctx context.Context, settle, readable time.Duration) 
 		return nil, err
 	}
 	all := r.waiting.clone()
-	err = all.read(ctx, r.reader, r.parking.ID, end, func(_ letterPlace, dead *encode.DeadLetter) error {
+	err = all.read(ctx, r.reader, r.parking.ID, end, func(_ deadLetterPlace, dead *encode.DeadLetter) error {
 		if r.discarded(dead) {
 			return nil
 		}

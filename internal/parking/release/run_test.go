@@ -44,10 +44,10 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 			}
 			r := &releaseRun{Releaser: &Releaser{cfg: Config{Fence: fence, Set: parking.NewSet(1), Record: new(position.Record), Positions: new(position.Writer)}}, target: target, stored: time.Now()}
 			for i, value := range []string{"good", strings.Repeat("x", 2000), "good"} {
-				r.batch = append(r.batch, letter{
-					letterPlace: letterPlace{Place: encode.Place{Generation: 1, LSN: 100, Index: i}},
-					dead:        &encode.DeadLetter{LSN: 100, Index: i},
-					rec:         &sink.Record{Topic: topic, Partition: sink.AnyPartition, Key: []byte("k"), Value: []byte(value)},
+				r.batch = append(r.batch, deadLetter{
+					deadLetterPlace: deadLetterPlace{Place: encode.Place{Generation: 1, LSN: 100, Index: i}},
+					dead:            &encode.DeadLetter{LSN: 100, Index: i},
+					rec:             &sink.Record{Topic: topic, Partition: sink.AnyPartition, Key: []byte("k"), Value: []byte(value)},
 				})
 			}
 			err = r.flush(sinktest.Context(t))

@@ -17,7 +17,7 @@ import (
 
 // A release reads the dead-letter topic only when no open transaction hides what the topic has by then. It waits for a
 // while, and then lets the operator know which partition is in the way. Transactions that begin later do not delay it.
-func TestReleaseWaitsForHiddenLetters(t *testing.T) {
+func TestReleaseWaitsForHiddenDeadLetters(t *testing.T) {
 	for name, test := range map[string]struct {
 		ends   time.Duration // when the transaction ends, and another one begins
 		waited time.Duration
@@ -27,7 +27,7 @@ func TestReleaseWaitsForHiddenLetters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				topic := &hiddenLetters{madeLetters: newMadeLetters([]uint64{1, 0, 2}, []uint64{0}), ends: time.Now().Add(test.ends)}
+				topic := &hiddenDeadLetters{madeDeadLetters: newMadeDeadLetters([]uint64{1, 0, 2}, []uint64{0}), ends: time.Now().Add(test.ends)}
 				r := &releaseRun{Releaser: &Releaser{cfg: Config{DeadLetters: "dead"}}, reader: topic, next: make(map[int32]int64)}
 				r.parking.ID = "this"
 				began := time.Now()
@@ -40,7 +40,7 @@ func TestReleaseWaitsForHiddenLetters(t *testing.T) {
 				if waited < test.waited || waited > test.waited+time.Second {
 					t.Errorf("find took %s", waited)
 				}
-				if !ok && (len(r.waiting.runs) != 1 || r.waiting.runs[0].letters != 2) {
+				if !ok && (len(r.waiting.runs) != 1 || r.waiting.runs[0].deadLetters != 2) {
 					t.Errorf("found: %+v", r.waiting.runs)
 				}
 			})
@@ -48,13 +48,13 @@ func TestReleaseWaitsForHiddenLetters(t *testing.T) {
 	}
 }
 
-// hiddenLetters is a topic with an open transaction at offset 1 of partition 0. When it ends, another one begins.
-type hiddenLetters struct {
-	*madeLetters
+// hiddenDeadLetters is a topic with an open transaction at offset 1 of partition 0. When it ends, another one begins.
+type hiddenDeadLetters struct {
+	*madeDeadLetters
 	ends time.Time
 }
 
-func (h *hiddenLetters) Spans(context.Context) ([]sink.Span, error) {
+func (h *hiddenDeadLetters) Spans(context.Context) ([]sink.Span, error) {
 	spans := []sink.Span{{End: 1, Hidden: 3}, {Partition: 1, End: 1}}
 	if !time.Now().Before(h.ends) {
 		spans[0].End, spans[0].Hidden = 3, 5
@@ -71,7 +71,7 @@ func TestReleaseWaitsForTheCopy(t *testing.T) {
 }
 
 // A key is unparked only when every dead letter that this process has sent was sent again or discarded.
-func TestReleaseCountsItsLetters(t *testing.T) {
+func TestReleaseCountsItsDeadLetters(t *testing.T) {
 	set := parking.NewSet(1)
 	first, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 100})
 	for i := range 2 {
@@ -90,7 +90,7 @@ func TestReleaseOfALetterStoredTwice(t *testing.T) {
 	discarded := []parking.Discarded{{Row: parking.Row{LSN: 100}}}
 	r := &releaseRun{Releaser: new(Releaser), parking: parking.Parking{Discarded: discarded}}
 	for range 2 {
-		if err := r.sendLetter(t.Context(), letterPlace{Place: encode.Place{LSN: 100}}, &encode.DeadLetter{LSN: 100, Parked: &encode.Parked{}}); err != nil {
+		if err := r.sendDeadLetter(t.Context(), deadLetterPlace{Place: encode.Place{LSN: 100}}, &encode.DeadLetter{LSN: 100, Parked: &encode.Parked{}}); err != nil {
 			t.Fatal(err)
 		}
 	}

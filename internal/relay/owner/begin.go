@@ -26,23 +26,23 @@ func (o *Owner) newOwnership(begin beginning) *ownership {
 	o.tracker.Store(tracker)
 	o.cfg.Pump.Progress.StartOwnership(tracker.Confirmed())
 	o.positions.Starter.StartOwnership(tracker)
-	letters := o.cfg.DeadLetters
+	deadLetters := o.cfg.DeadLetters
 	t := &ownership{
 		id: begin.id, tracker: tracker, positions: o.positions.Writer, checkOrder: o.checkOrder, draining: o.cfg.Draining,
-		letters: letters, outcomes: pump.NewOutcomes(tracker, letters, o.cfg.Tracer),
+		deadLetters: deadLetters, outcomes: pump.NewOutcomes(tracker, deadLetters, o.cfg.Tracer),
 		drainTimeout: o.cfg.DrainTimeout, log: o.log, written: make(chan struct{}),
 	}
 	t.writer = o.cfg.NewWriter(t.writerConfig(o, begin.copy))
 	pumping := o.cfg.Pump
 	pumping.Writer, pumping.Outcomes, pumping.Copy, pumping.Horizon = t.writer, t.outcomes, begin.copy, begin.horizon
-	if letters.Parked() != nil {
+	if deadLetters.Parked() != nil {
 		pumping.Turn = make(chan struct{}, 1)
 	}
 	t.pump = pump.New(pumping)
-	if letters.Parked() != nil {
+	if deadLetters.Parked() != nil {
 		t.releaser = release.New(release.Config{
 			Sink: o.cfg.Broker, DeadLetters: o.cfg.DeadLetterTopic, Timeout: o.cfg.StartupTimeout, Rows: o.cfg.Rows,
-			Set: letters.Parked(), Store: o.cfg.Store, Keys: o.positions.Parked, Record: o.positions.Record, Positions: o.positions.Writer, Tracker: tracker,
+			Set: deadLetters.Parked(), Store: o.cfg.Store, Keys: o.positions.Parked, Record: o.positions.Record, Positions: o.positions.Writer, Tracker: tracker,
 			Fence: t.fence.checkOpen, Flush: t.writer.Flush, Copying: t.pump.Copying, Turn: pumping.Turn, Log: o.log,
 		})
 	}
@@ -56,7 +56,7 @@ func (t *ownership) writerConfig(o *Owner, planned *pump.Copy) sink.WriterConfig
 	if planned != nil {
 		cfg.CopiedSince = planned.Since
 	}
-	if t.letters.Parked() != nil {
+	if t.deadLetters.Parked() != nil {
 		cfg.Divert = t.outcomes.Divert
 	}
 	if o.cfg.Tracer != nil {

@@ -166,7 +166,7 @@ func newTestOwner(tb testing.TB, st settings) (*Owner, *bytes.Buffer) {
 			Router: router, Progress: new(pump.Progress), Neighbours: pump.NewNeighbours(log), OnUpdate: st.route.OnUpdate,
 			Messages: st.messages, Nonce: rand.Text(), Skip: pump.NewSkip(st.skipTo, log), Log: log,
 		},
-		DeadLetters: pump.NewDeadLetters(pump.LetterConfig{
+		DeadLetters: pump.NewDeadLetters(pump.DeadLetterConfig{
 			Topic: st.deadLetterTopic, Slot: st.slot, IDColumn: st.route.Columns.ID, TopicTimeout: time.Minute, Log: log,
 		}),
 		DeadLetterTopic: st.deadLetterTopic, DrainTimeout: drainTimeout, SessionEnded: func(context.Context, error) {}, Draining: func(context.Context) {},

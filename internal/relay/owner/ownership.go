@@ -26,7 +26,7 @@ type ownership struct {
 	id           slotIdentity
 	tracker      *checkpoint.Tracker
 	writer       sink.Writer
-	letters      *pump.DeadLetters
+	deadLetters  *pump.DeadLetters
 	outcomes     *pump.Outcomes
 	pump         *pump.Pump
 	positions    *position.Writer
@@ -68,7 +68,7 @@ func (t *ownership) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.Run, t.letters.LogNew, t.checkOrder, t.releaser.Run} {
+	for _, run := range []func(context.Context) error{t.positions.Run, t.deadLetters.LogNew, t.checkOrder, t.releaser.Run} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)
@@ -162,7 +162,7 @@ func (t *ownership) undelivered(err error) error {
 // fence is closed, it waits for the requests on the wire only.
 func (t *ownership) drain(ctx context.Context) error {
 	t.draining(ctx)
-	t.letters.HoldUp()
+	t.deadLetters.HoldUp()
 	t.writer.CloseSend()
 	select {
 	case <-t.written:

@@ -17,15 +17,15 @@ import (
 func (o *Owner) checkDeadLetters(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
-	letters, err := sink.OpenDeadLetters(opening, o.cfg.Broker, o.cfg.DeadLetterTopic, o.log)
+	deadLetters, err := sink.OpenDeadLetters(opening, o.cfg.Broker, o.cfg.DeadLetterTopic, o.log)
 	if errors.Is(err, sink.ErrMissing) {
 		return nil // no relay has sent a dead letter
 	}
 	if err != nil {
 		return err
 	}
-	defer letters.Close()
-	keys, newest, err := o.parkedLetters(ctx, letters)
+	defer deadLetters.Close()
+	keys, newest, err := o.parkedDeadLetters(ctx, deadLetters)
 	if err != nil || keys == 0 {
 		return err
 	}
@@ -33,16 +33,16 @@ func (o *Owner) checkDeadLetters(ctx context.Context) error {
 		position.ErrParkedLost, o.cfg.Place, o.cfg.DeadLetterTopic, keys, newest.UTC().Format(time.RFC3339))
 }
 
-// parkedLetters returns how often a key of the relay's slot was parked according to the dead letters, and the time of
+// parkedDeadLetters returns how often a key of the relay's slot was parked according to the dead letters, and the time of
 // the last of them.
-func (o *Owner) parkedLetters(ctx context.Context, letters sink.DeadLetters) (keys int, newest time.Time, err error) {
-	spans, err := letters.Spans(ctx)
+func (o *Owner) parkedDeadLetters(ctx context.Context, deadLetters sink.DeadLetters) (keys int, newest time.Time, err error) {
+	spans, err := deadLetters.Spans(ctx)
 	if err != nil {
 		return 0, newest, err
 	}
 	found := make(map[string]struct{})
 	for _, span := range spans {
-		err := letters.Read(ctx, span, func(stored *sink.StoredRecord) error {
+		err := deadLetters.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
 			if !ok || l.Parked == nil || l.Slot != o.cfg.Source.Slot {
 				return nil

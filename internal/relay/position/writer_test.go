@@ -562,7 +562,7 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	active := newWriter(store, false, set)
 	positiontest.Begin(t, active, positiontest.Server(100))
 	tracker := positiontest.Start(t, active, positiontest.Server(100))
-	letter, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
+	deadLetter, _ := set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
 	positiontest.Deliver(tracker, 200)
 	positiontest.Write(t, active)
 	check := func(w *position.Positions, want error) {
@@ -593,7 +593,7 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(newWriter(store, false, parking.NewSet(1)), nil)
-	if err := active.Parked.Unpark(t.Context(), letter.Parking); err != nil {
+	if err := active.Parked.Unpark(t.Context(), deadLetter.Parking); err != nil {
 		t.Fatal(err)
 	}
 	check(newWriter(store, false, parking.NewSet(1)), nil)
@@ -639,9 +639,9 @@ func TestParkedKeysOutliveThePositionRecord(t *testing.T) {
 		store.Values = slices.DeleteFunc(store.Values, func(v sink.StoredValue) bool { return v.Key == sink.PositionKey })
 		_, set = parkingWriter(t, store)
 		parked, ok := set.Find(set.List()[0].ID)
-		letter, _, follows := set.Follow(key.Topic, []byte(key.Key), parking.Row{LSN: 120})
-		if !ok || !follows || !parked.Follows(letter.Place) {
-			t.Errorf("parked is %+v, the next letter is at %s and follows: %t", parked, letter.Place, follows)
+		deadLetter, _, follows := set.Follow(key.Topic, []byte(key.Key), parking.Row{LSN: 120})
+		if !ok || !follows || !parked.Follows(deadLetter.Place) {
+			t.Errorf("parked is %+v, the next dead letter is at %s and follows: %t", parked, deadLetter.Place, follows)
 		}
 	}
 	_, set = parkingWriter(t, store)

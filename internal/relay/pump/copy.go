@@ -63,7 +63,7 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	if err := p.tracker.Begin(p.tx.CommitLSN, time.Time{}); err != nil {
 		return false, err
 	}
-	p.letters.parked.StartCopy(p.tx.CommitLSN)
+	p.deadLetters.parked.StartCopy(p.tx.CommitLSN)
 	for _, part := range c.Parts() {
 		for i := range part.Tables {
 			err := p.copyTable(ctx, stop, part, &part.Tables[i])

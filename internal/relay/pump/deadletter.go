@@ -25,7 +25,7 @@ type DeadLetters struct {
 	wake     chan struct{} // cap 1; dead letters to log
 
 	parked       *parking.Set  // nil: no keys are parked
-	topicTimeout time.Duration // LetterConfig.TopicTimeout
+	topicTimeout time.Duration // DeadLetterConfig.TopicTimeout
 	holdUp       atomic.Bool   // unacknowledged records keep the pump from reading, or the relay from stopping
 
 	mu        sync.Mutex
@@ -40,8 +40,8 @@ type DeadLetters struct {
 	origin    encode.Origin
 }
 
-// LetterConfig configures DeadLetters.
-type LetterConfig struct {
+// DeadLetterConfig configures DeadLetters.
+type DeadLetterConfig struct {
 	Topic        string // empty: no dead-letter topic
 	Slot         string
 	IDColumn     encode.ColumnNames
@@ -51,7 +51,7 @@ type LetterConfig struct {
 }
 
 // NewDeadLetters returns the DeadLetters of a process.
-func NewDeadLetters(cfg LetterConfig) *DeadLetters {
+func NewDeadLetters(cfg DeadLetterConfig) *DeadLetters {
 	return &DeadLetters{
 		topic: cfg.Topic, slot: cfg.Slot, idColumn: cfg.IDColumn, log: cfg.Log, wake: make(chan struct{}, 1), parked: cfg.Parked,
 		topicTimeout: cfg.TopicTimeout, parkedAt: time.Now(),
@@ -120,11 +120,11 @@ func (d *DeadLetters) follow(r *sink.Record, o encode.Origin) *sink.Record {
 	return encode.Park(encode.DeadRecord(d.topic, o, r, reason), r.Key, parked)
 }
 
-func (d *DeadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) *sink.Record {
+func (d *DeadLetters) truncate(deadLetter *sink.Record, rejected *sink.RecordError) *sink.Record {
 	if !rejected.TooLarge {
 		return nil
 	}
-	short := encode.TruncateDeadLetter(letter, d.idColumn)
+	short := encode.TruncateDeadLetter(deadLetter, d.idColumn)
 	if short != nil {
 		d.mu.Lock()
 		d.truncated++

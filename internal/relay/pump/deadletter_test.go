@@ -16,7 +16,7 @@ func TestParkedKeysAreLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	set := parking.NewSet(10)
-	d := NewDeadLetters(LetterConfig{Topic: "dead", Slot: "s", Parked: set, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	d := NewDeadLetters(DeadLetterConfig{Topic: "dead", Slot: "s", Parked: set, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	record := func(key string) *sink.Record { return &sink.Record{Topic: "orders", Key: []byte(key)} }
 	logs := func(want string) {
 		t.Helper()

@@ -11,17 +11,17 @@ import (
 
 // Outcomes handles what a writer reports about the records of an ownership. Its methods may be called from any goroutine.
 type Outcomes struct {
-	tracker *checkpoint.Tracker
-	letters *DeadLetters
-	spans   *spans        // nil: none
-	acked   chan struct{} // cap 1; wakes the Pump
+	tracker     *checkpoint.Tracker
+	deadLetters *DeadLetters
+	spans       *spans        // nil: none
+	acked       chan struct{} // cap 1; wakes the Pump
 
 	seqs []checkpoint.Seq // buffer of Ack
 }
 
 // NewOutcomes returns the Outcomes of an ownership. tracer may be nil.
-func NewOutcomes(tracker *checkpoint.Tracker, letters *DeadLetters, tracer *tracing.Tracer) *Outcomes {
-	return &Outcomes{tracker: tracker, letters: letters, spans: newSpans(tracer), acked: make(chan struct{}, 1)}
+func NewOutcomes(tracker *checkpoint.Tracker, deadLetters *DeadLetters, tracer *tracing.Tracer) *Outcomes {
+	return &Outcomes{tracker: tracker, deadLetters: deadLetters, spans: newSpans(tracer), acked: make(chan struct{}, 1)}
 }
 
 // Ack acknowledges records to the Tracker. It is called from one goroutine at a time.
@@ -42,13 +42,13 @@ func (o *Outcomes) Substitute(r *sink.Record, rejected *sink.RecordError) *sink.
 		return nil
 	}
 	tx := encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
-	return o.letters.replaceRecord(tx, index, r, rejected)
+	return o.deadLetters.replaceRecord(tx, index, r, rejected)
 }
 
 // Divert is the writer's Divert: it returns the dead letter of a record whose key is parked because of an
 // earlier one.
 func (o *Outcomes) Divert(r *sink.Record) *sink.Record {
-	d := o.letters
+	d := o.deadLetters
 	if d.parked.Empty() || r.Key == nil || r.Topic == d.topic {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (o *Outcomes) Explain(seqs []uint64, err error) error {
 	if !ok {
 		return err
 	}
-	failed := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: o.letters.explainFull(err)}
+	failed := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: o.deadLetters.explainFull(err)}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {

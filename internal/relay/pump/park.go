@@ -14,8 +14,8 @@ import (
 var ErrParkedFull = errors.New("no more keys can be parked: see max_parked_keys")
 
 // park parks the key of the bad record rec, if the relay parks keys and rec has a topic
-// and a key. letter adds to its dead letter that the key is parked. ok is false if the set of parked keys is full.
-func (d *DeadLetters) park(rec *sink.Record, o encode.Origin, reason string) (letter func(*sink.Record) *sink.Record, ok bool) {
+// and a key. mark adds to its dead letter that the key is parked. ok is false if the set of parked keys is full.
+func (d *DeadLetters) park(rec *sink.Record, o encode.Origin, reason string) (mark func(*sink.Record) *sink.Record, ok bool) {
 	if d.parked == nil || rec.Topic == "" || rec.Key == nil {
 		return func(dead *sink.Record) *sink.Record { return dead }, true
 	}

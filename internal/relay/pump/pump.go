@@ -46,14 +46,14 @@ type Config struct {
 // does not resend rows that a later session reads again, because the Tracker knows which rows have a
 // record. One goroutine at a time uses a Pump, except for Copying.
 type Pump struct {
-	decoder  *decoder.Decoder
-	router   *encode.Router
-	tracker  *checkpoint.Tracker
-	writer   Writer
-	letters  *DeadLetters
-	spans    *spans // nil: none
-	progress *Progress
-	log      *slog.Logger
+	decoder     *decoder.Decoder
+	router      *encode.Router
+	tracker     *checkpoint.Tracker
+	writer      Writer
+	deadLetters *DeadLetters
+	spans       *spans // nil: none
+	progress    *Progress
+	log         *slog.Logger
 
 	// published is the publication as of the start of the session. The Pump ignores published DELETEs
 	// and TRUNCATEs, which remove delivered rows. If they arrive although they were not published,
@@ -87,7 +87,7 @@ type Pump struct {
 // New returns the Pump of an ownership. StartSession must be called before it gets the messages of a session.
 func New(cfg Config) *Pump {
 	p := &Pump{
-		router: cfg.Router, tracker: cfg.Outcomes.tracker, writer: cfg.Writer, letters: cfg.Outcomes.letters, spans: cfg.Outcomes.spans,
+		router: cfg.Router, tracker: cfg.Outcomes.tracker, writer: cfg.Writer, deadLetters: cfg.Outcomes.deadLetters, spans: cfg.Outcomes.spans,
 		progress: cfg.Progress, log: cfg.Log, horizon: cfg.Horizon, neighbours: cfg.Neighbours, updates: newUpdatePolicy(cfg.OnUpdate, cfg.Log),
 		messages: cfg.Messages, skip: cfg.Skip, copy: cfg.Copy, turn: cfg.Turn, nonce: cfg.Nonce, acked: cfg.Outcomes.acked,
 	}
@@ -127,9 +127,9 @@ const (
 // waitForAcks blocks until the Tracker's span is at most most records and maxSpanBytes. stopped is true if
 // stop was closed first.
 func (p *Pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
-	defer p.letters.holdUp.Store(false)
+	defer p.deadLetters.holdUp.Store(false)
 	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
-		p.letters.holdUp.Store(true)
+		p.deadLetters.holdUp.Store(true)
 		p.writer.Flush()
 		select {
 		case <-p.acked:

@@ -69,12 +69,12 @@ func (p *Pump) deadLetter(tx encode.Tx, index int, err error,
 	makeDeadLetter func(topic string, o encode.Origin, rejected *encode.RowError) *sink.Record,
 ) (*sink.Record, error) {
 	if rejected, ok := errors.AsType[*encode.RowError](err); ok {
-		o := encode.Origin{Slot: p.letters.slot, Tx: tx, Index: index}
-		park, ok := p.letters.park(&p.record, o, rejected.Error())
-		if ok && p.letters.accept(rejected.Error(), o) {
-			return park(makeDeadLetter(p.letters.topic, o, rejected)), nil
+		o := encode.Origin{Slot: p.deadLetters.slot, Tx: tx, Index: index}
+		park, ok := p.deadLetters.park(&p.record, o, rejected.Error())
+		if ok && p.deadLetters.accept(rejected.Error(), o) {
+			return park(makeDeadLetter(p.deadLetters.topic, o, rejected)), nil
 		}
-		err = p.letters.explainFull(err)
+		err = p.deadLetters.explainFull(err)
 	} else if _, ok := errors.AsType[*encode.ColumnError](err); !ok {
 		return nil, err
 	}

@@ -14,18 +14,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// madeLetters is a dead-letter topic of some partitions, whose dead letters of one parking are made when they are read.
-type madeLetters struct {
+// madeDeadLetters is a dead-letter topic of some partitions, whose dead letters of one parking are made when they are read.
+type madeDeadLetters struct {
 	partitions [][]uint64 // the places; 0: a record of another key
 	record     sink.StoredRecord
 }
 
-func newMadeLetters(partitions ...[]uint64) *madeLetters {
+func newMadeDeadLetters(partitions ...[]uint64) *madeDeadLetters {
 	dead := encode.DeadRecord("dead", encode.Origin{Slot: "s"}, &sink.Record{Topic: "orders", Partition: sink.AnyPartition, Key: []byte("k")}, "bad")
-	return &madeLetters{partitions: partitions, record: sink.StoredRecord{Record: *dead}}
+	return &madeDeadLetters{partitions: partitions, record: sink.StoredRecord{Record: *dead}}
 }
 
-func (m *madeLetters) Spans(context.Context) ([]sink.Span, error) {
+func (m *madeDeadLetters) Spans(context.Context) ([]sink.Span, error) {
 	var spans []sink.Span
 	for i, places := range m.partitions {
 		spans = append(spans, sink.Span{Partition: int32(i), End: int64(len(places))})
@@ -33,7 +33,7 @@ func (m *madeLetters) Spans(context.Context) ([]sink.Span, error) {
 	return spans, nil
 }
 
-func (m *madeLetters) Read(_ context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
+func (m *madeDeadLetters) Read(_ context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
 	for i, place := range m.partitions[span.Partition][span.Begin:span.End] {
 		parking := "this"
 		if place == 0 {
@@ -51,10 +51,10 @@ func (m *madeLetters) Read(_ context.Context, span sink.Span, fn func(*sink.Stor
 	return nil
 }
 
-func (*madeLetters) Close() error { return nil }
+func (*madeDeadLetters) Close() error { return nil }
 
 // findIn returns a release that has found the dead letters of a topic.
-func findIn(t *testing.T, topic *madeLetters) *releaseRun {
+func findIn(t *testing.T, topic *madeDeadLetters) *releaseRun {
 	t.Helper()
 	r := &releaseRun{Releaser: new(Releaser), reader: topic, next: make(map[int32]int64)}
 	r.parking.ID = "this"
@@ -66,7 +66,7 @@ func findIn(t *testing.T, topic *madeLetters) *releaseRun {
 
 // A release reads the dead letters of a key in the order of their places, however they are distributed. What is not due
 // stays.
-func TestLetterRunsAreReadInOrder(t *testing.T) {
+func TestDeadLetterRunsAreReadInOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		n := random.IntN(60)
@@ -79,10 +79,10 @@ func TestLetterRunsAreReadInOrder(t *testing.T) {
 			at := max(0, len(parts[p])-random.IntN(4))
 			parts[p] = slices.Insert(parts[p], at, uint64(place+1))
 		}
-		r := findIn(t, newMadeLetters(parts...))
+		r := findIn(t, newMadeDeadLetters(parts...))
 		var got []uint64
 		for _, due := range []uint64{uint64(n / 3), uint64(n)} {
-			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Generation: 1, LSN: pglogrepl.LSN(due)}, func(at letterPlace, l *encode.DeadLetter) error {
+			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Generation: 1, LSN: pglogrepl.LSN(due)}, func(at deadLetterPlace, l *encode.DeadLetter) error {
 				if parts[at.partition][at.offset] != uint64(l.Parked.Place.LSN) {
 					t.Errorf("seed %d: %d:%d has place %d, not %d", seed, at.partition, at.offset, parts[at.partition][at.offset], uint64(l.Parked.Place.LSN))
 				}
@@ -107,7 +107,7 @@ func TestReleaseMemoryIsBounded(t *testing.T) {
 	for i := range descending {
 		descending[i] = uint64(len(descending) - i)
 	}
-	for name, topic := range map[string]*madeLetters{"ascending": newMadeLetters(ascending), "descending": newMadeLetters(descending)} {
+	for name, topic := range map[string]*madeDeadLetters{"ascending": newMadeDeadLetters(ascending), "descending": newMadeDeadLetters(descending)} {
 		t.Run(name, func(t *testing.T) {
 			runtime.GC()
 			var before, after runtime.MemStats
@@ -120,7 +120,7 @@ func TestReleaseMemoryIsBounded(t *testing.T) {
 			}
 			end := encode.Place{Generation: 1, LSN: pglogrepl.LSN(n)}
 			for sent := 0; ; {
-				err := r.waiting.read(t.Context(), r.reader, "this", end, func(at letterPlace, _ *encode.DeadLetter) error {
+				err := r.waiting.read(t.Context(), r.reader, "this", end, func(at deadLetterPlace, _ *encode.DeadLetter) error {
 					sent++
 					r.parking.Released = at.Place
 					if uint64(at.LSN) != uint64(sent) {
@@ -137,7 +137,7 @@ func TestReleaseMemoryIsBounded(t *testing.T) {
 					}
 					return
 				}
-				r.waiting = letterRuns{}
+				r.waiting = deadLetterRuns{}
 				clear(r.next)
 				if err := r.find(t.Context(), readableTimeout); err != nil {
 					t.Fatal(err)
@@ -148,13 +148,13 @@ func TestReleaseMemoryIsBounded(t *testing.T) {
 }
 
 // A release notices if dead letters that it has found are gone.
-func TestLetterRunsNoticeExpiredLetters(t *testing.T) {
+func TestDeadLetterRunsNoticeExpiredDeadLetters(t *testing.T) {
 	for name, lost := range map[string]int{"first": 0, "in the middle": 2, "last": 4} {
 		t.Run(name, func(t *testing.T) {
-			topic := newMadeLetters([]uint64{1, 2, 3, 4, 5})
+			topic := newMadeDeadLetters([]uint64{1, 2, 3, 4, 5})
 			r := findIn(t, topic)
 			topic.partitions[0][lost] = 0
-			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Generation: 1, LSN: 5}, func(letterPlace, *encode.DeadLetter) error { return nil })
+			err := r.waiting.read(t.Context(), r.reader, "this", encode.Place{Generation: 1, LSN: 5}, func(deadLetterPlace, *encode.DeadLetter) error { return nil })
 			if err == nil {
 				t.Error("the missing dead letter is not noticed")
 			}
