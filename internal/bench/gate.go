@@ -67,36 +67,36 @@ func readGate(path string) (gate, error) {
 	return g, nil
 }
 
-// A passage is a figure and its limit.
-type passage struct {
+// A comparison is a figure and its limit.
+type comparison struct {
 	what  string // "200 B, 10 a transaction, none: rows/s ÷ pg_recvlogical"
 	value float64
 	limit float64
 	least bool // limit is a minimum, not a maximum
 }
 
-func (p passage) good() bool {
-	if p.least {
-		return p.value >= p.limit
+func (c comparison) isMet() bool {
+	if c.least {
+		return c.value >= c.limit
 	}
-	return p.value <= p.limit
+	return c.value <= c.limit
 }
 
-func (p passage) String() string {
+func (c comparison) String() string {
 	word, relation := "ok  ", "at most"
-	if !p.good() {
+	if !c.isMet() {
 		word = "FAIL"
 	}
-	if p.least {
+	if c.least {
 		relation = "at least"
 	}
-	return fmt.Sprintf("%s %s is %s, %s %s", word, p.what, figure(p.value), relation, figure(p.limit))
+	return fmt.Sprintf("%s %s is %s, %s %s", word, c.what, figure(c.value), relation, figure(c.limit))
 }
 
-// pass applies the rules to a report. It returns an error if a figure exceeds its
+// check applies the rules to a report. It returns an error if a figure exceeds its
 // limit, or if no rule applies.
-func (g gate) pass(r *report) ([]passage, error) {
-	var all []passage
+func (g gate) check(r *report) ([]comparison, error) {
+	var all []comparison
 	for _, rule := range g.Drain {
 		if !onSink(rule.Sink, r) {
 			continue
@@ -119,7 +119,7 @@ func (g gate) pass(r *report) ([]passage, error) {
 		}
 		for _, o := range r.Outages {
 			if o.Contender == relayName && len(o.Runs) > 0 && rule.MaxGrowthMB > 0 {
-				all = append(all, passage{"outage: growth of memory in MB", highest(o.Runs, growth), rule.MaxGrowthMB, false})
+				all = append(all, comparison{"outage: growth of memory in MB", highest(o.Runs, growth), rule.MaxGrowthMB, false})
 			}
 		}
 	}
@@ -127,8 +127,8 @@ func (g gate) pass(r *report) ([]passage, error) {
 		return nil, errors.New("no rule of the gate applies to a measurement")
 	}
 	broken := 0
-	for _, p := range all {
-		if !p.good() {
+	for _, c := range all {
+		if !c.isMet() {
 			broken++
 		}
 	}
@@ -141,7 +141,7 @@ func (g gate) pass(r *report) ([]passage, error) {
 // onSink reports whether a rule for a kind of broker applies to r.
 func onSink(kind string, r *report) bool { return kind == "" || kind == r.Sink }
 
-func (rule drainRule) apply(d drainTable) (all []passage) {
+func (rule drainRule) apply(d drainTable) (all []comparison) {
 	if rule.MaxPartitions != 0 && d.Case.allPartitions() > rule.MaxPartitions {
 		return nil
 	}
@@ -160,13 +160,13 @@ func (rule drainRule) apply(d drainTable) (all []passage) {
 			all = compare(all, name+"CPU ÷ "+against, ours.Runs, theirs.Runs, cpuPerMillion, rule.MaxCPU, false)
 		}
 		if rule.MaxRSSMB > 0 {
-			all = append(all, passage{name + "peak memory in MB", highest(ours.Runs, drainMemory), rule.MaxRSSMB, false})
+			all = append(all, comparison{name + "peak memory in MB", highest(ours.Runs, drainMemory), rule.MaxRSSMB, false})
 		}
 	}
 	return all
 }
 
-func (rule latencyRule) apply(l latencyTable) (all []passage) {
+func (rule latencyRule) apply(l latencyTable) (all []comparison) {
 	ours, theirs := l.find(relayName), l.find(rule.Against)
 	if ours == nil || len(ours.Runs) == 0 || rule.Rate != 0 && rule.Rate != l.Rate {
 		return nil
@@ -177,17 +177,17 @@ func (rule latencyRule) apply(l latencyTable) (all []passage) {
 		all = compare(all, name+"p99 ÷ "+rule.Against, ours.Runs, theirs.Runs, p99, rule.MaxP99, false)
 	}
 	if rule.MaxRSSMB > 0 {
-		all = append(all, passage{name + "peak memory in MB", highest(ours.Runs, latencyMemory), rule.MaxRSSMB, false})
+		all = append(all, comparison{name + "peak memory in MB", highest(ours.Runs, latencyMemory), rule.MaxRSSMB, false})
 	}
 	return all
 }
 
 // compare appends the ratio of a figure to all, if there is a limit and both have
 // a common run.
-func compare[T any](all []passage, what string, ours, theirs series[T], of func(T) float64, limit float64, least bool) []passage {
+func compare[T any](all []comparison, what string, ours, theirs series[T], of func(T) float64, limit float64, least bool) []comparison {
 	x, ok := ratio(ours, theirs, of)
 	if limit == 0 || !ok {
 		return all
 	}
-	return append(all, passage{what, x, limit, least})
+	return append(all, comparison{what, x, limit, least})
 }

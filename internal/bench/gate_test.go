@@ -96,12 +96,12 @@ func TestGate(t *testing.T) {
 		},
 		Outage: []outageRule{{MaxGrowthMB: 4}, {Sink: "sqs", MaxGrowthMB: 1}},
 	}
-	passages, err := g.pass(sample())
+	comparisons, err := g.check(sample())
 	if err == nil || err.Error() != "5 of 12 figures do not pass the gate" {
 		t.Errorf("pass: %v", err)
 	}
 	var got []string
-	for _, p := range passages {
+	for _, p := range comparisons {
 		got = append(got, p.String())
 	}
 	want := []string{
@@ -121,7 +121,7 @@ func TestGate(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := (gate{Drain: []drainRule{{Case: "10 kB", MinRate: 5}}}).pass(sample()); err == nil {
+	if _, err := (gate{Drain: []drainRule{{Case: "10 kB", MinRate: 5}}}).check(sample()); err == nil {
 		t.Error("a gate passes although none of its rules applies")
 	}
 }

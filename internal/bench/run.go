@@ -147,9 +147,9 @@ func (r *report) judge(s *settings, rules gate, stdout io.Writer) error {
 	if s.gate == "" {
 		return nil
 	}
-	passages, err := rules.pass(r)
+	comparisons, err := rules.check(r)
 	fmt.Fprintln(stdout, "\nGate:")
-	for _, p := range passages {
+	for _, p := range comparisons {
 		fmt.Fprintln(stdout, p)
 	}
 	return err

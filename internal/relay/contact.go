@@ -154,7 +154,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	if !r.createsSource(r.catalog, cause) {
 		return cause
 	}
-	if exists, err := r.claimSource(limited, retry); exists || err != nil {
+	if exists, err := r.acquireStore(limited, retry); exists || err != nil {
 		return err
 	}
 	steps, err := r.planner.Create(ctx)
@@ -170,10 +170,10 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	return err
 }
 
-// claimSource makes this process the owner of the position store and announces the initial copy, before publication and slot are
+// acquireStore makes this process the owner of the position store and announces the initial copy, before publication and slot are
 // created. If several relays start at once, it retries while another one is the owner. exists is true if the other relay has
 // created them.
-func (r *Relay) claimSource(ctx context.Context, retry *retry) (exists bool, err error) {
+func (r *Relay) acquireStore(ctx context.Context, retry *retry) (exists bool, err error) {
 	for {
 		err := r.positions.Starter.RequireNoRecord(ctx, r.cfg.Source.Slot)
 		if err == nil && r.cfg.InitialCopy {

@@ -20,7 +20,7 @@ import (
 const (
 	inspectTimeout   = 10 * time.Second // for one read of the catalog
 	snapshotInterval = time.Second      // between two snapshots in the WAL
-	heldInterval     = time.Second / 5  // between two looks whether an error that was held back is due
+	heldInterval     = time.Second / 5  // between two checks whether an error that was held back is due
 )
 
 // An observer is the connection to the source that a watcher uses, beside the stream.
@@ -93,10 +93,10 @@ func recogniseServer(systemID string, pid int32, inRecovery bool) func(*catalog.
 // run watches until ctx ends. It returns nil then, or an error that ends the session.
 func (w *watcher) run(ctx context.Context) error {
 	defer w.observer.Close(ctx)
-	look, emit := time.Now().Add(w.interval), time.Now().Add(snapshotInterval)
+	read, emit := time.Now().Add(w.interval), time.Now().Add(snapshotInterval)
 	for {
-		next := look
-		if w.emitSnapshots && emit.Before(look) {
+		next := read
+		if w.emitSnapshots && emit.Before(read) {
 			next = emit
 		}
 		if soon := time.Now().Add(heldInterval); w.isHeld() && soon.Before(next) {
@@ -108,8 +108,8 @@ func (w *watcher) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil && (w.isDue() || !time.Now().Before(look)) {
-			look = time.Now().Add(w.interval)
+		if err == nil && (w.isDue() || !time.Now().Before(read)) {
+			read = time.Now().Add(w.interval)
 			err = w.watchOnce(ctx)
 		}
 		if err != nil {
@@ -117,7 +117,7 @@ func (w *watcher) run(ctx context.Context) error {
 		}
 		if w.emitSnapshots && !time.Now().Before(emit) {
 			if w.emitSnapshot(ctx) {
-				look = time.Now()
+				read = time.Now()
 			}
 			emit = time.Now().Add(snapshotInterval)
 		}

@@ -69,8 +69,8 @@ func TestEndInGiantTransaction(t *testing.T) {
 // received waits until n more records have come, of which each may repeat an earlier one.
 func received(t *testing.T, r *rig.Rig, n int) {
 	t.Helper()
-	goal := r.Collector.Count() + int64(n)
-	wait.For(t, fmt.Sprintf("%d records", n), func() bool { return r.Collector.Count() >= goal })
+	want := r.Collector.Count() + int64(n)
+	wait.For(t, fmt.Sprintf("%d records", n), func() bool { return r.Collector.Count() >= want })
 }
 
 // behindRecord waits until no more events arrive, and returns how many events of the transaction have

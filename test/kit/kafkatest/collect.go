@@ -180,19 +180,19 @@ func (c *Collector) CatchUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list end offsets: %w", err)
 	}
-	goal := make(map[partition]int64)
+	until := make(map[partition]int64)
 	ends.Each(func(end kadm.ListedOffset) {
 		if start, ok := starts.Lookup(end.Topic, end.Partition); ok && end.Err == nil && start.Offset < end.Offset {
-			goal[partition{end.Topic, end.Partition}] = end.Offset
+			until[partition{end.Topic, end.Partition}] = end.Offset
 		}
 	})
-	return c.waitFor(ctx, func() bool { return c.reached(goal) })
+	return c.waitFor(ctx, func() bool { return c.reached(until) })
 }
 
-func (c *Collector) reached(goal map[partition]int64) bool {
+func (c *Collector) reached(until map[partition]int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for p, end := range goal {
+	for p, end := range until {
 		if c.next[p] < end {
 			return false
 		}
