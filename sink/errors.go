@@ -18,9 +18,6 @@ var (
 	// ErrMissing: a destination does not exist and may not be created.
 	ErrMissing = errors.New("destination does not exist")
 
-	// ErrFenced: the broker rejects this writer because another process uses a newer one.
-	ErrFenced = errors.New("fenced by a newer writer")
-
 	// ErrSuperseded: the broker rejects what an Owner or its Writer writes, because there is a newer Owner.
 	ErrSuperseded = errors.New("superseded by a newer owner")
 

@@ -38,7 +38,7 @@ type Writer interface {
 	//     sent to other partitions. If ctx ends or the fence closes meanwhile, records before it
 	//     may have no outcome.
 	//   - After a response of the broker, writing is not possible any more: an error that wraps
-	//     ErrSuperseded, ErrFenced or ErrFatal. Run first waits for outstanding
+	//     ErrSuperseded or ErrFatal. Run first waits for outstanding
 	//     responses and reports their outcomes.
 	//   - ctx ended: its cause, in an *UndeliveredError if records have no outcome.
 	//

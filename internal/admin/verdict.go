@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -40,6 +41,9 @@ const unacknowledged = 2
 
 // slow is the time in seconds that rows do not take to reach the broker, unless they have waited for it or for the relay.
 const slow = 1
+
+// fencedFor is how long a relay that streams again shows that another process has fenced it. The alert for reconnects looks back as far.
+const fencedFor = 15 * time.Minute
 
 // SlotVerdict returns the verdict on a slot. It has no title if the slot is not at risk.
 func SlotVerdict(risk catalog.Risk) Verdict {
@@ -95,6 +99,8 @@ func (st *Status) Relaying() Verdict {
 		return Verdict{Warn, "Standby", "Another process streams from the slot. This relay takes over when that one stops.", ""}
 	case st.Refill != nil:
 		return st.refilling()
+	case st.fencedLately():
+		return st.fenced()
 	case float64(st.InFlight.Since) >= unacknowledged:
 		return Verdict{
 			Warn, "Waiting for acknowledgements",
@@ -109,6 +115,27 @@ func (st *Status) Relaying() Verdict {
 	}
 	return Verdict{Good, "Healthy", st.delivering(), ""}
 }
+
+// fencedLately reports whether the newest failure is that another process has fenced the relay. If that process were a relay that has
+// acquired the slot, a newer failure would be that the slot is in use.
+func (st *Status) fencedLately() bool {
+	return len(st.Failures) > 0 && st.Failures[0].ExitCode == exit.Fenced && st.At.Sub(st.Failures[0].At) < fencedFor
+}
+
+// fenced returns the verdict on a relay whose identity another process uses, and which takes it back each time.
+func (st *Status) fenced() Verdict {
+	f := &st.Failures[0]
+	times := "once"
+	if f.Times > 1 {
+		times = fmt.Sprintf("%d times since %s", f.Times, f.Since.UTC().Format(time.RFC3339))
+	}
+	return Verdict{
+		Warn, fencedTitle, fmt.Sprintf("It has fenced the relay %s, last at %s: %s. The relay takes its identity back and sends no row twice, but each time its records wait.",
+			times, f.At.UTC().Format(time.RFC3339), f.Text), f.advice(),
+	}
+}
+
+const fencedTitle = "Another process uses the relay's identity"
 
 // parking returns the verdict on a relay that delivers all but the parked keys.
 func (st *Status) parking() Verdict {
@@ -177,6 +204,8 @@ func (st *Status) notReady() Verdict {
 		return Verdict{Warn, "Starting", newest, advice}
 	case st.waits(exit.Sink):
 		return Verdict{Bad, "Waiting for " + st.Sink.Broker, newest, advice}
+	case st.waits(exit.Fenced):
+		return Verdict{Bad, fencedTitle, newest, advice}
 	case waiting && float64(st.Sink.Stalled) > stallAfter.Seconds():
 		return Verdict{Bad, "Waiting for Postgres", newest + ". " + st.Sink.Broker + " does not acknowledge records either: " + st.Sink.StallReason, advice}
 	case waiting:

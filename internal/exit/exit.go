@@ -14,5 +14,5 @@ const (
 	BadRecord  = 14 // a row or record cannot be delivered
 	Continuity = 15 // the slot does not continue where the position record ends
 	Sink       = 20 // the broker rejects us, or could not be reached at the start
-	Fenced     = 21 // a newer writer has fenced this one
+	Fenced     = 21 // at the start, another process kept using the identity of the relay at the broker
 )

@@ -1,11 +1,13 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -53,6 +55,9 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 			attrs = append(attrs, slog.String("pid", pid))
 		}
 		w.log.LogAttrs(ctx, slog.LevelInfo, "standby: another process uses the slot", attrs...)
+	case in == fenced:
+		w.log.WarnContext(ctx, "fenced by another process, taking the relay's identity back", slog.String("err", err.Error()),
+			slog.String("fix", strings.Join(strings.Fields(cmp.Or(fault.Advice(err), fault.Next(err))), " ")))
 	case in == waitingForBroker:
 		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
 	default:

@@ -31,6 +31,7 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 		"server starts":  {replication.ErrUnreachable, limit, forever},
 		"no free sender": {replication.ErrBusy, limit, forever},
 		"slot in use":    {replication.ErrSlotInUse, forever, forever},
+		"fenced":         {sink.ErrSuperseded, limit, forever},
 	} {
 		for _, strict := range []bool{true, false} {
 			want := tc.later
@@ -61,6 +62,8 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 					switch {
 					case errors.Is(tc.err, sink.ErrAccess):
 						awaited = "waiting for the broker"
+					case errors.Is(tc.err, sink.ErrSuperseded):
+						awaited = "fenced by another process, taking the relay's identity back"
 					case errors.Is(tc.err, replication.ErrSlotInUse):
 						awaited = "level=INFO msg=\"standby: another process uses the slot\""
 					}

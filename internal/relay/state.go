@@ -24,6 +24,7 @@ const (
 	drain                         // waiting until the records in flight have an outcome
 	refilling                     // preparing a refill of what a lost slot has not delivered
 	standby                       // waiting for the slot, which another relay uses
+	fenced                        // taking back the identity of the relay, which another process has used at the broker
 	waitingForSource              // waiting until Postgres can be reached
 	waitingForBroker              // waiting until the broker or the position store can be reached
 	stopped                       // Run has returned
@@ -44,14 +45,15 @@ type stateRow struct {
 var states = [...]stateRow{
 	created:          {"created", "", NoRole, []state{firstContact}},
 	firstContact:     {"first contact", Starting, NoRole, []state{setUp, own, stopped}},
-	setUp:            {"set up", "", NoRole, []state{own, standby, waitingForSource, waitingForBroker, stopped}},
-	own:              {"own", "", NoRole, []state{stream, drain, refilling, standby, waitingForSource, waitingForBroker, stopped}},
-	stream:           {"stream", Streaming, Active, []state{drain, refilling, standby, waitingForSource, waitingForBroker}},
+	setUp:            {"set up", "", NoRole, []state{own, standby, fenced, waitingForSource, waitingForBroker, stopped}},
+	own:              {"own", "", NoRole, []state{stream, drain, refilling, standby, fenced, waitingForSource, waitingForBroker, stopped}},
+	stream:           {"stream", Streaming, Active, []state{drain, refilling, standby, fenced, waitingForSource, waitingForBroker}},
 	drain:            {"drain", "", NoRole, []state{refilling, waitingForSource, stopped}},
-	refilling:        {"refill", "", NoRole, []state{own, standby, waitingForSource, waitingForBroker, stopped}},
+	refilling:        {"refill", "", NoRole, []state{own, standby, fenced, waitingForSource, waitingForBroker, stopped}},
 	standby:          {"standby", Waiting, Standby, []state{own, drain, waitingForSource, waitingForBroker, stopped}},
-	waitingForSource: {"waiting for source", Waiting, NoRole, []state{own, drain, refilling, standby, waitingForBroker, stopped}},
-	waitingForBroker: {"waiting for broker", Waiting, NoRole, []state{own, stream, drain, refilling, standby, waitingForSource, stopped}},
+	fenced:           {"fenced", Waiting, NoRole, []state{own, drain, stopped}},
+	waitingForSource: {"waiting for source", Waiting, NoRole, []state{own, drain, refilling, standby, fenced, waitingForBroker, stopped}},
+	waitingForBroker: {"waiting for broker", Waiting, NoRole, []state{own, stream, drain, refilling, standby, fenced, waitingForSource, stopped}},
 	stopped:          {"stopped", Stopped, NoRole, nil},
 }
 
@@ -63,6 +65,8 @@ func waitingState(err error) state {
 		return standby
 	case fault.ExitCode(err) == exit.Sink:
 		return waitingForBroker
+	case fault.ExitCode(err) == exit.Fenced:
+		return fenced
 	}
 	return waitingForSource
 }

@@ -115,7 +115,7 @@ func TestWaitingStates(t *testing.T) {
 		want state
 	}{
 		{replication.ErrSlotInUse, standby},
-		{sink.ErrSuperseded, standby},
+		{sink.ErrSuperseded, fenced},
 		{fault.ErrSlotTaken, standby},
 		{fmt.Errorf("%w; %w", replication.ErrSlotInUse, fault.ErrSenderKept), waitingForSource},
 		{replication.ErrUnreachable, waitingForSource},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,6 +91,13 @@ func TestVerdict(t *testing.T) {
 			_ = json.Unmarshal([]byte(fmt.Sprintf(`{"failures": [{"text": %q, "exit_code": %d, "advice": "mend it"}]}`, text, exit)), st)
 		}
 	}
+	fenced := func(ago time.Duration) alter {
+		return func(_ *Postgres, st *admin.Status) {
+			st.At = time.Now()
+			_ = json.Unmarshal(fmt.Appendf(nil, `{"failures": [{"text": "superseded: id x", "exit_code": 21, "times": 4, "at": %q, "advice": "stop it"}, {"exit_code": 10}]}`,
+				st.At.Add(-ago).Format(time.RFC3339)), st)
+		}
+	}
 	for name, test := range map[string]struct {
 		report  *Report
 		level   admin.Level
@@ -125,6 +133,9 @@ func TestVerdict(t *testing.T) {
 		}), admin.Bad, "Kafka does not acknowledge records", "broker 1 is down", false},
 		"own sender kept": {sides(t, waiting("slot in use", 12)), admin.Bad, "Waiting for Postgres", "slot in use", false},
 		"waiting":         {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
+		"fenced":          {sides(t, waiting("superseded by a newer owner", 21)), admin.Bad, "Another process uses the relay's identity", "superseded by a newer owner", false},
+		"fenced just now": {sides(t, fenced(time.Minute)), admin.Warn, "Another process uses the relay's identity", "has fenced the relay 4 times since", true},
+		"fenced long ago": {sides(t, fenced(16*time.Minute)), admin.Good, "Healthy", "", true},
 		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "The relay has stopped", "stopped", false},
 		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed WAL", false},
 		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},

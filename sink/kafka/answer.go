@@ -150,11 +150,9 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		if !p.restampBatch(part, b, sh) {
 			p.isolateRecord(part, b, sh)
 		}
-	case producerLost:
+	case producerLost, superseded:
 		p.loseIdentity(part, sh)
 		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
-	case fenced:
-		p.stopSending(fatalError(errFenced, part, sh.err))
 	case fatal, unexpected:
 		p.stopSending(fatalError(errFatal, part, sh.err))
 	case unsent: // handled by takeBack above

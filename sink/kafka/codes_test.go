@@ -60,7 +60,7 @@ func TestEveryCodeHasAClass(t *testing.T) {
 		if !isOther && c.name != e.Message && !renamed {
 			t.Errorf("code %d is %s, not %s", e.Code, e.Message, c.name)
 		}
-		if e.Retriable && !isOther && (c.class == fatal || c.class == fenced || c.class == invalidRecord) {
+		if e.Retriable && !isOther && (c.class == fatal || c.class == invalidRecord) {
 			t.Errorf("%s is transient, but has class %d", e.Message, c.class)
 		}
 	}
@@ -81,7 +81,7 @@ func finalCodes() map[int16]error {
 		sink.ErrFatal: {
 			kerr.InvalidTopicException, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType,
 			kerr.PolicyViolation, kerr.InvalidRequiredAcks, kerr.InvalidRequest, kerr.InvalidTxnState, kerr.TransactionAbortable, kerr.InvalidTransactionTimeout, kerr.InvalidPartitions,
-			kerr.InvalidConfig, kerr.TopicDeletionDisabled, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
+			kerr.InvalidConfig, kerr.TopicDeletionDisabled,
 		},
 	} {
 		for _, e := range codes {

@@ -97,6 +97,18 @@ func (c *coordinator) errorOf(k sarama.KError) error {
 
 func (c *coordinator) named(err error) error { return fmt.Errorf("transactional id %s: %w", c.id, err) }
 
+// superseded returns the error of an owner that a newer one has shut out, which shows in cause.
+func (c *coordinator) superseded(cause error) error { return &supersededError{c.id, c.named(cause)} }
+
+// ownershipError returns err, which is of a request to the coordinator, or an error that wraps sink.ErrSuperseded if err says that
+// there is a newer owner.
+func (c *coordinator) ownershipError(err error) error {
+	if code, ok := errors.AsType[*codeError](err); ok && classify(code.code) == superseded {
+		return &supersededError{c.id, err}
+	}
+	return err
+}
+
 // initProducer ends the transaction of every other producer with the transactional id, and returns the identity of
 // the next producer. It blocks while the coordinator completes a transaction. last is {-1, -1} for a new owner, and otherwise
 // its identity: the coordinator rejects it if there is a newer one.

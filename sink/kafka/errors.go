@@ -15,7 +15,6 @@ var (
 	errUnreachable error = advisedError{kafkaError{sink.ErrUnreachable, "no Kafka broker can be reached"}, reachAdvice}
 	errAccess      error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, accessAdvice}
 	errMissing           = kafkaError{sink.ErrMissing, "topic does not exist"}
-	errFenced      error = kafkaError{sink.ErrFenced, "fenced by another producer"}
 	errFatal       error = kafkaError{sink.ErrFatal, "cannot continue writing to Kafka"}
 )
 
@@ -55,6 +54,22 @@ type codeError struct {
 // Error returns name and detail.
 func (e *codeError) Error() string { return e.name + ": " + e.detail }
 
+// A supersededError is the error of an owner that a later producer with its transactional id has shut out. It implements
+// [sink.Advised].
+type supersededError struct {
+	id    string // transactional id
+	cause error  // names the id
+}
+
+func (e *supersededError) Error() string { return fmt.Sprintf("%v: %v", sink.ErrSuperseded, e.cause) }
+
+func (e *supersededError) Unwrap() []error { return []error{sink.ErrSuperseded, e.cause} }
+
+func (e *supersededError) Advice() string {
+	return "If no other relay of this slot has taken over, another program uses transactional id " + e.id + ". Stop it, or give it an\n" +
+		"id of its own. Only the relay's user needs Write on this id."
+}
+
 // withCodeText returns err, or a codeError if err wraps an error code.
 func withCodeText(err error) error {
 	if k, ok := codeIn(err); ok {
@@ -74,7 +89,7 @@ const (
 	corruptBatch               // as retriable over a new connection, at most corruptLimit times
 	producerLost               // the broker does not know this producer's sequence: get a new identity
 	invalidRecord              // the broker rejects a record of the batch: find it
-	fenced                     // another producer has our identity
+	superseded                 // a later producer has our identity: an owner stops, any other producer gets a new identity
 	fatal                      // nothing more can be sent
 	unexpected                 // no valid response to this request: the record may be lost, so nothing more is sent
 	unsent                     // the fence closed before the request was complete: resend the batch when it opens
@@ -136,7 +151,6 @@ func classTable() [unsent + 1][]codeError {
 		producerLost: {
 			{sarama.ErrOutOfOrderSequenceNumber, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker lacks earlier records of this producer"},
 			{sarama.ErrUnknownProducerID, "UNKNOWN_PRODUCER_ID", "the broker has forgotten this producer"},
-			{sarama.ErrInvalidProducerEpoch, "INVALID_PRODUCER_EPOCH", "the broker has seen a later epoch of this producer"},
 		},
 		invalidRecord: {
 			{sarama.ErrMessageSizeTooLarge, "MESSAGE_TOO_LARGE", "larger than max.message.bytes of the topic"},
@@ -145,7 +159,8 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrInvalidRecord, "INVALID_RECORD", "the broker's validation rejects it, for example because a record in a compacted topic has no key"},
 			{sarama.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION", "the broker rejects the name of the topic"},
 		},
-		fenced: {
+		superseded: {
+			{sarama.ErrInvalidProducerEpoch, "INVALID_PRODUCER_EPOCH", "the broker has seen a later epoch of this producer"},
 			{sarama.ErrProducerFenced, "PRODUCER_FENCED", "another producer has our transactional id"},
 			{sarama.ErrInvalidProducerIDMapping, "INVALID_PRODUCER_ID_MAPPING", "another producer has our transactional id"},
 		},
@@ -208,13 +223,11 @@ func classifyRead(k sarama.KError) class {
 	switch c := classify(k); c {
 	case accepted, accessDenied, fatal:
 		return c
-	case fenced:
-		return fatal
 	case invalidRecord:
 		if k == sarama.ErrInvalidTopic {
 			return fatal
 		}
-	case retriable, unknownTopic, corruptBatch, producerLost, unexpected, unsent:
+	case retriable, unknownTopic, corruptBatch, producerLost, superseded, unexpected, unsent:
 	}
 	return retriable
 }

@@ -67,8 +67,10 @@ func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, er
 // newerAccepted returns an error that wraps sink.ErrNewerRejected if the broker rejects the first record of an epoch.
 func newerAccepted(l *link, topic string, newer identity) error {
 	err := writeTombstone(l, topic, newer, 0)
-	if code, ok := errors.AsType[*codeError](err); ok && classify(code.code) == producerLost {
-		return fmt.Errorf("%w: %w", sink.ErrNewerRejected, err)
+	if code, ok := errors.AsType[*codeError](err); ok {
+		if c := classify(code.code); c == producerLost || c == superseded {
+			return fmt.Errorf("%w: %w", sink.ErrNewerRejected, err)
+		}
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func (o *ownership) next(ctx context.Context, have identity) (identity, error) {
 	}
 	next, err := o.coordinator.initProducer(ctx, newest)
 	if err != nil {
-		return identity{}, ownershipError(err)
+		return identity{}, o.coordinator.ownershipError(err)
 	}
 	o.newest = next
 	o.ids[next.id] = true
@@ -113,7 +113,7 @@ func (s *positionStore) shutOut(ctx context.Context, o *ownership) error {
 		case found == o.newest.epoch:
 			return nil
 		case found > o.newest.epoch:
-			return fmt.Errorf("%w: the position topic has the marker of epoch %d, ours is %d", sink.ErrSuperseded, found, o.newest.epoch)
+			return o.coordinator.superseded(fmt.Errorf("the position topic has the marker of epoch %d, ours is %d", found, o.newest.epoch))
 		}
 		if !sleepUntil(ctx, time.Now().Add(concurrentRetry(attempts))) {
 			return fmt.Errorf("%w: %w", errMarkerMissing, context.Cause(ctx))
@@ -123,7 +123,7 @@ func (s *positionStore) shutOut(ctx context.Context, o *ownership) error {
 
 // writeMarker ends an empty transaction of o in the position topic.
 func (s *positionStore) writeMarker(ctx context.Context, o *ownership) error {
-	return ownershipError(o.coordinator.markPartition(ctx, o.newest, topicPartition{s.topic, 0}))
+	return o.coordinator.ownershipError(o.coordinator.markPartition(ctx, o.newest, topicPartition{s.topic, 0}))
 }
 
 // keepInterval is how often an idle owner writes a marker. Brokers forget a transactional id after transactional.id.expiration.ms

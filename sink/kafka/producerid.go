@@ -101,9 +101,9 @@ func (c *control) requestID(ctx context.Context) (identity, error) {
 // the producer. Batches of different identities must not be in flight together, because a late response could not be
 // assigned. p.mu is held.
 func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
-	if sh.block != nil && sh.block.Err == sarama.ErrInvalidProducerEpoch {
+	if sh.class == superseded {
 		if p.ownership != nil {
-			p.stopSending(fmt.Errorf("%w: topic %s, partition %d: %w", sink.ErrSuperseded, part.topic.name, part.id, sh.err))
+			p.stopSending(p.ownership.coordinator.superseded(fmt.Errorf("topic %s, partition %d: %w", part.topic.name, part.id, sh.err)))
 			return
 		}
 		p.newIDRequired = true

@@ -289,9 +289,9 @@ func (r *round) fence(ctx context.Context) error {
 			}
 			r.giveUp(stuck)
 		case err != nil:
-			return ownershipError(err)
+			return c.ownershipError(err)
 		case len(refused) == 0:
-			return ownershipError(c.abortTransaction(ctx, r.owner))
+			return c.ownershipError(c.abortTransaction(ctx, r.owner))
 		default:
 			maps.DeleteFunc(refused, func(at topicPartition, reason error) bool {
 				missing := !isDenied(reason)
@@ -320,17 +320,6 @@ func isDenied(err error) bool {
 	return ok && classify(code.code) == accessDenied
 }
 
-// ownershipError returns err, or an error that wraps sink.ErrSuperseded if err says that there is a newer owner.
-func ownershipError(err error) error {
-	if code, ok := errors.AsType[*codeError](err); ok {
-		switch code.code { //nolint:exhaustive // the others say nothing about owners
-		case sarama.ErrInvalidProducerEpoch, sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping:
-			return fmt.Errorf("%w: %w", sink.ErrSuperseded, err)
-		}
-	}
-	return err
-}
-
 // readTails reads the ends of partitions with the same leader, and lets each go on as soon as its end is read.
 func (r *round) readTails(l *link, parts []topicPartition) error {
 	p := r.producer
@@ -340,7 +329,9 @@ func (r *round) readTails(l *link, parts []topicPartition) error {
 		if !ok {
 			continue
 		}
-		t := &tailReader{link: l, part: at, owner: r.owner, ids: r.ids, since: r.since[at], names: &p.names}
+		t := &tailReader{
+			link: l, part: at, owner: r.owner, ids: r.ids, since: r.since[at], names: &p.names, coordinator: &p.ownership.coordinator,
+		}
 		err := t.readToMarker(end, deadline)
 		if err == nil {
 			err = t.readBack(r.begins[at], end)

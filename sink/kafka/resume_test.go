@@ -585,7 +585,7 @@ func TestLateMarker(t *testing.T) {
 		}
 		defer leader.Close()
 		at := topicPartition{"t", 0}
-		tail := &tailReader{link: leader, part: at, owner: o.newest, ids: o.ids, names: &names}
+		tail := &tailReader{link: leader, part: at, owner: o.newest, ids: o.ids, names: &names, coordinator: &o.coordinator}
 		read := make(chan error, 1)
 		go func() { read <- tail.readToMarker(0, time.Now().Add(stuckAfter)) }()
 		bubble.Sleep(time.Second)

@@ -177,6 +177,8 @@ type tailReader struct {
 	since time.Time      // no batch before one that is older needs to be read
 	names *namer
 
+	coordinator *coordinator // that writes the marker
+
 	found tailNames
 	bytes int
 	cut   bool // tailBytes were read before a batch that is old enough
@@ -201,8 +203,8 @@ func (t *tailReader) readToMarker(from int64, deadline time.Time) error {
 				case b.ProducerEpoch == t.owner.epoch:
 					return nil
 				case b.ProducerEpoch > t.owner.epoch:
-					return fmt.Errorf("%w: topic %s, partition %d has the marker of epoch %d, ours is %d",
-						sink.ErrSuperseded, t.part.topic, t.part.id, b.ProducerEpoch, t.owner.epoch)
+					return t.coordinator.superseded(fmt.Errorf("topic %s, partition %d has the marker of epoch %d, ours is %d",
+						t.part.topic, t.part.id, b.ProducerEpoch, t.owner.epoch))
 				}
 			}
 			t.collect(b)

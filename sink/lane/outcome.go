@@ -142,7 +142,7 @@ func (w *Writer) applyError(f *flight, l *lane, err error, left int, now time.Ti
 
 // isFatal reports whether the Writer cannot write any more after err.
 func isFatal(err error) bool {
-	return errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrSuperseded)
+	return errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrSuperseded)
 }
 
 // unsend notes that the broker has none of the first n records of l. w.mu is held.

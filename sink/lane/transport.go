@@ -47,7 +47,7 @@ type Request struct {
 	//   - a *[sink.RecordError]: the broker rejects it, and has not stored it or any later one;
 	//   - an error that wraps [ErrConnection]: the broker cannot be reached; all lanes wait for the back-off;
 	//   - an error that wraps [ErrStale]: as any other error, but the first retry of the lane has no back-off;
-	//   - an error that wraps [sink.ErrFenced] or [sink.ErrFatal]: it ends the Writer;
+	//   - an error that wraps [sink.ErrSuperseded] or [sink.ErrFatal]: it ends the Writer;
 	//   - an error that wraps [sink.ErrMissing] or [sink.ErrAccess]: its destination does not exist or may not be written,
 	//     and the broker has stored nothing more of the request; the destination waits, see [sink.WriterConfig].GiveUp.
 	//     [sink.Stat] has the advice of a [sink.Advised];

@@ -279,7 +279,7 @@ func TestFenceClosesInPublish(t *testing.T) {
 
 // After an error that ends the Writer, outstanding requests still have an outcome.
 func TestFatal(t *testing.T) {
-	for _, class := range []error{sink.ErrFatal, sink.ErrFenced, sink.ErrSuperseded} {
+	for _, class := range []error{sink.ErrFatal, sink.ErrSuperseded} {
 		onStage(t, Options{}, sink.WriterConfig{}, func(s *stage) {
 			s.send("t/a/1", "t/b/2", "t/b/3")
 			r := s.want("t/a/1 t/b/2")

@@ -632,12 +632,14 @@ func userRejected(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 }
 
+// fenced has another process use the relay's transactional id whenever the relay tries to become the owner.
 func fenced(t *testing.T, o *operation, srv *pgserver.Server) {
-	r := o.on(t, srv).stream(t)
-	o.delivers(t)
-	o.fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.ProducerFenced})
-	id := o.write(t)
-	reached(t, o.ends(t, r, 21, "PRODUCER_FENCED"))
+	o.on(t, srv)
+	rival := o.fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.ProducerFenced, Count: -1})
+	o.patience = 2 * time.Second
+	o.configure(t)
+	o.fails(t, 21, "PRODUCER_FENCED", "another program uses transactional id "+position.DefaultTopic+"/"+o.slot)
+	rival.Remove()
 	o.stream(t)
-	o.arrived(t, id)
+	o.delivers(t)
 }

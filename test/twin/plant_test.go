@@ -25,6 +25,7 @@ type mistake struct {
 }
 
 const (
+	openFile      = "internal/relay/owner/open.go"
 	takeoverFile  = "internal/relay/owner/takeover.go"
 	ownershipFile = "internal/relay/owner/ownership.go"
 	relayFile     = "internal/relay/relay.go"
@@ -64,7 +65,8 @@ var plants = []mistake{
 		plant.In(resumeFile, "return p.contested > 0 && !part.resumed }", "return false }"),
 	}, "stored again"},
 	{"an ownership begins in the session of one that has ended", []plant.Edit{
-		plant.In(takeoverFile, "o.ownership.id == s.id; continued {", "o.ownership.id == s.id; continued && false {"),
+		plant.In(openFile, "t.id == id && t.life.Err() == nil", "t.id == id"),
+		plant.In(takeoverFile, "	if s.resumes {\n", "	if s.resumes && false {\n"),
 	}, "in a session that began at"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),

@@ -132,7 +132,8 @@ var faults = []fault{
 	{is(pump.ErrSkip), exit.Usage, Never, "", ""},
 
 	{is(ErrOwnershipEnded), exit.Source, Outage, "", ""},
-	{is(sink.ErrSuperseded), exit.SlotInUse, Standby, "", ""},
+	{is(position.ErrReplaced), exit.SlotInUse, Standby, "", ""},
+	{is(sink.ErrSuperseded), exit.Fenced, Outage, "", nextFenced},
 	{is(ErrSlotTaken), exit.SlotInUse, Standby, "", ""},
 	{is(ErrOtherServer), exit.Source, Outage, "", ""},
 	{is(ErrSuspended), exit.Source, Outage, "", ""},
@@ -141,7 +142,6 @@ var faults = []fault{
 	{as[*checkpoint.PrefixError], exit.Continuity, Outage, "", ""},
 	{is(position.ErrNoStore), exit.Sink, Outage, "", ""},
 
-	{is(sink.ErrFenced), exit.Fenced, Never, "", ""},
 	{is(position.ErrFile), exit.Sink, Briefly, "", nextFile},
 	{is(sink.ErrAccess), exit.Sink, Briefly, "", nextBrokerLogin},
 	{is(sink.ErrMissing), exit.Sink, Never, "", nextDestination},
@@ -256,6 +256,7 @@ const (
 	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
 	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#broker)"
 	nextFile        = "let the operating-system user of the relay use that directory, then start the relay (docs/access.md#position-file)"
+	nextFenced      = "stop the other process that uses the relay's identity at the broker, then start the relay (docs/runbook.md#another-process-uses-the-relays-identity)"
 	nextDestination = "create the destination, then start the relay (docs/access.md#broker)"
 )
 

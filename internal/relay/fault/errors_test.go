@@ -38,7 +38,7 @@ var sentinels = map[string]map[string]error{
 	},
 	"../../../sink/errors.go": {
 		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrMissing": sink.ErrMissing,
-		"ErrSuperseded": sink.ErrSuperseded, "ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
+		"ErrSuperseded": sink.ErrSuperseded, "ErrFatal": sink.ErrFatal,
 	},
 }
 
@@ -95,8 +95,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"other rows again":      {&checkpoint.RereadError{}, 15, Never, "--accept-gap"},
 		"promoted":              {position.ErrPromoted, 10, Outage, ""},
 		"ownership ended":       {fmt.Errorf("%w: %s", ErrOwnershipEnded, (&checkpoint.GapError{}).Error()), 10, Outage, ""},
-		"another owner":         {fmt.Errorf("topic p: %w", sink.ErrSuperseded), 12, Standby, ""},
-		"newer writer":          {sink.ErrSuperseded, 12, Standby, ""},
+		"another owner":         {fmt.Errorf("topic p: %w", sink.ErrSuperseded), 21, Outage, ""},
+		"record of another":     {position.ErrReplaced, 12, Standby, ""},
 		"slot changes hands":    {ErrSlotTaken, 12, Standby, ""},
 		"other server":          {ErrOtherServer, 10, Outage, ""},
 		"stood still":           {ErrSuspended, 10, Outage, ""},
@@ -110,7 +110,6 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, Never, ""},
 		"nothing lost":          {refill.ErrNothingLost, 0, Never, ""},
 		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", pump.ErrSkip), 2, Never, ""},
-		"fenced":                {sink.ErrFenced, 21, Never, ""},
 		"position file":         {fmt.Errorf("%w: denied", position.ErrFile), 20, Briefly, ""},
 		"broker refuses":        {sink.ErrAccess, 20, Briefly, ""},
 		"topic missing":         {sink.ErrMissing, 20, Never, ""},
@@ -243,8 +242,8 @@ func TestStopAdvice(t *testing.T) {
 	for want, err := range map[string]error{
 		"docs/runbook.md#exit-14": &pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}},
 		"docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay": &pump.ChangeError{Kind: "DELETE"},
-		"docs/runbook.md#exit-21": sink.ErrFenced,
-		"docs/runbook.md#exit-11": replication.ErrSlotMissing,
+		"docs/runbook.md#another-process-uses-the-relays-identity":       sink.ErrSuperseded,
+		"docs/runbook.md#exit-11":                                        replication.ErrSlotMissing,
 	} {
 		if got := StopAdvice(err); strings.Count(got, "docs/") != 1 || !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %s", err, got, want)

@@ -41,7 +41,7 @@ func explain(code int) (meaning, next string) {
 	case exit.Sink:
 		meaning, next = "sink access", "let the relay connect and write to the broker, then run the command again"
 	case exit.Fenced:
-		meaning, next = "fenced", "stop the other relay, then start this one again"
+		meaning, next = "fenced", "stop the other process, then start the relay again"
 	default:
 		return "unexpected", "start it again; if it fails again, report it with the lines above"
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// OpenSession acquires the slot and starts the stream: at the confirmed position of the current ownership, or
-// at the slot's own position.
+// OpenSession acquires the slot and starts the stream: at the confirmed position of the current ownership if that may continue, or
+// else at the slot's own position.
 func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream, error) {
 	opening, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
@@ -23,7 +23,9 @@ func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream,
 	}
 	id := slotIdentity{system: stream.System(), slot: o.cfg.Source.Slot}
 	var from pglogrepl.LSN
-	if t := o.ownership; t != nil && t.id == id {
+	t := o.ownership
+	resumes := t != nil && t.id == id && t.life.Err() == nil
+	if resumes {
 		from = t.tracker.Confirmed()
 	}
 	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {
@@ -32,6 +34,7 @@ func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream,
 	}
 	o.sender = sender{id.system.ID, stream.PID()}
 	s := o.startSession(ctx, stream, id, stream.PID())
+	s.resumes = resumes
 	s.observer = catalog.Observe(stream.Config(), o.cfg.Tables)
 	return s, stream, nil
 }

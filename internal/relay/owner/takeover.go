@@ -59,7 +59,7 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 		o.positions.Timeline.StartSession(ctx, stream)
 		return o.cfg.Pump.Skip.StartSession(s.id.system, o.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
-	if continued := o.ownership != nil && o.ownership.id == s.id; continued {
+	if s.resumes {
 		o.endOwnership(ctx, ended)
 		return ownershipEnded(ended)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -59,14 +60,17 @@ func (r *Recorder) ProveOwner(ctx context.Context) error {
 	return r.replaceLocked(ctx, r.record.Next())
 }
 
-// OwnRecord makes this process the owner. The error wraps [sink.ErrSuperseded] if an earlier owner has replaced record.
+// ErrReplaced means that another relay has become the owner since the record was read.
+var ErrReplaced = errors.New("another relay has written the position record")
+
+// OwnRecord makes this process the owner. It returns ErrReplaced if an earlier owner has replaced record.
 func (r *Recorder) OwnRecord(ctx context.Context, record *checkpoint.Position) error {
 	found, err := r.own(ctx)
 	if err != nil {
 		return err
 	}
 	if p := found.Position; p == nil || !p.WrittenAt.Equal(record.WrittenAt) {
-		return fmt.Errorf("%w: another relay has written the position record", sink.ErrSuperseded)
+		return ErrReplaced
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
@@ -19,7 +19,7 @@ func TestRefillIsBegunByTheOwner(t *testing.T) {
 		if another {
 			positiontest.Started(t, store, positiontest.Server(50))
 		}
-		if err := w.Recorder.OwnRecord(t.Context(), &before); errors.Is(err, sink.ErrSuperseded) != another || !another && err != nil {
+		if err := w.Recorder.OwnRecord(t.Context(), &before); errors.Is(err, position.ErrReplaced) != another || !another && err != nil {
 			t.Fatalf("OwnRecord returns %v", err)
 		}
 		if another {
