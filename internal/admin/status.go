@@ -137,17 +137,20 @@ type topic struct {
 type parked struct {
 	Number int         `json:"number"`
 	Oldest number      `json:"oldest"` // seconds since the first one was parked
-	Keys   []parkedKey `json:"keys"`   // the longest parked ones
+	Keys   []ParkedKey `json:"keys"`   // the longest parked ones
 }
 
-type parkedKey struct {
+// A ParkedKey is a parked key in a [Status].
+type ParkedKey struct {
 	ID      string    `json:"id"`
 	Topic   string    `json:"topic"`
 	Since   time.Time `json:"since"`
 	Records int       `json:"records"` // dead letters, as far as they were counted
 	Row     string    `json:"row"`     // that cannot be delivered
 	Reason  string    `json:"reason"`
-	Release string    `json:"release"` // the command that releases it
+	Fix     string    `json:"fix"` // how to release it
+
+	Truncated bool `json:"truncated,omitempty"` // the dead letter of the row lacks the payload
 }
 
 type failure struct {
@@ -250,11 +253,11 @@ func topics(from, last *sample) []topic {
 const shownKeys = 20
 
 func parkedKeys(last *sample) parked {
-	out := parked{Number: len(last.stat.Parked), Oldest: number(last.parkedFor().Seconds()), Keys: make([]parkedKey, 0, shownKeys)}
+	out := parked{Number: len(last.stat.Parked), Oldest: number(last.parkedFor().Seconds()), Keys: make([]ParkedKey, 0, shownKeys)}
 	for _, p := range last.stat.Parked[:min(shownKeys, len(last.stat.Parked))] {
-		out.Keys = append(out.Keys, parkedKey{
+		out.Keys = append(out.Keys, ParkedKey{
 			ID: p.ShortID(), Topic: p.Topic, Since: p.Since, Records: p.Records, Row: p.Bad.String(), Reason: p.Reason,
-			Release: "outbox-cdc dead-letter release --id " + p.ShortID(),
+			Fix: p.Instruction(), Truncated: p.Truncated,
 		})
 	}
 	return out
@@ -278,7 +281,7 @@ func (s *Server) fill(out *Status) {
 		texts = append(texts, &out.Failures[i].Text, &out.Failures[i].Advice)
 	}
 	for i := range out.Parked.Keys {
-		texts = append(texts, &out.Parked.Keys[i].Release)
+		texts = append(texts, &out.Parked.Keys[i].Fix)
 	}
 	for _, text := range texts {
 		*text = terms.Fill(*text)

@@ -147,7 +147,7 @@ func (st *Status) parking() Verdict {
 	return Verdict{
 		Warn, "Keys are parked", fmt.Sprintf("%s to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s",
 			keys, terminal.Span(st.Parked.Oldest), first.Row, first.Reason),
-		"Fix the cause, then: " + first.Release,
+		"To release it: " + first.Fix,
 	}
 }
 

@@ -25,6 +25,18 @@ const (
 	InstructNoSlot = InstructRecover + " creates it and sends those rows from the table; for a relay that has never run, " + InstructSetup + " creates it"
 )
 
+// InstructReplayRow sends the row with an id from its table. If the id is empty, or a shell would not take it as it is, the operator has
+// to select the row.
+func InstructReplayRow(id string) string {
+	selects := "--ids " + id
+	if !plainID.MatchString(id) {
+		selects = "--where '…'"
+	}
+	return "outbox-cdc replay " + selects + ` --dsn "$OPERATOR_DSN"`
+}
+
+var plainID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._:-]*$`)
+
 // Terms are what a text with instructions leaves open. The zero Terms leave it as it is.
 type Terms struct {
 	Slot, Publication string // in the place of <slot> and <publication>

@@ -273,7 +273,7 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 			return
 		}
 		fmt.Fprintf(l.stderr, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",
-			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), terms.Fill("outbox-cdc dead-letter release --id "+p.ShortID()))
+			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), terms.Fill(oneLine(p.Instruction())))
 		if p.Waits != "" {
 			fmt.Fprintf(l.stderr, "  its release waits: %s\n", oneLine(p.Waits))
 		}

@@ -214,6 +214,9 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 				}
 			}
 			if i := slices.IndexFunc(found.Results, func(res parking.Result) bool { return res.Request == req.ID }); i >= 0 {
+				if i := slices.IndexFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }); i >= 0 {
+					p = found.Parkings[i]
+				}
 				return r.conclude(p, found.Results[i])
 			}
 			gone := !slices.ContainsFunc(filed, func(q parking.Request) bool { return q.ID == req.ID })
@@ -252,8 +255,11 @@ func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
 		return nil
 	case parking.Stopped:
 		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged\n", terminal.Counted(res.Released, "record"), p.Topic)
-		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), exit.BadRecord,
-			fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --id %s --yes", p.ShortID()))
+		next := fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --id %s --yes", p.ShortID())
+		if p.Truncated {
+			next = oneLine(p.Instruction()) + " (docs/park.md#a-truncated-dead-letter)"
+		}
+		return r.outcome("stopped at a record that cannot be delivered", errors.New(oneLine(res.Reason)), exit.BadRecord, next)
 	case parking.NoKey:
 		return r.outcome("not parked", errors.New("the key is not parked any more, or was parked again meanwhile"), exit.Unexpected, "outbox-cdc dead-letter list")
 	case parking.Failed:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -146,7 +147,11 @@ func (r *resending) report(o deadletter.Outcome) {
 		if advised, ok := errors.AsType[sink.Advised](o.Err); ok && !slices.Contains(r.advice, advised.Advice()) {
 			r.advice = append(r.advice, advised.Advice())
 		}
-		fmt.Fprintf(r.stdout, "%s  rejected: %s\n", o.PartitionOffset, oneLine(o.Err.Error()))
+		instruction := ""
+		if truncated, ok := errors.AsType[*rows.TruncatedError](o.Err); ok {
+			instruction = catalog.Terms{File: r.cfg.File()}.Fill(": send its row from the table: " + catalog.InstructReplayRow(truncated.ID))
+		}
+		fmt.Fprintf(r.stdout, "%s  rejected: %s%s\n", o.PartitionOffset, oneLine(o.Err.Error()), oneLine(instruction))
 		return
 	case r.dryRun:
 		fmt.Fprintf(r.stdout, "%s  would be sent to %s\n", o.PartitionOffset, o.Topic)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,8 +133,12 @@ func parkedWarning(ctx context.Context, address, slot string) string {
 	if err != nil || status.Slot.Name != slot || status.Parked.Number == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s parked, the first one for %s. Records of parked keys count as delivered: once prune has deleted the rows, the dead-letter topic has the only copy. To release the first one: %s",
-		terminal.Counted(status.Parked.Number, "key"), terminal.Span(status.Parked.Oldest), status.Parked.Keys[0].Release)
+	first, copies := status.Parked.Keys[0], "the dead-letter topic has the only copy"
+	if i := slices.IndexFunc(status.Parked.Keys, func(k admin.ParkedKey) bool { return k.Truncated }); i >= 0 {
+		first, copies = status.Parked.Keys[i], "no copy is left of a row whose dead letter is truncated, like that of key "+status.Parked.Keys[i].ID
+	}
+	return fmt.Sprintf("%s parked, the first one for %s. Records of parked keys count as delivered: once prune has deleted the rows, %s. To release key %s: %s",
+		terminal.Counted(status.Parked.Number, "key"), terminal.Span(status.Parked.Oldest), copies, first.ID, first.Fix)
 }
 
 // printPruned prints the report as text. failed says that the prune has stopped at an error.

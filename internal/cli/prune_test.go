@@ -13,19 +13,22 @@ func TestPruneWarnsOfParkedKeys(t *testing.T) {
 	t.Parallel()
 	const (
 		none = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 0, "oldest": 0, "keys": []}}`
-		one  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 1, "oldest": 120, "keys": [{"release": "outbox-cdc dead-letter release --id a1"}]}}`
-		two  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 2, "oldest": 120, "keys": [{"release": "outbox-cdc dead-letter release --id a1"}, {}]}}`
+		one  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 1, "oldest": 120, "keys": [{"id": "a1", "fix": "outbox-cdc dead-letter release --id a1"}]}}`
+		two  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 2, "oldest": 120, "keys": [{"id": "a1", "fix": "outbox-cdc dead-letter release --id a1"}, {}]}}`
+		cut  = `{"state": "streaming", "slot": {"name": "outbox_cdc"}, "parked": {"number": 2, "oldest": 120, "keys": [{}, {"id": "a1", "truncated": true, "fix": "outbox-cdc dead-letter release --id a1"}]}}`
 	)
+	const copies = "Records of parked keys count as delivered: once prune has deleted the rows, "
 	for name, tc := range map[string]struct{ status, slot, want string }{
 		"no key":        {none, "outbox_cdc", ""},
-		"a key":         {one, "outbox_cdc", "1 key parked, the first one for 2 min. "},
-		"two keys":      {two, "outbox_cdc", "2 keys parked, the first one for 2 min. "},
+		"a key":         {one, "outbox_cdc", "1 key parked, the first one for 2 min. " + copies + "the dead-letter topic has the only copy. "},
+		"two keys":      {two, "outbox_cdc", "2 keys parked, the first one for 2 min. " + copies + "the dead-letter topic has the only copy. "},
+		"truncated":     {cut, "outbox_cdc", "2 keys parked, the first one for 2 min. " + copies + "no copy is left of a row whose dead letter is truncated"},
 		"another relay": {one, "orders", ""},
 		"no relay":      {`{}`, "outbox_cdc", ""},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tc.status) }))
 		got := parkedWarning(t.Context(), server.URL, tc.slot)
-		if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) || got != "" && !strings.HasSuffix(got, ": outbox-cdc dead-letter release --id a1") {
+		if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) || got != "" && !strings.HasSuffix(got, "To release key a1: outbox-cdc dead-letter release --id a1") {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 		server.Close()

@@ -104,6 +104,7 @@ func TestRecord(t *testing.T) {
 	id := s.List()[0].ID
 	s.Progress(id, []encode.Place{{Generation: 1, LSN: 100, Index: 2}}, 1)
 	s.Discard(id, Discarded{Row{100, 2}, "id", "request"})
+	s.Truncate(id, Row{100, 2}, "17")
 	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
 	rec, version := s.Record("")
 	value, err := rec.Marshal()

@@ -76,6 +76,8 @@ type keyJSON struct {
 	Index      int             `json:"index"`
 	BadLSN     string          `json:"bad_lsn"`
 	BadIndex   int             `json:"bad_index"`
+	Truncated  bool            `json:"truncated,omitempty"`
+	RowID      string          `json:"row_id,omitempty"`
 	Confirmed  bool            `json:"confirmed,omitempty"`
 	Generation int64           `json:"generation"`
 	Records    int             `json:"records"`
@@ -113,7 +115,7 @@ func (r *Record) Marshal() ([]byte, error) {
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
-			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index,
+			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index, Truncated: p.Truncated, RowID: p.RowID,
 			Confirmed: p.Confirmed, Generation: p.Generation, Records: p.Records, Waits: p.Waits,
 		}
 		if p.Released != (encode.Place{}) {
@@ -170,7 +172,7 @@ func (j *setJSON) parse() (*Record, error) {
 			return nil, fmt.Errorf("a parked key with lsn %q, id %q", k.LSN, k.ID)
 		}
 		p := Parking{
-			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Confirmed: k.Confirmed, Generation: k.Generation, Records: k.Records, Waits: k.Waits,
+			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Truncated: k.Truncated, RowID: k.RowID, Confirmed: k.Confirmed, Generation: k.Generation, Records: k.Records, Waits: k.Waits,
 		}
 		if k.Released != "" {
 			if p.Released, err = encode.ParsePlace(k.Released); err != nil {

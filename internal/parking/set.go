@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
@@ -57,6 +58,11 @@ type Parking struct {
 	Reason  string // of Bad, without its content
 	Records int    // dead letters of the key so far, as far as they were counted
 
+	// Truncated says that the dead letter of Bad lacks the payload, so that no release can send it. RowID is the id of its row; empty:
+	// unknown.
+	Truncated bool
+	RowID     string
+
 	// Released is the last place that a release has sent before it stopped. Discarded are rows that a release
 	// leaves out.
 	Released  encode.Place
@@ -80,6 +86,16 @@ type Parking struct {
 
 // ShortID returns the first characters of the ID, which tell parked keys apart.
 func (p *Parking) ShortID() string { return p.ID[:min(8, len(p.ID))] }
+
+// Instruction returns how to unpark the key. A row whose dead letter is truncated is sent from its table while the later records of its
+// key are still parked, so that they do not overtake it.
+func (p *Parking) Instruction() string {
+	if !p.Truncated {
+		return "fix the cause, then outbox-cdc dead-letter release --id " + p.ShortID()
+	}
+	return fmt.Sprintf("let topic %s accept larger records, then send the row from its table: %s, then the later records: outbox-cdc dead-letter discard --id %s --yes",
+		p.Topic, catalog.InstructReplayRow(p.RowID), p.ShortID())
+}
 
 // Follows reports whether a dead letter at a place may be one of the parking. After a crash, a relay may find that a row which an
 // earlier one has found bad is deliverable, and park the key again because of a later row that was bad before too.
@@ -219,7 +235,8 @@ func (s *Set) Park(k Key, reason string, at Row) (deadLetter encode.Parked, ok b
 		s.version++
 		s.empty.Store(false)
 	} else if p.precededBy(place) {
-		p.First, p.Bad, p.Reason, p.first = at, at, shorten(reason), place
+		p.First, p.first = at, place
+		s.setBad(p, at, reason)
 		s.version++
 	}
 	return s.countDeadLetter(p, place), true
@@ -271,7 +288,7 @@ func (s *Set) countDeadLetter(p *Parking, at encode.Place) encode.Parked {
 
 // size is about the size of p in the record.
 func (p *Parking) size() int {
-	return entryBytes + len(p.Topic) + len(p.Key.Key)*4/3 + len(p.Reason) + len(p.Waits) + discardedBytes*len(p.Discarded)
+	return entryBytes + len(p.Topic) + len(p.Key.Key)*4/3 + len(p.Reason) + len(p.RowID) + len(p.Waits) + discardedBytes*len(p.Discarded)
 }
 
 func shorten(reason string) string {
@@ -394,9 +411,31 @@ func (s *Set) Wait(id, reason string) bool {
 // Stop records that a release of a parking has stopped at a row because of reason.
 func (s *Set) Stop(id string, at Row, reason string) {
 	s.change(id, func(p *Parking) bool {
-		s.size -= len(p.Reason)
-		p.Bad, p.Reason = at, shorten(reason)
-		s.size += len(p.Reason)
+		s.setBad(p, at, reason)
+		return true
+	})
+}
+
+// setBad makes the row at the one because of which p is parked. s.mu is held.
+func (s *Set) setBad(p *Parking, at Row, reason string) {
+	s.size -= p.size()
+	p.Bad, p.Reason, p.Truncated, p.RowID = at, shorten(reason), false, ""
+	s.size += p.size()
+}
+
+// Truncate records that the dead letter of the row at, which has the id rowID or none, is truncated. It has no effect unless a parking
+// waits behind that row.
+func (s *Set) Truncate(id string, at Row, rowID string) {
+	if s == nil {
+		return
+	}
+	s.change(id, func(p *Parking) bool {
+		if p.Bad != at {
+			return false
+		}
+		s.size -= p.size()
+		p.Truncated, p.RowID = true, rowID
+		s.size += p.size()
 		return true
 	})
 }

@@ -26,6 +26,15 @@ func (e *RejectedError) Error() string { return e.Reason.Error() }
 // Unwrap returns the reason.
 func (e *RejectedError) Unwrap() error { return e.Reason }
 
+// A TruncatedError says that a dead letter lacks parts of its record.
+type TruncatedError struct {
+	Parts string // with their sizes
+	ID    string // of the row; empty: unknown
+}
+
+// Error returns the parts.
+func (e *TruncatedError) Error() string { return "it is truncated (" + e.Parts + ")" }
+
 // A RecordBuilder builds the records of dead letters. It belongs to one goroutine.
 type RecordBuilder struct {
 	cfg    Config
@@ -47,7 +56,7 @@ func NewRecordBuilder(ctx context.Context, cfg Config) (*RecordBuilder, error) {
 // error is a *[RejectedError] if it is about l.
 func (r *RecordBuilder) Build(ctx context.Context, l *encode.DeadLetter, from string) (*sink.Record, error) {
 	if l.Truncated != "" {
-		return nil, &RejectedError{errors.New("it is truncated (" + l.Truncated + "): resend the row with outbox-cdc replay --ids if it is still in the table")}
+		return nil, &RejectedError{&TruncatedError{Parts: l.Truncated, ID: l.EventID(r.cfg.Route.Columns.ID)}}
 	}
 	rec := l.Record
 	if l.Table != "" {

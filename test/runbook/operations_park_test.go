@@ -2,8 +2,11 @@ package runbook
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -15,6 +18,7 @@ var parkRecipes = map[string]recipe{
 	"Set it up":                            setUpParking,
 	"Release a key":                        releaseKey,
 	"Discard a record":                     discardRecord,
+	"A truncated dead letter":              truncatedLetter,
 	"After the loss of the position topic": parkedKeysLost,
 }
 
@@ -90,6 +94,42 @@ func discardRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.arrived(t, behind)
 	if o.events.has(bad) {
 		t.Error("the discarded record was delivered")
+	}
+}
+
+// truncated matches what list says of a parked key whose dead letter is truncated, with the ids of the row and of the key.
+var truncated = regexp.MustCompile(`outbox-cdc replay -c .* --ids (\S+) --dsn .*outbox-cdc dead-letter discard -c .* --id (\w+) --yes`)
+
+func truncatedLetter(t *testing.T, o *operation, srv *pgserver.Server) {
+	const insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), $1, $2, 'T', to_jsonb(repeat('x', $3))) RETURNING id::text`
+	o.on(t, srv)
+	o.fake.CreateTopic(t, "outbox.dead-letter", 1, nil)
+	o.more = "on_bad_record: park\n"
+	o.configure(t)
+	r := o.stream(t)
+	large := pgtest.QueryRow[string](t, o.db, insert, o.aggregate, parked, 2_000_000)
+	behind := pgtest.QueryRow[string](t, o.db, insert, o.aggregate, parked, 1)
+	o.fake.ReadN(t, 2, "outbox.dead-letter")
+	o.delivers(t)
+	r.Terminate(t)
+	o.stream(t)
+	m := truncated.FindStringSubmatch(o.command(t, "outbox-cdc dead-letter list -c outbox-cdc.yaml"))
+	if m == nil || m[1] != large {
+		t.Fatalf("list does not say how to send row %s: %q", large, m)
+	}
+	o.names["4f1c7a7e-3c2d-4a63-9f0b-6d2a51c1f0aa"], o.names["5f0c7a7e"] = m[1], m[2]
+	_, err := o.kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: new("10000000")}}, "outbox.event."+o.aggregate)
+	rig.Must(t, err)
+	o.sh(t)
+	o.arrived(t, behind)
+	var ids []string
+	for _, rec := range o.kafka.ReadAll(t, "outbox.event."+o.aggregate) {
+		if string(rec.Key) == parked {
+			ids = append(ids, rig.Header(rec, "id"))
+		}
+	}
+	if !slices.Equal(ids, []string{large, behind}) {
+		t.Errorf("rows %v, want %s before %s", ids, large, behind)
 	}
 }
 

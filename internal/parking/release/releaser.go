@@ -227,6 +227,9 @@ func (r *Releaser) release(ctx context.Context, req *parking.Request) (parking.R
 	case ok:
 		result.Outcome, result.Reason = parking.Stopped, stopped.Error()
 		r.cfg.Set.Stop(req.Parking, stopped.row, stopped.reason.Error())
+		if truncated, ok := errors.AsType[*rows.TruncatedError](err); ok {
+			r.cfg.Set.Truncate(req.Parking, stopped.row, truncated.ID)
+		}
 	case errors.As(err, new(*unparkError)):
 		return result, err
 	default:

@@ -129,13 +129,16 @@ func (d *DeadLetters) truncate(deadLetter *sink.Record, rejected *sink.RecordErr
 		d.mu.Lock()
 		d.truncated++
 		d.mu.Unlock()
+		if l, ok := encode.ParseDeadLetter(short); ok && l.Parked != nil {
+			d.parked.Truncate(l.Parked.Parking, parking.Row{LSN: l.LSN, Index: l.Index}, l.EventID(d.idColumn))
+		}
 		signal(d.wake)
 	}
 	return short
 }
 
-// deadLetterLogInterval is the minimum time between two log lines, because there may be very many dead
-// letters.
+// deadLetterLogInterval is how long LogNew collects dead letters before it logs them, because there may be very many. By then it is
+// known, too, whether a dead letter is truncated.
 const deadLetterLogInterval = time.Second
 
 // LogNew logs the numbers of new dead letters and parked keys, and the newest of each, until ctx ends.
@@ -146,12 +149,11 @@ func (d *DeadLetters) LogNew(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		d.logOnce(ctx)
 		select {
 		case <-time.After(deadLetterLogInterval):
 		case <-ctx.Done():
-			return nil
 		}
+		d.logOnce(ctx)
 	}
 }
 
@@ -182,7 +184,7 @@ func (d *DeadLetters) logParked(ctx context.Context) {
 	newest := all[len(all)-1]
 	d.parkedAt = newest.Since
 	d.log.WarnContext(ctx, "keys parked, their later records wait", slog.Int("number", len(all)-seen), slog.String("topic", newest.Topic),
-		slog.String("newest", newest.Reason), slog.String("fix", "fix the cause, then outbox-cdc dead-letter release --id "+newest.ShortID()))
+		slog.String("newest", newest.Reason), slog.String("fix", newest.Instruction()))
 }
 
 // Counts returns the number of dead letters, and how many of them are for records that the broker rejected, and for

@@ -35,6 +35,21 @@ func TestParkedKeysAreLogged(t *testing.T) {
 	}
 	newest := set.List()[1]
 	logs(`number=2 topic=orders newest="` + newest.Reason + `" fix="fix the cause, then outbox-cdc dead-letter release --id ` + newest.ShortID() + `"`)
+	large := &sink.RecordError{Topic: "dead", TooLarge: true}
+	d.idColumn = encode.ColumnNames{"id"}
+	for id, fix := range map[string]string{
+		"4f1c7a7e-0000-4000-8000-000000000001": `outbox-cdc replay --ids 4f1c7a7e-0000-4000-8000-000000000001 --dsn \"$OPERATOR_DSN\", then the later records: outbox-cdc dead-letter discard --id `,
+		"'; rm -rf ~":                          `outbox-cdc replay --where '…' --dsn `,
+	} {
+		o := encode.Origin{Tx: encode.Tx{CommitLSN: 9}, Index: 5}
+		bad := record(id)
+		bad.Headers = []sink.Header{{Key: encode.IDHeader, Value: []byte(id)}}
+		dead := d.replaceRecord(o.Tx, o.Index, bad, &sink.RecordError{Topic: "orders", TooLarge: true})
+		if dead == nil || d.replaceRecord(o.Tx, o.Index, dead, large) == nil {
+			t.Fatal("the relay would stop")
+		}
+		logs(`fix="let topic orders accept larger records, then send the row from its table: ` + fix)
+	}
 	if d.follow(record("secret 2"), encode.Origin{Tx: encode.Tx{CommitLSN: 8}}) == nil {
 		t.Fatal("a record overtakes a parked one")
 	}
