@@ -23,25 +23,28 @@ func (p *pruner) verifyRows(ctx context.Context, r *relation) error {
 // checkRights returns a [*catalog.RightError] if the role could not remove rows of r. Otherwise Postgres would reject it only
 // after the wait for the relay, and a dry run not at all.
 func (p *pruner) checkRights(ctx context.Context, r *relation) error {
-	for _, leaf := range r.leaves {
-		if err := p.checkDelete(ctx, leaf); err != nil {
-			return err
-		}
-	}
 	for _, partition := range r.partitions {
 		owns, err := queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, partition.OID)
 		if err != nil {
 			return fmt.Errorf("look up the owner of %s: %w", partition.Name, err)
 		}
 		if !owns {
-			return &catalog.RightError{What: fmt.Sprintf("role %q does not own partition %s, and only the owner can drop it", p.work.Config().User, partition.Name)}
+			return &catalog.RightError{What: fmt.Sprintf("role %q does not own partition %s, and only the owner can drop it: run prune %s", p.work.Config().User, partition.Name, asOwner)}
+		}
+	}
+	for _, leaf := range r.leaves {
+		if err := p.checkDelete(ctx, r, leaf); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// checkDelete checks the rights that deleting rows of one table needs.
-func (p *pruner) checkDelete(ctx context.Context, table part) error {
+// asOwner is how prune runs for partitions, which a role cannot be granted the right to drop.
+const asOwner = `as the owner of the table: --dsn "$OWNER_DSN"`
+
+// checkDelete checks the rights that deleting rows of one table of r needs.
+func (p *pruner) checkDelete(ctx context.Context, r *relation, table part) error {
 	rows, _ := p.work.Query(ctx, `SELECT r FROM pg_catalog.unnest(ARRAY['SELECT', 'DELETE']) r WHERE NOT pg_catalog.has_table_privilege($1::oid, r)`, table.OID)
 	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
@@ -52,6 +55,9 @@ func (p *pruner) checkDelete(ctx context.Context, table part) error {
 	}
 	lacking := strings.Join(missing, ", ")
 	user := p.work.Config().User
+	if r.ends != "" {
+		return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s, and prune drops partitions: run it %s", user, lacking, table.Name, asOwner)}
+	}
 	return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s: use the operator's role, or if this is it: GRANT %[2]s ON %[3]s TO %[4]s", user, lacking, table.Name, replication.QuoteIdent(user))}
 }
 
