@@ -195,7 +195,9 @@ func printAudit(w io.Writer, report *audit.Report) {
 			}
 		}
 	}
+	shown := map[audit.Kind]int{}
 	for _, f := range report.Findings {
+		shown[f.Kind]++
 		fmt.Fprintf(w, "\n%s: %s", f.Kind, f.Topic)
 		if f.Partition != nil {
 			fmt.Fprintf(w, "[%d]@%d", *f.Partition, *f.Offset)
@@ -204,6 +206,11 @@ func printAudit(w io.Writer, report *audit.Report) {
 			fmt.Fprintf(w, " id %s", oneLine(f.ID))
 		}
 		fmt.Fprintf(w, ": %s", f.Detail)
+	}
+	for _, kind := range audit.Kinds() {
+		if more := report.Count(kind) - shown[kind]; more > 0 {
+			fmt.Fprintf(w, "\n%s: %d more are not listed", kind, more)
+		}
 	}
 	for _, note := range report.Notes {
 		fmt.Fprintf(w, "\nnote: %s", note)
