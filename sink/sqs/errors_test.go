@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // rig is a client of an in-process server, and a destination of each service.
@@ -147,6 +148,44 @@ func TestEntryWithoutOutcome(t *testing.T) {
 		if outcomes := r.send(t, to, 2); !errors.Is(outcomes[0], errNotNamed) || outcomes[1] != nil {
 			t.Errorf("%s: %v", to, outcomes)
 		}
+	}
+}
+
+// TestOneCopyAcrossLostResponses: a FIFO queue drops messages that are sent again because the response was lost.
+func TestOneCopyAcrossLostResponses(t *testing.T) {
+	t.Parallel()
+	server := awstest.Fake(t)
+	front, queue := awstest.NewFront(t, server.URL), server.Queue("q.fifo", subjectLimit)
+	r := sinktest.StartSession(t, open(t, testConfig(front.URL)), sinktest.NewJournal(), sink.WriterConfig{})
+	sent := 0
+	for range 5 {
+		met, heal := front.Begin(awstest.Strike{Lose: true})
+		for range 50 {
+			sent++
+			rec := &sink.Record{
+				Seq: uint64(sent), Topic: queue, Partition: sink.AnyPartition, Key: fmt.Append(nil, "key ", sent%7), Value: fmt.Append(nil, "value ", sent),
+				Headers: []sink.Header{{Key: idHeader, Value: fmt.Append(nil, "event-", sent)}},
+			}
+			if err := r.Writer.Send(sinktest.Context(t), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Writer.Flush()
+		wait.Receive(t, "a lost response", met)
+		heal()
+	}
+	r.Drain(sent)
+	times := make(map[string]int)
+	for _, m := range server.Messages(queue) {
+		times[m.Body]++
+	}
+	for body, n := range times {
+		if n != 1 {
+			t.Errorf("%s is stored %d times", body, n)
+		}
+	}
+	if len(times) != sent || r.Sink.Stat().Retries == 0 {
+		t.Errorf("%d of %d messages are stored, after %d retries", len(times), sent, r.Sink.Stat().Retries)
 	}
 }
 
