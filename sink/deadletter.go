@@ -7,11 +7,11 @@ import (
 
 // DeadLetters reads a dead-letter destination. It is a [Reader] of one destination.
 type DeadLetters interface {
-	// Spans is [Reader.Spans] for the destination. The error wraps ErrMissing if the destination does not exist.
-	Spans(ctx context.Context) ([]Span, error)
+	// OffsetRanges is [Reader.OffsetRanges] for the destination. The error wraps ErrMissing if the destination does not exist.
+	OffsetRanges(ctx context.Context) ([]OffsetRange, error)
 
 	// Read is [Reader.Read] for the destination.
-	Read(ctx context.Context, span Span, fn func(*StoredRecord) error) error
+	Read(ctx context.Context, offsets OffsetRange, fn func(*StoredRecord) error) error
 
 	// Close closes the DeadLetters.
 	Close() error
@@ -28,24 +28,24 @@ type deadLetters struct {
 // missing returns the error for a destination that does not exist. If there is an error, r is closed.
 func ReadDeadLetters(ctx context.Context, r Reader, destination string, missing func(destination string) error) (DeadLetters, error) {
 	d := &deadLetters{r, destination, missing}
-	if _, err := d.Spans(ctx); err != nil {
+	if _, err := d.OffsetRanges(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return d, nil
 }
 
-// Spans implements [DeadLetters].
-func (d *deadLetters) Spans(ctx context.Context) ([]Span, error) {
-	spans, err := d.reader.Spans(ctx, d.destination)
-	if err == nil && spans[d.destination] == nil {
+// OffsetRanges implements [DeadLetters].
+func (d *deadLetters) OffsetRanges(ctx context.Context) ([]OffsetRange, error) {
+	ranges, err := d.reader.OffsetRanges(ctx, d.destination)
+	if err == nil && ranges[d.destination] == nil {
 		err = d.missing(d.destination)
 	}
-	return spans[d.destination], err
+	return ranges[d.destination], err
 }
 
 // Read implements [DeadLetters].
-func (d *deadLetters) Read(ctx context.Context, span Span, fn func(*StoredRecord) error) error {
-	return d.reader.Read(ctx, d.destination, span, fn)
+func (d *deadLetters) Read(ctx context.Context, offsets OffsetRange, fn func(*StoredRecord) error) error {
+	return d.reader.Read(ctx, d.destination, offsets, fn)
 }
 
 // Close implements [DeadLetters].

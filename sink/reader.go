@@ -45,16 +45,16 @@ func errUnreadable(b Broker) error {
 // A Reader reads the committed records of destinations. It never writes. One goroutine uses it. Its methods retry
 // transient errors until ctx ends.
 type Reader interface {
-	// Spans returns the current offsets of each partition of the destinations, by partition number. A span ends
-	// where the first open transaction of its partition begins; [Span.Open] then says which records are hidden. Every
-	// record that was stored before the call is in its span or hidden. A destination that does not exist is not in
+	// OffsetRanges returns the current offsets of each partition of the destinations, by partition number. A range ends
+	// where the first open transaction of its partition begins; [OffsetRange.Open] then says which records are hidden. Every
+	// record that was stored before the call is in its range or hidden. A destination that does not exist is not in
 	// the result.
-	Spans(ctx context.Context, destinations ...string) (map[string][]Span, error)
+	OffsetRanges(ctx context.Context, destinations ...string) (map[string][]OffsetRange, error)
 
-	// Read calls fn for each record of a span, in the order of offsets, without those that have expired or
+	// Read calls fn for each record of a range, in the order of offsets, without those that have expired or
 	// belong to an aborted transaction. fn may keep the record. If fn returns an error, Read stops and returns
 	// it. After a transient error, Read continues at the next record.
-	Read(ctx context.Context, destination string, span Span, fn func(*StoredRecord) error) error
+	Read(ctx context.Context, destination string, offsets OffsetRange, fn func(*StoredRecord) error) error
 
 	// Close closes the Reader.
 	Close() error
@@ -69,8 +69,8 @@ type PositionReader interface {
 	ReadPositions(ctx context.Context, store, name string) ([]StoredValue, error)
 }
 
-// A Span is the offsets of a partition from Begin up to, but not including, End.
-type Span struct {
+// An OffsetRange is the offsets of a partition from Begin up to, but not including, End.
+type OffsetRange struct {
 	Partition  int32
 	Begin, End int64
 
@@ -81,7 +81,7 @@ type Span struct {
 
 // Open returns an *[OpenTransactionError] if an open transaction hides records of the destination behind s, and otherwise
 // nil.
-func (s Span) Open(destination string) error {
+func (s OffsetRange) Open(destination string) error {
 	if s.Hidden <= s.End {
 		return nil
 	}

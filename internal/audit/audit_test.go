@@ -60,11 +60,11 @@ func (s *scene) judge() (Topic, []string) {
 	l.indexRows()
 	l.topics[l.topic("t")].compacted, l.deadHidden = s.compacted, s.hides == 3
 	for p, records := range s.topic {
-		span := sink.Span{Partition: int32(p), Begin: s.begin, End: s.begin + int64(len(records))}
+		offsets := sink.OffsetRange{Partition: int32(p), Begin: s.begin, End: s.begin + int64(len(records))}
 		if s.hides == p+1 {
-			span.Hidden = span.End + 2
+			offsets.Hidden = offsets.End + 2
 		}
-		part := l.addPartition("t", span)
+		part := l.addPartition("t", offsets)
 		for i, rec := range records {
 			l.addRecord(part, &sink.StoredRecord{Record: *rec, Offset: s.begin + int64(i)})
 		}

@@ -29,8 +29,8 @@ func (a *auditor) explainAltered(ctx context.Context) error {
 			f.Detail += ": " + want.rejected.Error()
 			continue
 		}
-		span := sink.Span{Partition: *f.Partition, Begin: *f.Offset, End: *f.Offset + 1}
-		err := a.reader.Read(ctx, f.Topic, span, func(stored *sink.StoredRecord) error {
+		offsets := sink.OffsetRange{Partition: *f.Partition, Begin: *f.Offset, End: *f.Offset + 1}
+		err := a.reader.Read(ctx, f.Topic, offsets, func(stored *sink.StoredRecord) error {
 			if text := differences(&want.rec, stored, f.Topic); text != "" { // otherwise the row has changed meanwhile
 				f.Detail = text
 			}

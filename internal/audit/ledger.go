@@ -168,13 +168,13 @@ func (l *ledger) find(id uint64) (n uint32, ok bool) {
 }
 
 // addPartition adds a partition, whose records follow in the order of their offsets.
-func (l *ledger) addPartition(topic string, span sink.Span) (part uint16) {
-	if len(l.parts) == math.MaxUint16 || span.End-span.Begin > math.MaxUint32 {
-		l.tooMany = fmt.Errorf("partition %d of topic %s is the 65,536th, or has more than 4,294,967,295 records: select fewer rows", span.Partition, topic)
+func (l *ledger) addPartition(topic string, offsets sink.OffsetRange) (part uint16) {
+	if len(l.parts) == math.MaxUint16 || offsets.End-offsets.Begin > math.MaxUint32 {
+		l.tooMany = fmt.Errorf("partition %d of topic %s is the 65,536th, or has more than 4,294,967,295 records: select fewer rows", offsets.Partition, topic)
 		return 0
 	}
 	l.parts = append(l.parts, partition{
-		topic: l.topic(topic), number: span.Partition, begin: span.Begin, end: span.End, hidden: span.Hidden > span.End, first: math.MinInt64,
+		topic: l.topic(topic), number: offsets.Partition, begin: offsets.Begin, end: offsets.End, hidden: offsets.Hidden > offsets.End, first: math.MinInt64,
 	})
 	return uint16(len(l.parts) - 1)
 }

@@ -26,26 +26,26 @@ func (a *auditor) readTopics(ctx context.Context) error {
 	if dead != "" {
 		names = slices.Insert(names, 0, dead) // first: the ledger judges a resent record by the dead letter of its row
 	}
-	spans, err := a.readableSpans(ctx, names...)
+	ranges, err := a.readableRanges(ctx, names...)
 	if err != nil {
 		return err
 	}
-	for _, span := range spans[dead] {
-		a.ledger.deadHidden = a.ledger.deadHidden || span.Open(dead) != nil
+	for _, offsets := range ranges[dead] {
+		a.ledger.deadHidden = a.ledger.deadHidden || offsets.Open(dead) != nil
 	}
 	total, done := 0, 0
 	for _, name := range names {
-		if spans[name] == nil && name != dead {
+		if ranges[name] == nil && name != dead {
 			a.notes = append(a.notes, fmt.Sprintf("topic %s does not exist", name))
 		}
-		for _, span := range spans[name] {
-			total += int(span.End - span.Begin)
-			if err := span.Open(name); err != nil {
+		for _, offsets := range ranges[name] {
+			total += int(offsets.End - offsets.Begin)
+			if err := offsets.Open(name); err != nil {
 				a.notes = append(a.notes, err.Error())
 			}
 		}
 	}
-	if err := a.findCompacted(ctx, slices.Sorted(maps.Keys(spans))); err != nil {
+	if err := a.findCompacted(ctx, slices.Sorted(maps.Keys(ranges))); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -53,28 +53,28 @@ func (a *auditor) readTopics(ctx context.Context) error {
 		if name == dead {
 			read = a.addDeadLetter
 		}
-		for _, span := range spans[name] {
-			part := a.ledger.addPartition(name, span)
+		for _, offsets := range ranges[name] {
+			part := a.ledger.addPartition(name, offsets)
 			if a.ledger.tooMany != nil {
 				return a.ledger.tooMany
 			}
-			err := a.reader.Read(ctx, name, span, func(stored *sink.StoredRecord) error {
+			err := a.reader.Read(ctx, name, offsets, func(stored *sink.StoredRecord) error {
 				read(part, stored)
-				a.show("records", done+int(stored.Offset-span.Begin)+1, total)
+				a.show("records", done+int(stored.Offset-offsets.Begin)+1, total)
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			done += int(span.End - span.Begin)
+			done += int(offsets.End - offsets.Begin)
 		}
 	}
 	return nil
 }
 
-// readableSpans returns the partitions of the topics that exist, with every record that they have now. While open transactions
+// readableRanges returns the partitions of the topics that exist, with every record that they have now. While open transactions
 // hide some, it waits, at most as long as for the slot.
-func (a *auditor) readableSpans(ctx context.Context, topics ...string) (map[string][]sink.Span, error) {
+func (a *auditor) readableRanges(ctx context.Context, topics ...string) (map[string][]sink.OffsetRange, error) {
 	deadline := time.NewTimer(a.cfg.Wait)
 	defer deadline.Stop()
 	type place struct {
@@ -83,12 +83,12 @@ func (a *auditor) readableSpans(ctx context.Context, topics ...string) (map[stri
 	}
 	needed := make(map[place]int64) // the ends of partitions where a transaction was open
 	for first := true; ; first = false {
-		spans, err := a.spans(ctx, topics...)
+		ranges, err := a.ranges(ctx, topics...)
 		if err != nil {
 			return nil, err
 		}
 		var hidden error
-		for topic, ofTopic := range spans {
+		for topic, ofTopic := range ranges {
 			for i, s := range ofTopic {
 				at := place{topic, s.Partition}
 				if first {
@@ -102,24 +102,24 @@ func (a *auditor) readableSpans(ctx context.Context, topics ...string) (map[stri
 			}
 		}
 		if hidden == nil {
-			return spans, nil
+			return ranges, nil
 		}
 		a.cfg.Progress("waiting: "+hidden.Error(), 0, 1)
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-deadline.C:
-			return spans, nil
+			return ranges, nil
 		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// spans returns the partitions of the topics that exist.
-func (a *auditor) spans(ctx context.Context, topics ...string) (map[string][]sink.Span, error) {
+// ranges returns the partitions of the topics that exist.
+func (a *auditor) ranges(ctx context.Context, topics ...string) (map[string][]sink.OffsetRange, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Relay.StartupTimeout)
 	defer cancel()
-	return a.reader.Spans(ctx, topics...)
+	return a.reader.OffsetRanges(ctx, topics...)
 }
 
 // findCompacted finds out which topics are compacted, as far as the user may describe them.

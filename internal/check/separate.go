@@ -79,13 +79,13 @@ func (s *kafkaLook) relaysIn(ctx context.Context, topic string) ([]string, error
 		return nil, err
 	}
 	defer func() { _ = reader.Close() }()
-	spans, err := reader.Spans(ctx)
+	ranges, err := reader.OffsetRanges(ctx)
 	if err != nil {
 		return nil, err
 	}
 	names := make(map[string]string) // by key
-	for _, span := range spans {
-		err := reader.Read(ctx, span, func(rec *sink.StoredRecord) error {
+	for _, offsets := range ranges {
+		err := reader.Read(ctx, offsets, func(rec *sink.StoredRecord) error {
 			key := string(rec.Key)
 			names[key], _, _ = strings.Cut(key, "/")
 			if rec.Value == nil {

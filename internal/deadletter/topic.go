@@ -45,7 +45,7 @@ type Selection struct {
 	Hidden []error
 
 	filter   *Filter
-	spans    []sink.Span
+	ranges   []sink.OffsetRange
 	resentAt map[PartitionOffset]time.Time
 	parked   map[string]bool // ids of the parked keys; nil: not read
 	matches  []match         // by partition and offset
@@ -64,16 +64,16 @@ func (s *Selection) Len() int { return len(s.matches) }
 // for each resent record. The error wraps ErrNotFound if an offset of f has no dead letter. Select cannot tell who has
 // written a dead letter: any producer with access to the topic can write one, or mark others as resent.
 func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
-	spans, err := b.reader.Spans(ctx)
+	ranges, err := b.reader.OffsetRanges(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{filter: &f, spans: spans, resentAt: make(map[PartitionOffset]time.Time)}
-	for _, span := range spans {
-		if err := span.Open(b.name); err != nil {
+	s := &Selection{filter: &f, ranges: ranges, resentAt: make(map[PartitionOffset]time.Time)}
+	for _, offsets := range ranges {
+		if err := offsets.Open(b.name); err != nil {
 			s.Hidden = append(s.Hidden, err)
 		}
-		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
+		err := b.reader.Read(ctx, offsets, func(stored *sink.StoredRecord) error {
 			if p, at, ok := parseResentRecord(stored); ok {
 				s.resentAt[p] = at
 				return nil
@@ -150,19 +150,19 @@ func (s *Selection) keepOffsets(topic string) error {
 
 // absenceReason returns why there is no dead letter at p.
 func (s *Selection) absenceReason(p PartitionOffset, topic string) string {
-	if int(p.Partition) >= len(s.spans) {
-		return fmt.Sprintf("the topic has %d partitions, from 0", len(s.spans))
+	if int(p.Partition) >= len(s.ranges) {
+		return fmt.Sprintf("the topic has %d partitions, from 0", len(s.ranges))
 	}
-	span := s.spans[p.Partition]
+	offsets := s.ranges[p.Partition]
 	switch {
-	case p.Offset < span.Begin:
-		return fmt.Sprintf("it has expired; partition %d starts at offset %d", p.Partition, span.Begin)
-	case p.Offset >= span.End && p.Offset < span.Hidden:
-		return span.Open(topic).Error()
-	case span.End == 0:
+	case p.Offset < offsets.Begin:
+		return fmt.Sprintf("it has expired; partition %d starts at offset %d", p.Partition, offsets.Begin)
+	case p.Offset >= offsets.End && p.Offset < offsets.Hidden:
+		return offsets.Open(topic).Error()
+	case offsets.End == 0:
 		return fmt.Sprintf("partition %d is empty", p.Partition)
-	case p.Offset >= span.End:
-		return fmt.Sprintf("the last offset of partition %d is %d", p.Partition, span.End-1)
+	case p.Offset >= offsets.End:
+		return fmt.Sprintf("the last offset of partition %d is %d", p.Partition, offsets.End-1)
 	case !s.resentAt[p].IsZero():
 		return "it was resent, and has expired"
 	}
@@ -188,15 +188,15 @@ func (s *Selection) KeepOldest(n int) { s.matches = s.matches[:min(n, len(s.matc
 // Read calls fn with each dead letter of a Selection, by partition and offset, except those that have expired since. fn
 // may keep the dead letter. If fn returns an error, Read returns it.
 func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) error) error {
-	for _, span := range s.spans {
-		first, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{span.Partition, 0}, match.compareOffset)
-		last, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{span.Partition + 1, 0}, match.compareOffset)
+	for _, offsets := range s.ranges {
+		first, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{offsets.Partition, 0}, match.compareOffset)
+		last, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{offsets.Partition + 1, 0}, match.compareOffset)
 		wanted := s.matches[first:last]
 		if len(wanted) == 0 {
 			continue
 		}
-		span.Begin, span.End = wanted[0].Offset, wanted[len(wanted)-1].Offset+1
-		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) (err error) {
+		offsets.Begin, offsets.End = wanted[0].Offset, wanted[len(wanted)-1].Offset+1
+		err := b.reader.Read(ctx, offsets, func(stored *sink.StoredRecord) (err error) {
 			for len(wanted) > 0 && wanted[0].Offset < stored.Offset {
 				wanted = wanted[1:]
 			}

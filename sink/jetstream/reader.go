@@ -46,11 +46,11 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// Spans implements [sink.Reader].
-func (r *reader) Spans(ctx context.Context, subjects ...string) (map[string][]sink.Span, error) {
-	spans := make(map[string][]sink.Span, len(subjects))
+// OffsetRanges implements [sink.Reader].
+func (r *reader) OffsetRanges(ctx context.Context, subjects ...string) (map[string][]sink.OffsetRange, error) {
+	ranges := make(map[string][]sink.OffsetRange, len(subjects))
 	for _, subject := range subjects {
-		var span sink.Span
+		var offsets sink.OffsetRange
 		found := false
 		err := r.control.retry(ctx, func(ctx context.Context, l *link) error {
 			stream, err := openStream(ctx, l, subject)
@@ -58,17 +58,17 @@ func (r *reader) Spans(ctx context.Context, subjects ...string) (map[string][]si
 				return err
 			}
 			state := stream.CachedInfo().State
-			span, found = sink.Span{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}, true
+			offsets, found = sink.OffsetRange{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}, true
 			return nil
 		})
 		if err != nil {
 			return nil, fmt.Errorf("look up the stream of %s: %w", subject, err)
 		}
 		if found {
-			spans[subject] = []sink.Span{span}
+			ranges[subject] = []sink.OffsetRange{offsets}
 		}
 	}
-	return spans, nil
+	return ranges, nil
 }
 
 // openStream returns the stream that has a subject, or nil if there is none.
@@ -85,18 +85,18 @@ func openStream(ctx context.Context, l *link, subject string) (stream jetstream.
 }
 
 // Read implements [sink.Reader].
-func (r *reader) Read(ctx context.Context, subject string, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	if span.Begin >= span.End {
+func (r *reader) Read(ctx context.Context, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	if offsets.Begin >= offsets.End {
 		return nil
 	}
-	for span.Begin < span.End { // an attempt takes limited time
+	for offsets.Begin < offsets.End { // an attempt takes limited time
 		var fnErr error
 		err := r.control.retry(ctx, func(attempt context.Context, l *link) error {
-			next, err := readSome(attempt, l, subject, span, func(rec *sink.StoredRecord) error {
+			next, err := readSome(attempt, l, subject, offsets, func(rec *sink.StoredRecord) error {
 				fnErr = fn(rec)
 				return fnErr
 			})
-			span.Begin = next
+			offsets.Begin = next
 			if fnErr == nil {
 				return err
 			}
@@ -115,25 +115,25 @@ func (r *reader) Read(ctx context.Context, subject string, span sink.Span, fn fu
 // readTime is how long an attempt to read goes on.
 const readTime = 5 * time.Second
 
-// readSome calls fn for messages of a span, and returns where the rest of the span begins.
-func readSome(ctx context.Context, l *link, subject string, span sink.Span, fn func(*sink.StoredRecord) error) (int64, error) {
+// readSome calls fn for messages of a range, and returns where the rest of the range begins.
+func readSome(ctx context.Context, l *link, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) (int64, error) {
 	stream, err := openStream(ctx, l, subject)
 	if err != nil {
-		return span.Begin, err
+		return offsets.Begin, err
 	}
 	if stream == nil {
-		return span.End, nil
+		return offsets.End, nil
 	}
-	consumer, err := openConsumer(ctx, l, stream, subject, span)
+	consumer, err := openConsumer(ctx, l, stream, subject, offsets)
 	if err != nil {
-		return span.Begin, err
+		return offsets.Begin, err
 	}
 	if consumer.CachedInfo().NumPending == 0 {
-		return span.End, nil
+		return offsets.End, nil
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return span.Begin, err
+		return offsets.Begin, err
 	}
 	defer messages.Stop()
 	ctx, release := l.bind(ctx)
@@ -141,25 +141,25 @@ func readSome(ctx context.Context, l *link, subject string, span sink.Span, fn f
 	for start := time.Now(); time.Since(start) < readTime; {
 		m, pending, err := nextMessage(ctx, messages)
 		if err != nil {
-			return span.Begin, err
+			return offsets.Begin, err
 		}
-		if int64(m.Sequence) >= span.End {
-			return span.End, nil
+		if int64(m.Sequence) >= offsets.End {
+			return offsets.End, nil
 		}
 		if err := fn(decode(m)); err != nil {
-			return span.Begin, err
+			return offsets.Begin, err
 		}
-		if span.Begin = int64(m.Sequence) + 1; pending == 0 || span.Begin >= span.End {
-			return span.End, nil
+		if offsets.Begin = int64(m.Sequence) + 1; pending == 0 || offsets.Begin >= offsets.End {
+			return offsets.End, nil
 		}
 	}
-	return span.Begin, nil
+	return offsets.Begin, nil
 }
 
-func openConsumer(ctx context.Context, l *link, stream jetstream.Stream, subject string, span sink.Span) (consumer jetstream.Consumer, err error) {
+func openConsumer(ctx context.Context, l *link, stream jetstream.Stream, subject string, offsets sink.OffsetRange) (consumer jetstream.Consumer, err error) {
 	err = l.call(ctx, func(ctx context.Context) error {
 		consumer, err = stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-			FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(span.Begin),
+			FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(offsets.Begin),
 		})
 		return err
 	})

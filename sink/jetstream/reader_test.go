@@ -24,7 +24,7 @@ func TestReadAcrossFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer deadLetters.Close()
-			spans, err := deadLetters.Spans(ctx)
+			ranges, err := deadLetters.OffsetRanges(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +37,7 @@ func TestReadAcrossFaults(t *testing.T) {
 				heal()
 			}()
 			n := 0
-			if err := deadLetters.Read(ctx, spans[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 200 {
+			if err := deadLetters.Read(ctx, ranges[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 200 {
 				t.Errorf("read %d of 200 messages: %v", n, err)
 			}
 		})

@@ -279,12 +279,12 @@ func TestLeastRightsToRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer deadLetters.Close()
-	spans, err := deadLetters.Spans(sinktest.Context(t))
-	if err != nil || len(spans) != 1 {
-		t.Fatalf("Spans: %v, %v", spans, err)
+	ranges, err := deadLetters.OffsetRanges(sinktest.Context(t))
+	if err != nil || len(ranges) != 1 {
+		t.Fatalf("Spans: %v, %v", ranges, err)
 	}
 	read := 0
-	err = deadLetters.Read(sinktest.Context(t), spans[0], func(rec *sink.StoredRecord) error {
+	err = deadLetters.Read(sinktest.Context(t), ranges[0], func(rec *sink.StoredRecord) error {
 		if rec.Topic != "outbox.dead-letter" {
 			t.Errorf("read %s at %d", rec.Topic, rec.Offset)
 		}

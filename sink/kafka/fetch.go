@@ -108,14 +108,14 @@ func fetchBlock(l *link, part topicPartition, from int64, bytes int32, wait time
 	return block, nil
 }
 
-// fetchRecords calls fn with each record of span. With sarama.ReadCommitted, these are the records that consumers see.
+// fetchRecords calls fn with each record of offsets. With sarama.ReadCommitted, these are the records that consumers see.
 // With sarama.ReadUncommitted, they include the records of open and aborted transactions, and control records.
 // fetchRecords returns the offset after the last record for which fn returned nil. An error that wraps errEmptyAnswer says that
-// the broker has returned nothing although the span goes on.
-func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.IsolationLevel, fn func(r fetchedRecord) error) (next int64, err error) {
+// the broker has returned nothing although the range goes on.
+func fetchRecords(l *link, topic string, offsets sink.OffsetRange, isolation sarama.IsolationLevel, fn func(r fetchedRecord) error) (next int64, err error) {
 	empty := 0 // answers in a row
-	for next = span.Begin; next < span.End; {
-		block, err := fetchBlock(l, topicPartition{topic, span.Partition}, next, fetchBytes, 500*time.Millisecond, isolation)
+	for next = offsets.Begin; next < offsets.End; {
+		block, err := fetchBlock(l, topicPartition{topic, offsets.Partition}, next, fetchBytes, 500*time.Millisecond, isolation)
 		if err != nil {
 			return next, err
 		}
@@ -123,14 +123,14 @@ func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.Isolat
 		hidden := abortedBatches(block)
 		for _, set := range block.RecordsSet {
 			b := set.RecordBatch
-			if b == nil || b.PartialTrailingRecord || b.LastOffset() < next || b.FirstOffset >= span.End {
-				continue // those after the span were stored since its end was read
+			if b == nil || b.PartialTrailingRecord || b.LastOffset() < next || b.FirstOffset >= offsets.End {
+				continue // those after the range were stored since its end was read
 			}
 			skip := isolation == sarama.ReadCommitted && (b.Control || hidden[b])
 			for _, rec := range b.Records {
 				r := fetchedRecord{rec, b}
 				offset := r.offset()
-				if offset < next || offset >= span.End || skip {
+				if offset < next || offset >= offsets.End || skip {
 					continue
 				}
 				if err := fn(r); err != nil {
@@ -138,13 +138,13 @@ func fetchRecords(l *link, topic string, span sink.Span, isolation sarama.Isolat
 				}
 				next = offset + 1
 			}
-			next = min(b.LastOffset()+1, span.End)
+			next = min(b.LastOffset()+1, offsets.End)
 		}
 		if next > began {
 			empty = 0
-		} else if next = min(behindEmptied(block, next), span.End); next == began {
+		} else if next = min(behindEmptied(block, next), offsets.End); next == began {
 			if empty++; empty == maxEmpty {
-				return next, fmt.Errorf("%w: partition %d from offset %d on", errEmptyAnswer, span.Partition, next)
+				return next, fmt.Errorf("%w: partition %d from offset %d on", errEmptyAnswer, offsets.Partition, next)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func TestReadGoesOnBehindEmptyAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer reader.Close()
-			spans, err := reader.Spans(sinktest.Context(t), topic)
+			ranges, err := reader.OffsetRanges(sinktest.Context(t), topic)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestReadGoesOnBehindEmptyAnswers(t *testing.T) {
 				return res, nil, true
 			})
 			var got []int64
-			err = reader.Read(sinktest.Context(t), topic, spans[topic][0], func(r *sink.StoredRecord) error {
+			err = reader.Read(sinktest.Context(t), topic, ranges[topic][0], func(r *sink.StoredRecord) error {
 				got = append(got, r.Offset)
 				return nil
 			})

@@ -58,11 +58,11 @@ func TestReadingAroundTransactions(t *testing.T) {
 		defer deadLetters.Close()
 		readDeadLetters := func() (got []string) {
 			t.Helper()
-			spans, err := deadLetters.Spans(sinktest.Context(t))
+			ranges, err := deadLetters.OffsetRanges(sinktest.Context(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = deadLetters.Read(sinktest.Context(t), spans[0], func(r *sink.StoredRecord) error {
+			err = deadLetters.Read(sinktest.Context(t), ranges[0], func(r *sink.StoredRecord) error {
 				got = append(got, string(r.Value))
 				return nil
 			})
@@ -98,8 +98,8 @@ func TestReadingAroundTransactions(t *testing.T) {
 	})
 }
 
-// TestSpansNameHiddenRecords: a span ends where the first open transaction begins, and says which records that hides.
-func TestSpansNameHiddenRecords(t *testing.T) {
+// TestOffsetRangesNameHiddenRecords: a range ends where the first open transaction begins, and says which records that hides.
+func TestOffsetRangesNameHiddenRecords(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
 		t.Helper()
@@ -111,22 +111,22 @@ func TestSpansNameHiddenRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		spans := func() []sink.Span {
+		ranges := func() []sink.OffsetRange {
 			t.Helper()
-			spans, _ := readAll(t, k, topic)
-			return spans
+			ranges, _ := readAll(t, k, topic)
+			return ranges
 		}
 		write(0)
 		write(1)
 		open := beginTransaction(t, k, topic)
 		open.write(topic, "key", "open") // to partition 0
 		write(0)
-		want := []sink.Span{{Partition: 0, End: 1, Hidden: 3}, {Partition: 1, End: 1}}
-		if diff := cmp.Diff(want, spans()); diff != "" {
+		want := []sink.OffsetRange{{Partition: 0, End: 1, Hidden: 3}, {Partition: 1, End: 1}}
+		if diff := cmp.Diff(want, ranges()); diff != "" {
 			t.Errorf("spans (-want +got):\n%s", diff)
 		}
 		open.end(kgo.TryAbort)
-		want = []sink.Span{{Partition: 0, End: 4}, {Partition: 1, End: 1}} // with the control record
-		testwait.For(t, "the end of the transaction", func() bool { return cmp.Equal(want, spans()) }, func() any { return spans() })
+		want = []sink.OffsetRange{{Partition: 0, End: 4}, {Partition: 1, End: 1}} // with the control record
+		testwait.For(t, "the end of the transaction", func() bool { return cmp.Equal(want, ranges()) }, func() any { return ranges() })
 	})
 }

@@ -133,8 +133,8 @@ func (r *positionReader) readTo(l *link) error {
 			return err
 		}
 	}
-	span := sink.Span{Begin: r.next, End: end}
-	r.next, err = fetchRecords(l, r.topic, span, sarama.ReadUncommitted, func(rec fetchedRecord) error {
+	offsets := sink.OffsetRange{Begin: r.next, End: end}
+	r.next, err = fetchRecords(l, r.topic, offsets, sarama.ReadUncommitted, func(rec fetchedRecord) error {
 		switch key, ok := r.keyOf(rec.Key); {
 		case rec.batch.Control:
 			if rec.batch.ProducerID == r.marker.id {

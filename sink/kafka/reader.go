@@ -64,8 +64,8 @@ func (r *reader) check(topics ...string) error {
 	return r.client.checkKnown(func(info topicInfo) sarama.KError { return info.err }, topics...)
 }
 
-// Spans implements [sink.Reader].
-func (r *reader) Spans(ctx context.Context, topics ...string) (map[string][]sink.Span, error) {
+// OffsetRanges implements [sink.Reader].
+func (r *reader) OffsetRanges(ctx context.Context, topics ...string) (map[string][]sink.OffsetRange, error) {
 	if err := r.lookUp(ctx, topics...); err != nil {
 		return nil, err
 	}
@@ -75,12 +75,12 @@ func (r *reader) Spans(ctx context.Context, topics ...string) (map[string][]sink
 	if err := r.check(existing...); err != nil {
 		return nil, err
 	}
-	spans := make(map[string][]sink.Span, len(existing))
+	ranges := make(map[string][]sink.OffsetRange, len(existing))
 	err := r.client.retryTransient(ctx, func() error {
-		clear(spans) // of an attempt that has failed in the middle
+		clear(ranges) // of an attempt that has failed in the middle
 		led, err := r.byLeader(ctx, existing)
 		for node, parts := range led {
-			if err := r.onBroker(ctx, node, func(l *link) error { return readSpans(l, parts, spans) }); err != nil {
+			if err := r.onBroker(ctx, node, func(l *link) error { return readRanges(l, parts, ranges) }); err != nil {
 				return err
 			}
 		}
@@ -89,10 +89,10 @@ func (r *reader) Spans(ctx context.Context, topics ...string) (map[string][]sink
 	if err != nil {
 		return nil, fmt.Errorf("look up the offsets of topics: %w", err)
 	}
-	for _, ofTopic := range spans {
-		slices.SortFunc(ofTopic, func(a, b sink.Span) int { return int(a.Partition) - int(b.Partition) })
+	for _, ofTopic := range ranges {
+		slices.SortFunc(ofTopic, func(a, b sink.OffsetRange) int { return int(a.Partition) - int(b.Partition) })
 	}
-	return spans, nil
+	return ranges, nil
 }
 
 // byLeader requests the leaders of topics and returns the partitions of each.
@@ -117,9 +117,9 @@ func (r *reader) byLeader(ctx context.Context, topics []string) (map[int32][]top
 	return led, nil
 }
 
-// readSpans adds the spans of partitions of one leader. It asks for the ends without regard to transactions first: a record
-// that was stored before is then in its span, or a transaction was open.
-func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) error {
+// readRanges adds the ranges of partitions of one leader. It asks for the ends without regard to transactions first: a record
+// that was stored before is then in its range, or a transaction was open.
+func readRanges(l *link, parts []topicPartition, ranges map[string][]sink.OffsetRange) error {
 	begin, err := offsetsAt(l, parts, sarama.OffsetOldest, sarama.ReadCommitted)
 	if err != nil {
 		return err
@@ -133,11 +133,11 @@ func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) er
 		return err
 	}
 	for i, p := range parts {
-		span := sink.Span{Partition: p.id, Begin: begin[i], End: end[i]}
+		offsets := sink.OffsetRange{Partition: p.id, Begin: begin[i], End: end[i]}
 		if stored[i] > end[i] {
-			span.Hidden = stored[i]
+			offsets.Hidden = stored[i]
 		}
-		spans[p.topic] = append(spans[p.topic], span)
+		ranges[p.topic] = append(ranges[p.topic], offsets)
 	}
 	return nil
 }
@@ -146,33 +146,33 @@ func readSpans(l *link, parts []topicPartition, spans map[string][]sink.Span) er
 const emptyTimeout = time.Minute
 
 // Read implements [sink.Reader].
-func (r *reader) Read(ctx context.Context, topic string, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	if span.Begin >= span.End {
+func (r *reader) Read(ctx context.Context, topic string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	if offsets.Begin >= offsets.End {
 		return nil
 	}
 	var fnErr error
 	again := false
 	var progress time.Time // of the last one
 	err := r.client.retryTransient(ctx, func() error {
-		return r.onLeader(ctx, topic, span.Partition, func(l *link) (err error) {
+		return r.onLeader(ctx, topic, offsets.Partition, func(l *link) (err error) {
 			if again { // the first records may have expired
-				begin, err := offsetAt(l, topic, span.Partition, sarama.OffsetOldest, sarama.ReadCommitted)
+				begin, err := offsetAt(l, topic, offsets.Partition, sarama.OffsetOldest, sarama.ReadCommitted)
 				if err != nil {
 					return err
 				}
-				span.Begin = max(span.Begin, begin)
+				offsets.Begin = max(offsets.Begin, begin)
 			}
 			again = true
-			began := span.Begin
-			span.Begin, err = fetchRecords(l, topic, span, sarama.ReadCommitted, func(rec fetchedRecord) error {
-				fnErr = fn(rec.stored(topic, span.Partition))
+			began := offsets.Begin
+			offsets.Begin, err = fetchRecords(l, topic, offsets, sarama.ReadCommitted, func(rec fetchedRecord) error {
+				fnErr = fn(rec.stored(topic, offsets.Partition))
 				return fnErr
 			})
-			if progress.IsZero() || span.Begin > began {
+			if progress.IsZero() || offsets.Begin > began {
 				progress = time.Now()
 			}
 			if fnErr == nil && errors.Is(err, errEmptyAnswer) && time.Since(progress) > emptyTimeout {
-				fnErr = fmt.Errorf("%w for %s, although it goes on to offset %d; if a broker has lost records, start again", err, emptyTimeout, span.End)
+				fnErr = fmt.Errorf("%w for %s, although it goes on to offset %d; if a broker has lost records, start again", err, emptyTimeout, offsets.End)
 			}
 			if fnErr == nil {
 				return err

@@ -224,26 +224,26 @@ func TestDeniedPositionTopicFailsAtOnce(t *testing.T) {
 	}
 }
 
-// readAll reads every span of a topic.
-func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (spans []sink.Span, records []sink.StoredRecord) {
+// readAll reads every range of a topic.
+func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (ranges []sink.OffsetRange, records []sink.StoredRecord) {
 	tb.Helper()
 	r, err := Config{Brokers: k.Addrs}.OpenDeadLetters(sinktest.Context(tb), topic, sinktest.NewJournal().Logger())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer r.Close()
-	if spans, err = r.Spans(sinktest.Context(tb)); err != nil {
+	if ranges, err = r.OffsetRanges(sinktest.Context(tb)); err != nil {
 		tb.Fatal(err)
 	}
-	for _, span := range spans {
-		if err := r.Read(sinktest.Context(tb), span, func(rec *sink.StoredRecord) error {
+	for _, offsets := range ranges {
+		if err := r.Read(sinktest.Context(tb), offsets, func(rec *sink.StoredRecord) error {
 			records = append(records, *rec)
 			return nil
 		}); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	return spans, records
+	return ranges, records
 }
 
 // Records are read as they were sent, nulls as nulls, with their own timestamps, whatever
@@ -269,8 +269,8 @@ func TestDeadLettersAreReadAsSent(t *testing.T) {
 	if _, err := k.Admin(t).DeleteRecords(sinktest.Context(t), offsets); err != nil {
 		t.Fatal(err)
 	}
-	spans, got := readAll(t, k, topic)
-	if diff := cmp.Diff([]sink.Span{{Partition: 0, Begin: 1, End: 3}, {Partition: 1, Begin: 0, End: 1}}, spans); diff != "" {
+	ranges, got := readAll(t, k, topic)
+	if diff := cmp.Diff([]sink.OffsetRange{{Partition: 0, Begin: 1, End: 3}, {Partition: 1, Begin: 0, End: 1}}, ranges); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 	want := []sink.StoredRecord{
@@ -281,13 +281,13 @@ func TestDeadLettersAreReadAsSent(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
-	if got := readSpan(t, k, topic, sink.Span{Partition: 0, Begin: 0, End: 3}); !cmp.Equal(want[:2], got) {
+	if got := readRange(t, k, topic, sink.OffsetRange{Partition: 0, Begin: 0, End: 3}); !cmp.Equal(want[:2], got) {
 		t.Errorf("a span whose first record has expired since: %v", got)
 	}
 }
 
-// The spans are those of the topic, also if a broker was asked twice because another one did not respond.
-func TestSpansAfterRetry(t *testing.T) {
+// The ranges are those of the topic, also if a broker was asked twice because another one did not respond.
+func TestOffsetRangesAfterRetry(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(8, "t"))
 	for partition := range int32(8) { // kfake chooses leaders at random
 		if err := k.Control.MoveTopicPartition("t", partition, partition%2); err != nil {
@@ -302,25 +302,25 @@ func TestSpansAfterRetry(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	spans, _ := readAll(t, k.Cluster, "t")
+	ranges, _ := readAll(t, k.Cluster, "t")
 	var partitions []int32
-	for _, span := range spans {
-		partitions = append(partitions, span.Partition)
+	for _, offsets := range ranges {
+		partitions = append(partitions, offsets.Partition)
 	}
 	if !slices.Equal(partitions, []int32{0, 1, 2, 3, 4, 5, 6, 7}) || asked.Load() < 4 {
 		t.Errorf("spans of the partitions %v after %d requests", partitions, asked.Load())
 	}
 }
 
-// readSpan reads a span of a topic.
-func readSpan(tb testing.TB, k *kafkatest.Cluster, topic string, span sink.Span) (records []sink.StoredRecord) {
+// readRange reads a range of a topic.
+func readRange(tb testing.TB, k *kafkatest.Cluster, topic string, offsets sink.OffsetRange) (records []sink.StoredRecord) {
 	tb.Helper()
 	r, err := Config{Brokers: k.Addrs}.OpenReader(sinktest.NewJournal().Logger())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer r.Close()
-	if err := r.Read(sinktest.Context(tb), topic, span, func(rec *sink.StoredRecord) error {
+	if err := r.Read(sinktest.Context(tb), topic, offsets, func(rec *sink.StoredRecord) error {
 		records = append(records, *rec)
 		return nil
 	}); err != nil {
@@ -375,11 +375,11 @@ func TestDeadLettersReadCommittedRecords(t *testing.T) {
 		send(plain, "after an open transaction")
 
 		const stable = 12 // eight records, four markers, which brokers write after the response
-		var spans []sink.Span
+		var ranges []sink.OffsetRange
 		var records []sink.StoredRecord
 		testwait.For(t, "the markers", func() bool {
-			spans, records = readAll(t, k, topic)
-			return spans[0].End >= stable
+			ranges, records = readAll(t, k, topic)
+			return ranges[0].End >= stable
 		})
 		var got []string
 		for _, rec := range records {
@@ -388,18 +388,18 @@ func TestDeadLettersReadCommittedRecords(t *testing.T) {
 		if diff := cmp.Diff([]string{"1", "2", "3", "4", "5"}, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if spans[0].End != stable {
-			t.Errorf("the topic ends at %d, want %d", spans[0].End, stable)
+		if ranges[0].End != stable {
+			t.Errorf("the topic ends at %d, want %d", ranges[0].End, stable)
 		}
 		// A reader that starts within an aborted transaction leaves out the rest of it.
-		for begin := range spans[0].End {
+		for begin := range ranges[0].End {
 			want := 0
 			for _, rec := range records {
 				if rec.Offset >= begin {
 					want++
 				}
 			}
-			if got := readSpan(t, k, topic, sink.Span{Begin: begin, End: spans[0].End}); len(got) != want {
+			if got := readRange(t, k, topic, sink.OffsetRange{Begin: begin, End: ranges[0].End}); len(got) != want {
 				t.Errorf("from offset %d: %d records, want %d", begin, len(got), want)
 			}
 		}
@@ -407,7 +407,7 @@ func TestDeadLettersReadCommittedRecords(t *testing.T) {
 	})
 }
 
-// Reading goes on over many fetches, and ends where its span does or its caller wants.
+// Reading goes on over many fetches, and ends where its range does or its caller wants.
 func TestDeadLettersReadManyFetches(t *testing.T) {
 	k := kafkatest.Fake(t)
 	topic := k.Topic(t, 1, nil)
@@ -425,7 +425,7 @@ func TestDeadLettersReadManyFetches(t *testing.T) {
 	}
 	defer r.Close()
 	next := int64(10)
-	if err := r.Read(sinktest.Context(t), sink.Span{Partition: 0, Begin: next, End: n - 10}, func(rec *sink.StoredRecord) error {
+	if err := r.Read(sinktest.Context(t), sink.OffsetRange{Partition: 0, Begin: next, End: n - 10}, func(rec *sink.StoredRecord) error {
 		if rec.Offset != next {
 			return fmt.Errorf("offset %d, want %d", rec.Offset, next)
 		}
@@ -473,11 +473,11 @@ func TestDeadLettersNeedDescribeAndRead(t *testing.T) {
 			return err
 		}
 		defer r.Close()
-		spans, err := r.Spans(ctx)
+		ranges, err := r.OffsetRanges(ctx)
 		if err != nil {
 			return err
 		}
-		return r.Read(ctx, spans[0], func(*sink.StoredRecord) error { return nil })
+		return r.Read(ctx, ranges[0], func(*sink.StoredRecord) error { return nil })
 	}
 	if err := read("reader", password); err != nil {
 		t.Errorf("who may read: %v", err)
@@ -545,8 +545,8 @@ func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
 	}
 }
 
-// Spans retries every request that gets no response, also those for the metadata.
-func TestSpansRetryMetadata(t *testing.T) {
+// OffsetRanges retries every request that gets no response, also those for the metadata.
+func TestOffsetRangesRetryMetadata(t *testing.T) {
 	for first := range 3 {
 		k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"))
 		r, err := Config{Brokers: k.Addrs}.OpenReader(sinktest.NewJournal().Logger())
@@ -562,9 +562,9 @@ func TestSpansRetryMetadata(t *testing.T) {
 			}
 			return nil, nil, false
 		})
-		spans, err := r.Spans(sinktest.Context(t), "t")
-		if err != nil || len(spans["t"]) != 1 {
-			t.Errorf("from request %d on: %v, %v", first, spans, err)
+		ranges, err := r.OffsetRanges(sinktest.Context(t), "t")
+		if err != nil || len(ranges["t"]) != 1 {
+			t.Errorf("from request %d on: %v, %v", first, ranges, err)
 		}
 	}
 }

@@ -218,7 +218,7 @@ func (t *tailReader) readBack(oldest, end int64) error {
 	bytes := int32(1) // the first fetch returns one batch
 	for step := int64(1); end > oldest; step = min(tailStepGrowth*step, maxTailStep) {
 		begin := max(oldest, end-step)
-		first, old, err := t.readSpan(begin, end, bytes)
+		first, old, err := t.readRange(begin, end, bytes)
 		if err != nil {
 			return err
 		}
@@ -234,9 +234,9 @@ func (t *tailReader) readBack(oldest, end int64) error {
 	return nil
 }
 
-// readSpan reads the batches that overlap the offsets from begin to before end. It returns the first offset of the first
+// readRange reads the batches that overlap the offsets from begin to before end. It returns the first offset of the first
 // one, and whether a batch of the relay is old enough.
-func (t *tailReader) readSpan(begin, end int64, bytes int32) (first int64, old bool, err error) {
+func (t *tailReader) readRange(begin, end int64, bytes int32) (first int64, old bool, err error) {
 	first = begin
 	for next := begin; next < end; {
 		batches, behind, err := fetchBatches(t.link, t.part, next, bytes)

@@ -186,20 +186,20 @@ type memoryReader struct{ *memoryBroker }
 
 func (b *memoryBroker) OpenReader(*slog.Logger) (sink.Reader, error) { return memoryReader{b}, nil }
 
-func (r memoryReader) Spans(_ context.Context, destinations ...string) (map[string][]sink.Span, error) {
+func (r memoryReader) OffsetRanges(_ context.Context, destinations ...string) (map[string][]sink.OffsetRange, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	spans := make(map[string][]sink.Span)
+	ranges := make(map[string][]sink.OffsetRange)
 	for _, name := range destinations {
 		if stored, ok := r.destinations[name]; ok {
-			spans[name] = []sink.Span{{End: int64(len(stored))}}
+			ranges[name] = []sink.OffsetRange{{End: int64(len(stored))}}
 		}
 	}
-	return spans, nil
+	return ranges, nil
 }
 
-func (r memoryReader) Read(_ context.Context, destination string, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	for _, rec := range r.records(destination)[span.Begin:span.End] {
+func (r memoryReader) Read(_ context.Context, destination string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	for _, rec := range r.records(destination)[offsets.Begin:offsets.End] {
 		if err := fn(&rec); err != nil {
 			return err
 		}
@@ -225,13 +225,13 @@ func (b *memoryBroker) OpenDeadLetters(_ context.Context, destination string, _ 
 	return memoryDeadLetters{memoryReader{b}, destination}, b.missing(destination)
 }
 
-func (d memoryDeadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
-	spans, err := d.memoryReader.Spans(ctx, d.destination)
-	return spans[d.destination], err
+func (d memoryDeadLetters) OffsetRanges(ctx context.Context) ([]sink.OffsetRange, error) {
+	ranges, err := d.memoryReader.OffsetRanges(ctx, d.destination)
+	return ranges[d.destination], err
 }
 
-func (d memoryDeadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	return d.memoryReader.Read(ctx, d.destination, span, fn)
+func (d memoryDeadLetters) Read(ctx context.Context, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	return d.memoryReader.Read(ctx, d.destination, offsets, fn)
 }
 
 // A memorySubject is a memoryBroker for package sinktest.

@@ -32,34 +32,34 @@ func (c Config) OpenDeadLetters(ctx context.Context, destination string, log *sl
 	return d, nil
 }
 
-// Spans implements [sink.DeadLetters].
-func (d *deadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
+// OffsetRanges implements [sink.DeadLetters].
+func (d *deadLetters) OffsetRanges(ctx context.Context) ([]sink.OffsetRange, error) {
 	info, err := d.look(ctx, d.stream)
 	if err != nil {
 		return nil, err
 	}
 	if info.LastGeneratedID == "0-0" {
-		return []sink.Span{{}}, nil
+		return []sink.OffsetRange{{}}, nil
 	}
 	last, err := offsetOf(info.LastGeneratedID)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", d.stream, err)
 	}
-	span := sink.Span{Begin: last + 1, End: last + 1}
+	offsets := sink.OffsetRange{Begin: last + 1, End: last + 1}
 	if info.Length > 0 {
-		if span.Begin, err = offsetOf(info.FirstEntry.ID); err != nil {
+		if offsets.Begin, err = offsetOf(info.FirstEntry.ID); err != nil {
 			return nil, fmt.Errorf("stream %s: %w", d.stream, err)
 		}
 	}
-	return []sink.Span{span}, nil
+	return []sink.OffsetRange{offsets}, nil
 }
 
 // Read implements [sink.DeadLetters].
-func (d *deadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	if span.Begin >= span.End {
+func (d *deadLetters) Read(ctx context.Context, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	if offsets.Begin >= offsets.End {
 		return nil
 	}
-	return d.read(ctx, d.stream, idOf(max(span.Begin, 0)), idOf(span.End-1), func(e entry) error {
+	return d.read(ctx, d.stream, idOf(max(offsets.Begin, 0)), idOf(offsets.End-1), func(e entry) error {
 		offset, err := offsetOf(e.id)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", d.stream, err)

@@ -114,8 +114,8 @@ func parseEntries(reply []any) ([]entry, error) {
 }
 
 // A reader is a [sink.Reader] and a [sink.PositionReader]. An id has 128 bits, and an offset 64. So the offset of an entry
-// is its number among those that the stream had when Spans was called last, from 0. If entries are removed meanwhile, the
-// numbers of later ones decrease. Read returns none that was added after Spans.
+// is its number among those that the stream had when OffsetRanges was called last, from 0. If entries are removed meanwhile, the
+// numbers of later ones decrease. Read returns none that was added after OffsetRanges.
 type reader struct {
 	streams
 
@@ -136,34 +136,34 @@ func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) {
 	return &reader{streams: s, seen: make(map[string]snapshot)}, nil
 }
 
-// Spans implements [sink.Reader]. A destination is one partition. A key that is not a stream has no records.
-func (r *reader) Spans(ctx context.Context, destinations ...string) (map[string][]sink.Span, error) {
-	spans := make(map[string][]sink.Span)
+// OffsetRanges implements [sink.Reader]. A destination is one partition. A key that is not a stream has no records.
+func (r *reader) OffsetRanges(ctx context.Context, destinations ...string) (map[string][]sink.OffsetRange, error) {
+	ranges := make(map[string][]sink.OffsetRange)
 	for _, name := range destinations {
 		info, err := r.look(ctx, name)
 		switch {
 		case errors.Is(err, errMissing):
 		case errors.Is(err, errUnusable):
-			spans[name] = []sink.Span{{}}
+			ranges[name] = []sink.OffsetRange{{}}
 		case err != nil:
 			return nil, err
 		default:
 			r.seen[name] = snapshot{info.FirstEntry.ID, info.LastGeneratedID}
-			spans[name] = []sink.Span{{End: info.Length}}
+			ranges[name] = []sink.OffsetRange{{End: info.Length}}
 		}
 	}
-	return spans, nil
+	return ranges, nil
 }
 
 var errEnd = errors.New("the end of the span")
 
 // Read implements [sink.Reader].
-func (r *reader) Read(ctx context.Context, destination string, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	if span.Begin >= span.End {
+func (r *reader) Read(ctx context.Context, destination string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	if offsets.Begin >= offsets.End {
 		return nil
 	}
 	if _, ok := r.seen[destination]; !ok {
-		if _, err := r.Spans(ctx, destination); err != nil {
+		if _, err := r.OffsetRanges(ctx, destination); err != nil {
 			return err
 		}
 	}
@@ -176,9 +176,9 @@ func (r *reader) Read(ctx context.Context, destination string, span sink.Span, f
 		at := next
 		next++
 		switch {
-		case at < span.Begin:
+		case at < offsets.Begin:
 			return nil
-		case at >= span.End:
+		case at >= offsets.End:
 			return errEnd
 		}
 		return fn(&sink.StoredRecord{Record: parseEntry(destination, e.fields), Offset: at})

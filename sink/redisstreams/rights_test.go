@@ -61,12 +61,12 @@ func useAll(t *testing.T, cfg Config) *redisSink {
 		t.Fatalf("OpenDeadLetters: %v", err)
 	}
 	defer deadLetters.Close()
-	spans, err := deadLetters.Spans(ctx)
+	ranges, err := deadLetters.OffsetRanges(ctx)
 	if err != nil {
 		t.Fatalf("Spans: %v", err)
 	}
 	n := 0
-	if err := deadLetters.Read(ctx, spans[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 2 {
+	if err := deadLetters.Read(ctx, ranges[0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 2 {
 		t.Errorf("%d entries, want 2: %v", n, err)
 	}
 	return s
@@ -82,12 +82,12 @@ func readAll(t *testing.T, cfg Config) {
 		t.Fatal(err)
 	}
 	defer opened.Close()
-	spans, err := opened.Spans(ctx, "outbox.orders")
-	if err != nil || len(spans["outbox.orders"]) != 1 {
-		t.Fatalf("Spans: %v, %v", spans, err)
+	ranges, err := opened.OffsetRanges(ctx, "outbox.orders")
+	if err != nil || len(ranges["outbox.orders"]) != 1 {
+		t.Fatalf("Spans: %v, %v", ranges, err)
 	}
 	n := 0
-	if err := opened.Read(ctx, "outbox.orders", spans["outbox.orders"][0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 2 {
+	if err := opened.Read(ctx, "outbox.orders", ranges["outbox.orders"][0], func(*sink.StoredRecord) error { n++; return nil }); err != nil || n != 2 {
 		t.Errorf("%d entries, want 2: %v", n, err)
 	}
 	values, err := opened.(sink.PositionReader).ReadPositions(ctx, "outbox-cdc.positions", "a")

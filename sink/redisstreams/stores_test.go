@@ -43,15 +43,15 @@ func TestEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	spans, err := reader.Spans(sinktest.Context(t), stream)
+	ranges, err := reader.OffsetRanges(sinktest.Context(t), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]sink.Span{{End: 4}}, spans[stream]); diff != "" {
+	if diff := cmp.Diff([]sink.OffsetRange{{End: 4}}, ranges[stream]); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 	var got []sink.Record
-	if err := reader.Read(sinktest.Context(t), stream, spans[stream][0], func(r *sink.StoredRecord) error {
+	if err := reader.Read(sinktest.Context(t), stream, ranges[stream][0], func(r *sink.StoredRecord) error {
 		got = append(got, r.Record)
 		return nil
 	}); err != nil {
@@ -62,7 +62,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// A reader reads many pages, each entry of its spans once, also if the stream is trimmed and grows meanwhile.
+// A reader reads many pages, each entry of its ranges once, also if the stream is trimmed and grows meanwhile.
 func TestReaderPages(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	admin, ctx := server.Admin(), sinktest.Context(t)
@@ -84,15 +84,15 @@ func TestReaderPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	spans, err := reader.Spans(ctx, stream)
-	if err != nil || !slices.Equal(spans[stream], []sink.Span{{End: n}}) {
-		t.Fatalf("%v, %v", spans, err)
+	ranges, err := reader.OffsetRanges(ctx, stream)
+	if err != nil || !slices.Equal(ranges[stream], []sink.OffsetRange{{End: n}}) {
+		t.Fatalf("%v, %v", ranges, err)
 	}
-	read := func(span sink.Span) (got []string) {
+	read := func(offsets sink.OffsetRange) (got []string) {
 		t.Helper()
 		last := int64(-1)
-		if err := reader.Read(ctx, stream, span, func(r *sink.StoredRecord) error {
-			if r.Offset <= last || r.Offset < span.Begin || r.Offset >= span.End {
+		if err := reader.Read(ctx, stream, offsets, func(r *sink.StoredRecord) error {
+			if r.Offset <= last || r.Offset < offsets.Begin || r.Offset >= offsets.End {
 				t.Errorf("offset %d after %d", r.Offset, last)
 			}
 			last = r.Offset
@@ -103,14 +103,14 @@ func TestReaderPages(t *testing.T) {
 		}
 		return got
 	}
-	if got := read(sink.Span{Begin: 5, End: n - 3}); len(got) != n-8 || got[0] != "5" || got[len(got)-1] != strconv.Itoa(n-4) {
+	if got := read(sink.OffsetRange{Begin: 5, End: n - 3}); len(got) != n-8 || got[0] != "5" || got[len(got)-1] != strconv.Itoa(n-4) {
 		t.Errorf("%d records from %s to %s", len(got), got[0], got[len(got)-1])
 	}
 	add(n, n+20)
 	if err := admin.XTrimMaxLen(ctx, stream, n).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(spans[stream][0]); len(got) != n-20 || got[0] != "20" || got[len(got)-1] != strconv.Itoa(n-1) {
+	if got := read(ranges[stream][0]); len(got) != n-20 || got[0] != "20" || got[len(got)-1] != strconv.Itoa(n-1) {
 		t.Errorf("%d records from %s to %s", len(got), got[0], got[len(got)-1])
 	}
 }

@@ -274,20 +274,20 @@ func testDeadLetters(t *testing.T, s Subject) {
 		t.Fatal(err)
 	}
 	defer deadLetters.Close()
-	spans, err := deadLetters.Spans(Context(t))
+	ranges, err := deadLetters.OffsetRanges(Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := make(map[uint64]bool)
-	for _, span := range spans {
-		next, last := span.Begin, make(map[string]uint64)
-		err := deadLetters.Read(Context(t), span, func(got *sink.StoredRecord) error {
+	for _, offsets := range ranges {
+		next, last := offsets.Begin, make(map[string]uint64)
+		err := deadLetters.Read(Context(t), offsets, func(got *sink.StoredRecord) error {
 			want := r.sentAs(&got.Record)
 			switch {
 			case want == nil || differs(want, &got.Record, limits) != "":
 				t.Errorf("a record at offset %d that was not sent so", got.Offset)
 				return nil
-			case got.Partition != span.Partition || got.Offset < next || got.Offset >= span.End || want.Seq < last[string(got.Key)] && !limits.Unordered:
+			case got.Partition != offsets.Partition || got.Offset < next || got.Offset >= offsets.End || want.Seq < last[string(got.Key)] && !limits.Unordered:
 				t.Errorf("record %d is at %d of partition %d", want.Seq, got.Offset, got.Partition)
 			}
 			next, last[string(got.Key)] = got.Offset+1, want.Seq
@@ -297,11 +297,11 @@ func testDeadLetters(t *testing.T, s Subject) {
 		if err != nil {
 			t.Errorf("Read: %v", err)
 		}
-		if span.End == span.Begin {
+		if offsets.End == offsets.Begin {
 			continue
 		}
 		enough := errors.New("enough")
-		if err := deadLetters.Read(Context(t), span, func(*sink.StoredRecord) error { return enough }); !errors.Is(err, enough) {
+		if err := deadLetters.Read(Context(t), offsets, func(*sink.StoredRecord) error { return enough }); !errors.Is(err, enough) {
 			t.Errorf("Read with an error of its caller: %v", err)
 		}
 	}
@@ -345,13 +345,13 @@ func testReader(t *testing.T, s Subject) {
 	}
 	defer reader.Close()
 	missing := cmp.Or(limits.Missing, "nobody-has-made-this")
-	spans, err := reader.Spans(Context(t), destination, missing, other)
-	if err != nil || len(spans[destination]) == 0 || !limits.NoMissing && (len(spans) != 2 || len(spans[other]) == 0) {
-		t.Errorf("Spans of two destinations and a missing one: %v, %v", spans, err)
+	ranges, err := reader.OffsetRanges(Context(t), destination, missing, other)
+	if err != nil || len(ranges[destination]) == 0 || !limits.NoMissing && (len(ranges) != 2 || len(ranges[other]) == 0) {
+		t.Errorf("Spans of two destinations and a missing one: %v, %v", ranges, err)
 	}
 	seen := 0
-	for _, span := range spans[destination] {
-		err := reader.Read(Context(t), destination, span, func(got *sink.StoredRecord) error {
+	for _, offsets := range ranges[destination] {
+		err := reader.Read(Context(t), destination, offsets, func(got *sink.StoredRecord) error {
 			if want := r.sentAs(&got.Record); want == nil || differs(want, &got.Record, limits) != "" {
 				t.Errorf("a record at offset %d that was not sent so", got.Offset)
 			}

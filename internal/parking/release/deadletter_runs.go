@@ -107,9 +107,9 @@ var errNotNext = errors.New("another dead letter comes first")
 
 // read calls fn with the dead letters of the run and removes them, up to one for which fn returns errNotNext.
 func (r *deadLetterRun) read(ctx context.Context, reader sink.DeadLetters, parking string, fn func(deadLetterPlace, *encode.DeadLetter) error) error {
-	span := sink.Span{Partition: r.partition, Begin: r.offset, End: r.end + 1}
+	offsets := sink.OffsetRange{Partition: r.partition, Begin: r.offset, End: r.end + 1}
 	isFirst := true
-	err := reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
+	err := reader.Read(ctx, offsets, func(stored *sink.StoredRecord) error {
 		l, ok := encode.ParseDeadLetter(&stored.Record)
 		if !ok || l.Parked == nil || l.Parked.Parking != parking || l.Parked.Place.Compare(r.Place) < 0 {
 			return nil // of another key, or sent before it was found

@@ -25,22 +25,22 @@ func newMadeDeadLetters(partitions ...[]uint64) *madeDeadLetters {
 	return &madeDeadLetters{partitions: partitions, record: sink.StoredRecord{Record: *dead}}
 }
 
-func (m *madeDeadLetters) Spans(context.Context) ([]sink.Span, error) {
-	var spans []sink.Span
+func (m *madeDeadLetters) OffsetRanges(context.Context) ([]sink.OffsetRange, error) {
+	var ranges []sink.OffsetRange
 	for i, places := range m.partitions {
-		spans = append(spans, sink.Span{Partition: int32(i), End: int64(len(places))})
+		ranges = append(ranges, sink.OffsetRange{Partition: int32(i), End: int64(len(places))})
 	}
-	return spans, nil
+	return ranges, nil
 }
 
-func (m *madeDeadLetters) Read(_ context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	for i, place := range m.partitions[span.Partition][span.Begin:span.End] {
+func (m *madeDeadLetters) Read(_ context.Context, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	for i, place := range m.partitions[offsets.Partition][offsets.Begin:offsets.End] {
 		parking := "this"
 		if place == 0 {
 			parking = "other"
 		}
 		stored := m.record
-		stored.Partition, stored.Offset = span.Partition, span.Begin+int64(i)
+		stored.Partition, stored.Offset = offsets.Partition, offsets.Begin+int64(i)
 		rec := stored.Record
 		rec.Headers = slices.Clone(rec.Headers)
 		stored.Record = *encode.Park(&rec, rec.Key, encode.Parked{Parking: parking, Place: encode.Place{Generation: 1, LSN: pglogrepl.LSN(place)}})

@@ -84,12 +84,12 @@ func delivered(t *testing.T) (*position.Positions, *checkpoint.Tracker) {
 // storedDeadLetters is a dead-letter topic with one partition.
 type storedDeadLetters []*sink.StoredRecord
 
-func (s storedDeadLetters) Spans(context.Context) ([]sink.Span, error) {
-	return []sink.Span{{End: int64(len(s))}}, nil
+func (s storedDeadLetters) OffsetRanges(context.Context) ([]sink.OffsetRange, error) {
+	return []sink.OffsetRange{{End: int64(len(s))}}, nil
 }
 
-func (s storedDeadLetters) Read(_ context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	for _, r := range s[span.Begin:span.End] {
+func (s storedDeadLetters) Read(_ context.Context, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+	for _, r := range s[offsets.Begin:offsets.End] {
 		if err := fn(r); err != nil {
 			return err
 		}
@@ -201,13 +201,13 @@ type growingDeadLetters struct {
 	grow func()
 }
 
-func (g *growingDeadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
+func (g *growingDeadLetters) OffsetRanges(ctx context.Context) ([]sink.OffsetRange, error) {
 	if g.grow != nil {
 		g.grow()
 		g.grow = nil
 		return nil, nil
 	}
-	return g.storedDeadLetters.Spans(ctx)
+	return g.storedDeadLetters.OffsetRanges(ctx)
 }
 
 // A release asks for the dead letter of the row because of which the key was parked, unless that row is unknown.

@@ -78,7 +78,7 @@ func (r *releaseRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.reader.Close()) }()
-	if _, err := r.spans(ctx, readableTimeout); err != nil {
+	if _, err := r.ranges(ctx, readableTimeout); err != nil {
 		return err
 	}
 	if r.target, err = r.cfg.Sink.Open(limited, r.cfg.Log); err != nil {
@@ -155,19 +155,19 @@ func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Durati
 	}
 }
 
-// spans returns the partitions of the dead-letter topic, with every record that the topic has when spans is called. While an
-// open transaction hides some of them, spans waits, at most for limit; then it returns a *releaseWaitsError.
-func (r *releaseRun) spans(ctx context.Context, limit time.Duration) ([]sink.Span, error) {
+// ranges returns the partitions of the dead-letter topic, with every record that the topic has when ranges is called. While an
+// open transaction hides some of them, ranges waits, at most for limit; then it returns a *releaseWaitsError.
+func (r *releaseRun) ranges(ctx context.Context, limit time.Duration) ([]sink.OffsetRange, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	needed := make(map[int32]int64) // the end of each partition where a transaction was open
 	for first := true; ; first = false {
-		spans, err := r.reader.Spans(ctx)
+		ranges, err := r.reader.OffsetRanges(ctx)
 		if err != nil {
 			return nil, err
 		}
 		var hidden error
-		for _, s := range spans {
+		for _, s := range ranges {
 			if first && s.Hidden > 0 {
 				needed[s.Partition] = s.Hidden
 			}
@@ -176,7 +176,7 @@ func (r *releaseRun) spans(ctx context.Context, limit time.Duration) ([]sink.Spa
 			}
 		}
 		if hidden == nil {
-			return spans, nil
+			return ranges, nil
 		}
 		select {
 		case <-time.After(readableInterval):
@@ -190,25 +190,25 @@ func (r *releaseRun) spans(ctx context.Context, limit time.Duration) ([]sink.Spa
 
 // find reads what the dead-letter topic has since the last call, and adds the dead letters of the parking to waiting.
 func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
-	spans, err := r.spans(ctx, readable)
+	ranges, err := r.ranges(ctx, readable)
 	if err != nil {
 		return err
 	}
 	r.waiting.startPass()
-	for _, span := range spans {
-		end := span.End
-		span.Begin = max(span.Begin, r.next[span.Partition])
-		err := r.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
+	for _, offsets := range ranges {
+		end := offsets.End
+		offsets.Begin = max(offsets.Begin, r.next[offsets.Partition])
+		err := r.reader.Read(ctx, offsets, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
 			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && r.parking.Follows(l.Parked.Place) && l.Parked.Place.Compare(r.parking.Released) > 0 {
-				r.waiting.add(deadLetterPlace{l.Parked.Place, span.Partition, stored.Offset})
+				r.waiting.add(deadLetterPlace{l.Parked.Place, offsets.Partition, stored.Offset})
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		r.next[span.Partition] = end
+		r.next[offsets.Partition] = end
 	}
 	return nil
 }

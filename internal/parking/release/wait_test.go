@@ -54,12 +54,12 @@ type hiddenDeadLetters struct {
 	ends time.Time
 }
 
-func (h *hiddenDeadLetters) Spans(context.Context) ([]sink.Span, error) {
-	spans := []sink.Span{{End: 1, Hidden: 3}, {Partition: 1, End: 1}}
+func (h *hiddenDeadLetters) OffsetRanges(context.Context) ([]sink.OffsetRange, error) {
+	ranges := []sink.OffsetRange{{End: 1, Hidden: 3}, {Partition: 1, End: 1}}
 	if !time.Now().Before(h.ends) {
-		spans[0].End, spans[0].Hidden = 3, 5
+		ranges[0].End, ranges[0].Hidden = 3, 5
 	}
-	return spans, nil
+	return ranges, nil
 }
 
 // A release waits for the end of a copy, because the pump cannot be paused before.

@@ -36,13 +36,13 @@ func (o *Owner) checkDeadLetters(ctx context.Context) error {
 // parkedDeadLetters returns how often a key of the relay's slot was parked according to the dead letters, and the time of
 // the last of them.
 func (o *Owner) parkedDeadLetters(ctx context.Context, deadLetters sink.DeadLetters) (keys int, newest time.Time, err error) {
-	spans, err := deadLetters.Spans(ctx)
+	ranges, err := deadLetters.OffsetRanges(ctx)
 	if err != nil {
 		return 0, newest, err
 	}
 	found := make(map[string]struct{})
-	for _, span := range spans {
-		err := deadLetters.Read(ctx, span, func(stored *sink.StoredRecord) error {
+	for _, offsets := range ranges {
+		err := deadLetters.Read(ctx, offsets, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
 			if !ok || l.Parked == nil || l.Slot != o.cfg.Source.Slot {
 				return nil
