@@ -340,12 +340,12 @@ func (h *history) compare() {
 	if got, want := h.tracker.Outstanding(), len(left); got != want {
 		h.tb.Fatalf("%s: Outstanding() = %d, want %d", h.name, got, want)
 	}
-	last, span := h.model.records(), 0
+	last, window := h.model.records(), 0
 	if len(left) > 0 {
-		span = last - int(left[0]) + 1
+		window = last - int(left[0]) + 1
 	}
-	if got := h.tracker.Span(); got != span {
-		h.tb.Fatalf("%s: Span() = %d, want %d", h.name, got, span)
+	if got := h.tracker.Window(); got != window {
+		h.tb.Fatalf("%s: Window() = %d, want %d", h.name, got, window)
 	}
 	taken, newest, oldest := h.model.confirmedTransactions()
 	if !slices.Equal(h.collected, taken) || h.newest != newest {

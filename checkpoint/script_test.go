@@ -124,7 +124,7 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 
 func printState(tracker *Tracker) string {
 	state := "confirmed " + tracker.Confirmed().String()
-	if n := tracker.Span(); n > 0 {
+	if n := tracker.Window(); n > 0 {
 		state += fmt.Sprintf(", %d of %d outstanding", tracker.Outstanding(), n)
 	}
 	if lsn, acked, ok := tracker.OpenTransaction(); ok {

@@ -23,7 +23,7 @@ type Seq uint64
 // methods may be called from any goroutine. No method blocks for long: a method waits for
 // the other methods and for onConfirmed only.
 //
-// A Tracker uses one bit per record and 48 bytes per transaction in Span, and a few bytes
+// A Tracker uses one bit per record and 48 bytes per transaction in Window, and a few bytes
 // for each 256 records and each MiB of rows. So its memory depends on how far the newest
 // record is ahead of the oldest unacknowledged one, not on the size of a transaction.
 type Tracker struct {
@@ -279,20 +279,20 @@ func (t *Tracker) AckedUpTo(seq Seq) bool {
 	return seq <= t.base
 }
 
-// Span returns the number of records from the oldest unacknowledged one to the newest,
+// Window returns the number of records from the oldest unacknowledged one to the newest,
 // including acknowledged ones in between. It is 0 if none is outstanding. While one
-// record stays unacknowledged, the span grows with every record that is read, and with
+// record stays unacknowledged, the window grows with every record that is read, and with
 // it the memory of the Tracker and the number of duplicates after a crash. The caller
 // must limit it.
-func (t *Tracker) Span() int {
+func (t *Tracker) Window() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int(t.last - t.base)
 }
 
-// SpanBytes returns the size of the rows in Span, in bytes. The result may be too large
+// WindowBytes returns the size of the rows in Window, in bytes. The result may be too large
 // by up to 1 MiB and one row.
-func (t *Tracker) SpanBytes() int64 {
+func (t *Tracker) WindowBytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.base == t.last {

@@ -97,8 +97,8 @@ func TestTrackerGivesMemoryBack(t *testing.T) {
 		mustNext(t, tracker)
 		mustCommit(t, tracker, pglogrepl.LSN(16*i+16))
 	}
-	if got := tracker.Span(); got != transactions {
-		t.Fatalf("Span() = %d, want %d", got, transactions)
+	if got := tracker.Window(); got != transactions {
+		t.Fatalf("Window() = %d, want %d", got, transactions)
 	}
 	for seq := Seq(transactions); seq > 0; seq-- { // the oldest last: then all are confirmed at once
 		mustAck(t, tracker, seq)
@@ -214,8 +214,8 @@ func TestKilledReadersDeliverEveryRow(t *testing.T) {
 	}
 }
 
-// SpanBytes counts the bytes of rows from the oldest unacknowledged record on. It may return up to 1 MiB more.
-func TestSpanBytes(t *testing.T) {
+// WindowBytes counts the bytes of rows from the oldest unacknowledged record on. It may return up to 1 MiB more.
+func TestWindowBytes(t *testing.T) {
 	tracker := New(0x100, nil)
 	mustBegin(t, tracker, 0x200)
 	large := make([]byte, 300<<10)
@@ -223,13 +223,13 @@ func TestSpanBytes(t *testing.T) {
 		if _, err := tracker.Next(large); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := tracker.SpanBytes(), int64(i+1)*300<<10; got != want {
+		if got, want := tracker.WindowBytes(), int64(i+1)*300<<10; got != want {
 			t.Fatalf("%d bytes, want %d", got, want)
 		}
 	}
 	for seq := Seq(1); seq <= 100; seq++ {
 		mustAck(t, tracker, seq)
-		got, left := tracker.SpanBytes(), int64(100-seq)*300<<10
+		got, left := tracker.WindowBytes(), int64(100-seq)*300<<10
 		if got < left || left == 0 && got != 0 || got > left+1<<20+300<<10 {
 			t.Fatalf("%d bytes after %d of 100, %d are left", got, seq, left)
 		}

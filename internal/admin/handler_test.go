@@ -263,7 +263,7 @@ func TestHistoryKeepsAQuarterOfAnHour(t *testing.T) {
 	if len(points) != kept || points[0][columnAt] != number(at.Unix()+100) || points[0][1] != 7 {
 		t.Errorf("%d points, the first %v", len(points), points[0])
 	}
-	from, _, delivery := h.span()
+	from, _, delivery := h.window()
 	if h.recent[(h.n-1)%len(h.recent)].at.Sub(from.at) != window*interval || delivery[0] != window {
 		t.Errorf("window from %s with %v", from.at, delivery)
 	}

@@ -139,8 +139,8 @@ func (h *history) last(n int) []point {
 	return out
 }
 
-// span returns the oldest sample in the window, and the durations observed since then.
-func (h *history) span() (from *sample, answered, delivery distribution) {
+// window returns the oldest sample in the window, and the durations observed since then.
+func (h *history) window() (from *sample, answered, delivery distribution) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	answered, delivery = make(distribution), make(distribution)

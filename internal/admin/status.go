@@ -169,7 +169,7 @@ func (s *Server) status(now time.Time) *Status {
 	if last == nil {
 		return nil
 	}
-	from, answered, delivery := s.history.span()
+	from, answered, delivery := s.history.window()
 	st := &last.stat
 	role, reason := s.readiness(now)
 	risk := st.Slot.Risk(last.at)

@@ -104,11 +104,11 @@ func (st *Status) Relaying() Verdict {
 	case float64(st.InFlight.Since) >= unacknowledged:
 		return Verdict{
 			Warn, "Waiting for acknowledgements",
-			fmt.Sprintf("%s has acknowledged nothing for %s. Records in flight: %s.", st.Sink.Broker, terminal.Span(st.InFlight.Since), terminal.Number(st.InFlight.Records)),
+			fmt.Sprintf("%s has acknowledged nothing for %s. Records in flight: %s.", st.Sink.Broker, terminal.Duration(st.InFlight.Since), terminal.Number(st.InFlight.Records)),
 			"If this lasts, check the broker. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
 		}
 	case float64(st.Lag.Seconds) > catchingUp:
-		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(st.Lag.Seconds), terminal.Size(st.Lag.Bytes)), st.Sink.WindowAdvice}
+		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Duration(st.Lag.Seconds), terminal.Size(st.Lag.Bytes)), st.Sink.WindowAdvice}
 	}
 	if st.Parked.Number > 0 {
 		return st.parking()
@@ -146,7 +146,7 @@ func (st *Status) parking() Verdict {
 	}
 	return Verdict{
 		Warn, "Keys are parked", fmt.Sprintf("%s to the dead-letter topic, the first for %s. Other keys are not affected. The first one waits behind %s: %s",
-			keys, terminal.Span(st.Parked.Oldest), first.Row, first.Reason),
+			keys, terminal.Duration(st.Parked.Oldest), first.Row, first.Reason),
 		"To release it: " + first.Fix,
 	}
 }
@@ -157,7 +157,7 @@ func (st *Status) Stalls() bool { return st.Sink.Stalled >= stalls || st.Sink.Mi
 // stalled returns the verdict on a relay whose records the broker does not acknowledge. A missing topic does not
 // appear by itself. Any other stall may be a leader election, for as long as the relay is ready.
 func (st *Status) stalled() Verdict {
-	lasted := terminal.Span(st.Sink.Stalled)
+	lasted := terminal.Duration(st.Sink.Stalled)
 	if missing := st.Sink.Missing; missing != "" {
 		return Verdict{
 			Bad, fmt.Sprintf("Destination %s does not exist", missing),
@@ -186,7 +186,7 @@ func (st *Status) refilling() Verdict {
 	return Verdict{
 		Warn, "Refilling after the loss of the slot",
 		fmt.Sprintf("The relay has sent %s of about %s rows from the table in %s. It sends newer rows after them.",
-			terminal.Number(int(r.Rows)), terminal.Number(int(r.Total)), terminal.Span(max(0, st.At.Sub(r.Since).Seconds()))),
+			terminal.Number(int(r.Rows)), terminal.Number(int(r.Total)), terminal.Duration(max(0, st.At.Sub(r.Since).Seconds()))),
 		"Find out why the slot was lost. The log has the reason. See docs/recover.md.",
 	}
 }
@@ -236,7 +236,7 @@ func (st *Status) delivering() string {
 	case math.IsNaN(latency):
 		return st.Sink.Broker + " acknowledges the rows of a transaction that is not complete yet."
 	case latency > slow && latency > 2*float64(st.Lag.Seconds):
-		return fmt.Sprintf("The relay has caught up. The rows of the last 10 s had waited for %s.", terminal.Span(latency))
+		return fmt.Sprintf("The relay has caught up. The rows of the last 10 s had waited for %s.", terminal.Duration(latency))
 	}
-	return fmt.Sprintf("Committed rows reach %s in %s.", st.Sink.Broker, terminal.Span(latency))
+	return fmt.Sprintf("Committed rows reach %s in %s.", st.Sink.Broker, terminal.Duration(latency))
 }

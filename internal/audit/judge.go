@@ -278,7 +278,7 @@ func (k *keyJudge) firstRecord(row uint32, seen []sighting) string {
 func (k *keyJudge) missingRows() iter.Seq[delivery.Transaction] {
 	return func(yield func(delivery.Transaction) bool) {
 		for _, n := range k.missing[:min(len(k.missing), keptFindings)] {
-			tx := delivery.Transaction{Spans: []delivery.Span{{First: k.place[n], Rows: 1}}}
+			tx := delivery.Transaction{Sequences: []delivery.Sequence{{First: k.place[n], Rows: 1}}}
 			binary.BigEndian.PutUint64(tx.ID[:], uint64(k.place[n])) // each row is judged by itself
 			if !yield(tx) {
 				return

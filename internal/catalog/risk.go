@@ -173,14 +173,14 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 func (r Reserve) untilLimit(risk Risk) string {
 	text := "after " + terminal.Size(*r.Safe) + " more WAL"
 	if risk.TimeToLimit > 0 {
-		text += ", in " + terminal.Span(risk.TimeToLimit.Seconds()) + " at this rate"
+		text += ", in " + terminal.Duration(risk.TimeToLimit.Seconds()) + " at this rate"
 	}
 	return text + "."
 }
 
 func (r Reserve) idleTexts(now time.Time) (title, why, advice string) {
 	return "The slot is about to be lost",
-		fmt.Sprintf("No relay uses it, and idle_replication_slot_timeout ends in %s.", terminal.Span(max(0, r.IdleAt.Sub(now)).Seconds())),
+		fmt.Sprintf("No relay uses it, and idle_replication_slot_timeout ends in %s.", terminal.Duration(max(0, r.IdleAt.Sub(now)).Seconds())),
 		"Start the relay: outbox-cdc run. To keep unused slots: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
 }
 

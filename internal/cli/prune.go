@@ -138,7 +138,7 @@ func parkedWarning(ctx context.Context, address, slot string) string {
 		first, copies = status.Parked.Keys[i], "no copy is left of a row whose dead letter is truncated, like that of key "+status.Parked.Keys[i].ID
 	}
 	return fmt.Sprintf("%s parked, the first one for %s. Records of parked keys count as delivered: once prune has deleted the rows, %s. To release key %s: %s",
-		terminal.Counted(status.Parked.Number, "key"), terminal.Span(status.Parked.Oldest), copies, first.ID, first.Fix)
+		terminal.Counted(status.Parked.Number, "key"), terminal.Duration(status.Parked.Oldest), copies, first.ID, first.Fix)
 }
 
 // printPruned prints the report as text. failed says that the prune has stopped at an error.

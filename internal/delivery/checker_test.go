@@ -16,14 +16,14 @@ import (
 // written returns the transactions. Aggregate a has the events 1 to 6 in three transactions with two events each.
 // Aggregate b has 1 and 2 in the third one, which so has four. Transaction 9 was rolled back, and had event 3 of a.
 func written() []delivery.Transaction {
-	span := func(aggregate string, first int64, rows int) delivery.Span {
-		return delivery.Span{Aggregate: aggregate, First: first, Rows: rows}
+	sequence := func(aggregate string, first int64, rows int) delivery.Sequence {
+		return delivery.Sequence{Aggregate: aggregate, First: first, Rows: rows}
 	}
 	return []delivery.Transaction{
-		{ID: tx(1), Spans: []delivery.Span{span("a", 1, 2)}},
-		{ID: tx(2), Spans: []delivery.Span{span("a", 3, 2)}},
-		{ID: tx(3), Spans: []delivery.Span{span("a", 5, 2), span("b", 1, 2)}},
-		{ID: tx(9), Fate: delivery.RolledBack, Spans: []delivery.Span{span("a", 3, 1)}},
+		{ID: tx(1), Sequences: []delivery.Sequence{sequence("a", 1, 2)}},
+		{ID: tx(2), Sequences: []delivery.Sequence{sequence("a", 3, 2)}},
+		{ID: tx(3), Sequences: []delivery.Sequence{sequence("a", 5, 2), sequence("b", 1, 2)}},
+		{ID: tx(9), Fate: delivery.RolledBack, Sequences: []delivery.Sequence{sequence("a", 3, 1)}},
 	}
 }
 

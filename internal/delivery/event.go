@@ -62,29 +62,29 @@ type Record struct {
 	Damage     string // problem that the caller has found, without payload; empty: none
 }
 
-// A Span is consecutive events of one aggregate.
-type Span struct {
+// A Sequence is consecutive events of one aggregate.
+type Sequence struct {
 	Aggregate string
 	First     int64
 	Rows      int
 }
 
 // end returns the number after the last one.
-func (s Span) end() int64 { return s.First + int64(s.Rows) }
+func (s Sequence) end() int64 { return s.First + int64(s.Rows) }
 
 // A Transaction is a transaction of a writer. Without an ID it stands for several transactions with the events
-// of its spans.
+// of its sequences.
 type Transaction struct {
-	ID    uuid.UUID
-	Fate  Fate
-	Spans []Span
+	ID        uuid.UUID
+	Fate      Fate
+	Sequences []Sequence
 }
 
 // UpTo returns one Transaction with the events 1 to n of each aggregate, where n is the value in committed.
 func UpTo(committed map[string]int) iter.Seq[Transaction] {
 	return func(yield func(Transaction) bool) {
 		for _, aggregate := range slices.Sorted(maps.Keys(committed)) {
-			if !yield(Transaction{Spans: []Span{{aggregate, 1, committed[aggregate]}}}) {
+			if !yield(Transaction{Sequences: []Sequence{{aggregate, 1, committed[aggregate]}}}) {
 				return
 			}
 		}

@@ -25,7 +25,7 @@ func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) *Violati
 		if tx.Fate == RolledBack {
 			continue
 		}
-		for _, s := range tx.Spans {
+		for _, s := range tx.Sequences {
 			if d := (doubt{tx.ID, s.Aggregate}); doubts[d].seq < s.end() {
 				delete(doubts, d)
 			}
@@ -63,7 +63,7 @@ func (c *Checker) complete(end *Violations, tx *Transaction) {
 	rows, missing := 0, 0
 	var first Event
 	var behind *gap // the gap of first; nil: no later event was seen
-	for _, s := range tx.Spans {
+	for _, s := range tx.Sequences {
 		n, seq, g := c.missingOf(s, end)
 		if missing == 0 && n > 0 {
 			first, behind = Event{Aggregate: s.Aggregate, Seq: seq, Tx: tx.ID}, g
@@ -96,7 +96,7 @@ func (c *Checker) complete(end *Violations, tx *Transaction) {
 
 // missingOf returns the number of missing events of s that may not be missing, and the first of them with its gap. A
 // Gap in end with one of these events becomes Lost.
-func (c *Checker) missingOf(s Span, end *Violations) (n int, first int64, behind *gap) {
+func (c *Checker) missingOf(s Sequence, end *Violations) (n int, first int64, behind *gap) {
 	a := c.aggregates[s.Aggregate]
 	if a == nil {
 		n, first = c.required(s.Aggregate, s.First, s.end()-1)

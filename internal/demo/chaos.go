@@ -69,7 +69,7 @@ func (s strike) String() string {
 	case s.Fault == wake:
 		recovery = ""
 	case s.Recovery > 0:
-		recovery = span(time.Duration(s.Recovery * float64(time.Second)))
+		recovery = formatDuration(time.Duration(s.Recovery * float64(time.Second)))
 	}
 	return t + " " + terminal.Right(recovery, 7) + "  " + s.Then
 }

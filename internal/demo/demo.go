@@ -234,7 +234,7 @@ func (d *demo) firstRecord(ctx context.Context) error {
 			return "", err
 		}
 		first, _ := d.ledger.latencies(time.Now())
-		return "at the consumer " + span(first.Max()) + " after COMMIT", nil
+		return "at the consumer " + formatDuration(first.Max()) + " after COMMIT", nil
 	})
 	if err != nil {
 		return fmt.Errorf("deliver the first record: %w", err)

@@ -15,8 +15,8 @@ func zero(s terminal.Style, n int, t string) string {
 	return s.Red(t)
 }
 
-// span formats a duration.
-func span(d time.Duration) string {
+// formatDuration formats a duration.
+func formatDuration(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.2f ms", ms)

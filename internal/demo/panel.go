@@ -78,7 +78,7 @@ func arrived(v view, s terminal.Style) []string {
 			continue
 		}
 		a := v.arrivals[len(v.arrivals)-1-i]
-		lines = append(lines, "  "+terminal.Left(a.destination, 32)+" "+terminal.Left(a.key, 14)+" "+terminal.Left(a.kind, 18)+" "+terminal.Right(span(a.took), 8))
+		lines = append(lines, "  "+terminal.Left(a.destination, 32)+" "+terminal.Left(a.key, 14)+" "+terminal.Left(a.kind, 18)+" "+terminal.Right(formatDuration(a.took), 8))
 	}
 	return lines
 }
@@ -113,7 +113,7 @@ func latencies(h *histogram.Histogram, s terminal.Style) string {
 	if h.Count() == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.Bold(span(h.Quantile(0.5))), s.Bold(span(h.Quantile(0.99))), s.Bold(span(h.Max())))
+	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.Bold(formatDuration(h.Quantile(0.5))), s.Bold(formatDuration(h.Quantile(0.99))), s.Bold(formatDuration(h.Max())))
 }
 
 // distribution draws the share of latencies up to each bound, and above the last one.
@@ -160,9 +160,9 @@ func blocks(share float64, width int) string {
 
 func remaining(v view, s terminal.Style) string {
 	if v.limit == 0 {
-		return s.Dim(span(v.elapsed) + " · Ctrl-C to stop")
+		return s.Dim(formatDuration(v.elapsed) + " · Ctrl-C to stop")
 	}
-	t := fmt.Sprintf("%s of %s", span(v.elapsed), span(v.limit))
+	t := fmt.Sprintf("%s of %s", formatDuration(v.elapsed), formatDuration(v.limit))
 	return s.Name(terminal.Bar(v.elapsed.Seconds()/v.limit.Seconds(), 24)) + s.Dim(" "+t+" · Ctrl-C to stop now")
 }
 
@@ -171,7 +171,7 @@ func line(v view) string {
 	t := fmt.Sprintf("%4.0f s  rows %s  rolled back %s  records %s  in flight %s  confirmed %s",
 		v.elapsed.Seconds(), terminal.Number(v.rows), terminal.Number(v.rolledBack), terminal.Number(v.records), terminal.Number(v.missing), v.confirmed)
 	if v.recent.Count() > 0 {
-		t += fmt.Sprintf("  p50 %s  p99 %s", span(v.recent.Quantile(0.5)), span(v.recent.Quantile(0.99)))
+		t += fmt.Sprintf("  p50 %s  p99 %s", formatDuration(v.recent.Quantile(0.5)), formatDuration(v.recent.Quantile(0.99)))
 	}
 	if v.disordered+v.duplicates+v.invented > 0 {
 		t += fmt.Sprintf("  out of order %s  duplicates %s  unexpected %s", terminal.Number(v.disordered), terminal.Number(v.duplicates), terminal.Number(v.invented))

@@ -140,8 +140,8 @@ func TestFormat(t *testing.T) {
 		0: "0.00 ms", 850 * time.Microsecond: "0.85 ms", 1250 * time.Microsecond: "1.2 ms", 12345 * time.Microsecond: "12 ms", 999 * time.Millisecond: "999 ms",
 		1500 * time.Millisecond: "1.5 s", 10 * time.Minute: "10m0s",
 	} {
-		if got := span(in); got != want {
-			t.Errorf("span(%d) = %s, want %s", in, got, want)
+		if got := formatDuration(in); got != want {
+			t.Errorf("formatDuration(%d) = %s, want %s", in, got, want)
 		}
 	}
 	for in, want := range map[int64]string{0: "0 B", 999: "999 B", 1499: "1 kB", 2_500_000: "3 MB", 5_000_000_000: "5 GB"} {

@@ -126,15 +126,15 @@ func (s *screen) step(what string, f func(report func(details string)) (string, 
 		return err
 	}
 	s.say(fmt.Sprintf("  %s %s %s %s", s.style.Good("✔"), terminal.Left(what, stepWidth), terminal.Left(result, detailWidth),
-		s.style.Dim(terminal.Right(span(time.Since(start)), spanWidth))))
+		s.style.Dim(terminal.Right(formatDuration(time.Since(start)), durationWidth))))
 	return nil
 }
 
 // Columns of a step's line: 4 + 14 + 1 + 51 + 1 + 8 = 79.
 const (
-	stepWidth   = 14
-	detailWidth = 51
-	spanWidth   = 8
+	stepWidth     = 14
+	detailWidth   = 51
+	durationWidth = 8
 )
 
 // every calls f periodically until stop is called. When stop returns, f is not running.

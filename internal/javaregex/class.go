@@ -71,15 +71,15 @@ func (t *translator) classItem() error {
 			return t.wrong(start, "the range ends before it begins")
 		}
 	}
-	span := []rune{from, to}
+	both := []rune{from, to}
 	if t.flags.ignoreCase {
 		for _, letters := range [][2]rune{{'a', 'z'}, {'A', 'Z'}} {
 			if lo, hi := max(from, letters[0]), min(to, letters[1]); lo <= hi {
-				span = append(span, otherCase(lo), otherCase(hi))
+				both = append(both, otherCase(lo), otherCase(hi))
 			}
 		}
 	}
-	t.out = append(t.out, set(span)...)
+	t.out = append(t.out, set(both)...)
 	return nil
 }
 

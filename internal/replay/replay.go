@@ -27,8 +27,8 @@ import (
 // header is the header of resent records, with the value true. It comes after all others.
 const header = "replayed"
 
-// maxSpan is the maximum number of records after the oldest unacknowledged one.
-const maxSpan = 1 << 16
+// maxWindow is the maximum number of records after the oldest unacknowledged one.
+const maxWindow = 1 << 16
 
 // A RowError is a row that stops the replay.
 type RowError struct {
@@ -228,9 +228,9 @@ func (s *session) waitUntil(ctx context.Context, due time.Time) error {
 	}
 }
 
-// awaitAcks waits until there are fewer than maxSpan records after the oldest unacknowledged one.
+// awaitAcks waits until there are fewer than maxWindow records after the oldest unacknowledged one.
 func (s *session) awaitAcks(ctx context.Context) error {
-	for s.tracker.Span() >= maxSpan {
+	for s.tracker.Window() >= maxWindow {
 		s.writer.Flush()
 		select {
 		case <-s.acked:

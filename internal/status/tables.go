@@ -44,7 +44,7 @@ func (v View) slot(r *Report) []string {
 			facts = append(facts, fact{"Spilled to disk", fmt.Sprintf("%s of %d transactions larger than logical_decoding_work_mem", terminal.Size(d.SpilledBytes), d.SpilledTransactions)})
 		}
 		if t := r.Postgres.Oldest; t != nil && t.Age > longOpen.Seconds() {
-			facts = append(facts, fact{"Oldest writer", fmt.Sprintf("%s, open for %s: Postgres retains WAL for it", t.name(), terminal.Span(t.Age))})
+			facts = append(facts, fact{"Oldest writer", fmt.Sprintf("%s, open for %s: Postgres retains WAL for it", t.name(), terminal.Duration(t.Age))})
 		}
 	case st != nil && st.Slot.ReadAt != nil:
 		title += " " + st.Slot.Name
@@ -102,7 +102,7 @@ func limit(text string, retained int64, safe *int64, seconds float64) []fact {
 	used := float64(retained) / float64(max(1, retained+*safe))
 	return []fact{
 		{"Limit", terminal.Bar(used, 10) + " " + text},
-		{"Time to limit", terminal.Span(seconds)},
+		{"Time to limit", terminal.Duration(seconds)},
 	}
 }
 
@@ -142,7 +142,7 @@ func (v View) topics(st *admin.Status, most int) []string {
 		lines = append(lines, v.Style.Warn(count))
 	}
 	if n := st.Parked.Number; n > 0 {
-		parked := "Parked keys: " + terminal.Count(n) + ", for " + terminal.Span(st.Parked.Oldest)
+		parked := "Parked keys: " + terminal.Count(n) + ", for " + terminal.Duration(st.Parked.Oldest)
 		lines = append(lines, v.Style.Warn(parked))
 	}
 	return lines
@@ -162,7 +162,7 @@ func (v View) errors(r *Report, st *admin.Status) []string {
 			note += " · see " + f.Section
 		}
 		if f.Times > 1 {
-			note += fmt.Sprintf(" · %d times in %s", f.Times, terminal.Span(f.At.Sub(f.Since).Round(time.Second).Seconds()))
+			note += fmt.Sprintf(" · %d times in %s", f.Times, terminal.Duration(f.At.Sub(f.Since).Round(time.Second).Seconds()))
 		}
 		advice := f.Advice
 		if strings.HasPrefix(r.Advice, advice) {
@@ -189,5 +189,5 @@ func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "never"
 	}
-	return terminal.Span(max(0, now.Sub(*t).Round(time.Second).Seconds())) + " ago"
+	return terminal.Duration(max(0, now.Sub(*t).Round(time.Second).Seconds())) + " ago"
 }

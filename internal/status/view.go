@@ -73,7 +73,7 @@ func (v View) heading(r *Report) []string {
 	if st == nil {
 		return []string{v.Style.Dim(terminal.Cut(r.Postgres.Address, v.Width))}
 	}
-	about := "outbox-cdc " + st.Version + ", up " + terminal.Span(st.Uptime)
+	about := "outbox-cdc " + st.Version + ", up " + terminal.Duration(st.Uptime)
 	name := terminal.Cut(st.Name, max(8, v.Width-utf8.RuneCountInString(about)-1))
 	first := v.Style.Bold(name)
 	if room := v.Width - utf8.RuneCountInString(name); room > utf8.RuneCountInString(about) {

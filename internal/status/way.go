@@ -40,7 +40,7 @@ func (v View) way(st *admin.Status) []string {
 		{"In flight", terminal.Count(st.InFlight.Records) + " records", [2]string{
 			terminal.Size(st.InFlight.Bytes), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},
-		{st.Sink.Broker, terminal.Count(st.Rates.Records) + " records/s", [2]string{terminal.Size(st.Rates.Bytes) + "/s", "ack p99 " + terminal.Span(st.Latency.AckP99)}},
+		{st.Sink.Broker, terminal.Count(st.Rates.Records) + " records/s", [2]string{terminal.Size(st.Rates.Bytes) + "/s", "ack p99 " + terminal.Duration(st.Latency.AckP99)}},
 	}
 	if v.Width < beside {
 		var lines []string
@@ -82,13 +82,13 @@ func visible(st *admin.Status) string {
 	if math.IsNaN(float64(st.Latency.CommitToAckP50)) && st.Rates.Records > 0 {
 		return "oldest not acknowledged"
 	}
-	return "p50 " + terminal.Span(st.Latency.CommitToAckP50) + ", p99 " + terminal.Span(st.Latency.CommitToAckP99)
+	return "p50 " + terminal.Duration(st.Latency.CommitToAckP50) + ", p99 " + terminal.Duration(st.Latency.CommitToAckP99)
 }
 
 func (v View) charts(st *admin.Status) []string {
 	lag := terminal.NotKnown
 	if streams(st) {
-		lag = terminal.Span(st.Lag.Seconds)
+		lag = terminal.Duration(st.Lag.Seconds)
 	}
 	charts := []chart{
 		{"Lag", lag, "lag_seconds"},

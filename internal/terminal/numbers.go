@@ -50,8 +50,8 @@ func Size[N number](bytes N) string {
 	return sign + tenths(n) + " TB"
 }
 
-// Span formats a number of seconds, in the unit that fits.
-func Span[N number](seconds N) string {
+// Duration formats a number of seconds, in the unit that fits.
+func Duration[N number](seconds N) string {
 	s := float64(seconds)
 	whole := func(n float64) string { return strconv.Itoa(int(math.Round(n))) }
 	const minute, hour, day = 60, 3600, 86400

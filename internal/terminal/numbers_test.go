@@ -9,7 +9,7 @@ func TestFormat(t *testing.T) {
 		}
 	}
 	for in, want := range map[float64]string{0: "0 s", 0.0011: "1.1 ms", 0.25: "250 ms", 4: "4 s", 119: "119 s", 600: "10 min", 7200: "2 h", 200_000: "2 days", 1e9: "years"} {
-		if got := Span(in); got != want {
+		if got := Duration(in); got != want {
 			t.Errorf("span(%v) = %s, want %s", in, got, want)
 		}
 	}

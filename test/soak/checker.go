@@ -183,7 +183,7 @@ func (j *Journal) transactions() iter.Seq[delivery.Transaction] {
 	return func(yield func(delivery.Transaction) bool) {
 		for _, id := range j.inOrder() {
 			e, _ := j.lookup(id)
-			if !yield(delivery.Transaction{ID: id, Fate: e.fate, Spans: e.spans}) {
+			if !yield(delivery.Transaction{ID: id, Fate: e.fate, Sequences: e.sequences}) {
 				return
 			}
 		}

@@ -31,11 +31,11 @@ const rolledBack = 9
 
 func newScript() *script {
 	j := NewJournal(nil)
-	for i, spans := range [][]delivery.Span{{{Aggregate: "a", First: 1, Rows: 2}}, {{Aggregate: "a", First: 3, Rows: 2}}, {{Aggregate: "a", First: 5, Rows: 2}, {Aggregate: "b", First: 1, Rows: 2}}} {
-		j.Begin(tx(byte(i+1)), epoch.Add(time.Duration(i)*time.Second), spans)
+	for i, sequences := range [][]delivery.Sequence{{{Aggregate: "a", First: 1, Rows: 2}}, {{Aggregate: "a", First: 3, Rows: 2}}, {{Aggregate: "a", First: 5, Rows: 2}, {Aggregate: "b", First: 1, Rows: 2}}} {
+		j.Begin(tx(byte(i+1)), epoch.Add(time.Duration(i)*time.Second), sequences)
 		j.Resolve(tx(byte(i+1)), delivery.Committed)
 	}
-	j.Begin(tx(rolledBack), epoch, []delivery.Span{{Aggregate: "a", First: 3, Rows: 1}})
+	j.Begin(tx(rolledBack), epoch, []delivery.Sequence{{Aggregate: "a", First: 3, Rows: 1}})
 	j.Resolve(tx(rolledBack), delivery.RolledBack)
 	return &script{Checker: NewChecker("run", j, delivery.Config{}), journal: j, offset: map[string]int64{}, now: epoch.Add(time.Minute)}
 }
@@ -249,7 +249,7 @@ func TestChecker(t *testing.T) {
 		},
 		"rolled back, as turns out later": {
 			play: func(s *script) {
-				s.journal.Begin(tx(4), epoch, []delivery.Span{{Aggregate: "b", First: 3, Rows: 1}})
+				s.journal.Begin(tx(4), epoch, []delivery.Sequence{{Aggregate: "b", First: 3, Rows: 1}})
 				s.journal.Resolve(tx(4), delivery.InDoubt)
 				s.put("a", 1, 1, 2, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
@@ -270,7 +270,7 @@ func TestChecker(t *testing.T) {
 			play: func(s *script) {
 				s.put("a", 1, 1, 2, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
-				s.journal.Begin(tx(4), epoch, []delivery.Span{{Aggregate: "b", First: 3, Rows: 1}})
+				s.journal.Begin(tx(4), epoch, []delivery.Sequence{{Aggregate: "b", First: 3, Rows: 1}})
 			},
 			want: []want{{Unresolved, "", 0, ""}},
 		},

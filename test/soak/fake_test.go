@@ -51,8 +51,8 @@ func stampBatches(fake *kafkatest.FakeCluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		now := time.Now().UnixMilli()
 		rewrite(req, func(b []byte) {
-			span := binary.BigEndian.Uint64(b[batchLatest:]) - binary.BigEndian.Uint64(b[batchFirst:])
-			binary.BigEndian.PutUint64(b[batchFirst:], uint64(now)-span)
+			lasted := binary.BigEndian.Uint64(b[batchLatest:]) - binary.BigEndian.Uint64(b[batchFirst:])
+			binary.BigEndian.PutUint64(b[batchFirst:], uint64(now)-lasted)
 			binary.BigEndian.PutUint64(b[batchLatest:], uint64(now))
 		})
 		return nil, false

@@ -26,7 +26,7 @@ type Journal struct {
 }
 
 type entry struct {
-	spans     []delivery.Span
+	sequences []delivery.Sequence
 	rows      int
 	begun     time.Time
 	fate      delivery.Fate
@@ -41,17 +41,17 @@ func NewJournal(log io.Writer) *Journal {
 
 // Begin adds a transaction and its rows, in order, before the transaction can
 // commit. begun is a time before its first row was written. The journal retains
-// spans.
-func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []delivery.Span) {
+// sequences.
+func (j *Journal) Begin(tx uuid.UUID, begun time.Time, sequences []delivery.Sequence) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e := &entry{spans: spans, begun: begun, fate: delivery.InDoubt}
-	for _, s := range spans {
+	e := &entry{sequences: sequences, begun: begun, fate: delivery.InDoubt}
+	for _, s := range sequences {
 		e.rows += s.Rows
 	}
 	j.txs[tx] = e
 	j.order = append(j.order, tx)
-	j.write("%s begin %s %v\n", begun.UTC().Format(time.RFC3339Nano), tx, spans)
+	j.write("%s begin %s %v\n", begun.UTC().Format(time.RFC3339Nano), tx, sequences)
 }
 
 // Resolve sets the fate of a transaction that Begin has added. The last call
@@ -131,7 +131,7 @@ func (j *Journal) inOrder() []uuid.UUID {
 
 // row returns the aggregate and number of a row of e.
 func (e *entry) row(index int) (aggregate string, seq int64, ok bool) {
-	for _, s := range e.spans {
+	for _, s := range e.sequences {
 		if index >= 0 && index < s.Rows {
 			return s.Aggregate, s.First + int64(index), true
 		}

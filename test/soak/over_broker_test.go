@@ -14,8 +14,8 @@ const (
 	// then have to fit into a message of each broker.
 	overPayload = 4 << 10
 
-	// overSpan is the maximum number of rows of a key in a transaction. SQS and webhooks get one after the other.
-	overSpan = 300
+	// overSequence is the maximum number of rows of a key in a transaction. SQS and webhooks get one after the other.
+	overSequence = 300
 
 	// overPace is what the slowest broker keeps up with: a webhook gets one request for each record.
 	overPace = 6 * soakPace

@@ -173,7 +173,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 		s.writers.SetPace(missingPace)
 	}
 	if cfg.over != nil {
-		s.writers.MaxPayload, s.writers.MaxSpan = overPayload, overSpan
+		s.writers.MaxPayload, s.writers.MaxSequence = overPayload, overSequence
 		s.writers.SetPace(overPace)
 	}
 	if cfg.park {

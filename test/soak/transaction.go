@@ -14,11 +14,11 @@ import (
 
 // A plan is a transaction that a writer is writing.
 type plan struct {
-	id    uuid.UUID
-	begun time.Time
-	spans []delivery.Span // its events if it commits
-	ids   []uuid.UUID
-	rows  int
+	id        uuid.UUID
+	begun     time.Time
+	sequences []delivery.Sequence // its events if it commits
+	ids       []uuid.UUID
+	rows      int
 }
 
 // transaction writes one or two transactions, from BEGIN to the end, and adds them
@@ -117,7 +117,7 @@ func (w *writer) write(ctx context.Context, aggregates []string) (*plan, error) 
 	if err := w.fill(ctx, p, aggregates); err != nil {
 		return nil, err
 	}
-	w.Journal.Begin(p.id, p.begun, p.spans)
+	w.Journal.Begin(p.id, p.begun, p.sequences)
 	return p, nil
 }
 
@@ -133,11 +133,11 @@ func (w *writer) fill(ctx context.Context, p *plan, aggregates []string) error {
 			continue
 		}
 		drafts = append(drafts, d)
-		p.spans = append(p.spans, d.Span)
+		p.sequences = append(p.sequences, d.Sequence)
 		p.rows += d.Rows
 	}
 	for i, index := 0, 0; i < len(drafts); i++ {
-		ids, err := w.insert(ctx, p.id, drafts[i].Span, index, p.rows)
+		ids, err := w.insert(ctx, p.id, drafts[i].Sequence, index, p.rows)
 		if err != nil {
 			return err
 		}
@@ -152,9 +152,9 @@ func (w *writer) fill(ctx context.Context, p *plan, aggregates []string) error {
 	return nil
 }
 
-// A draft is a span whose numbers have been drawn.
+// A draft is a sequence whose numbers have been drawn.
 type draft struct {
-	delivery.Span
+	delivery.Sequence
 	rolledBack bool
 }
 
@@ -172,22 +172,22 @@ func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft
 	if err != nil {
 		return draft{}, err
 	}
-	d := draft{Span: delivery.Span{Aggregate: aggregate, First: last - int64(rows) + 1, Rows: rows}}
+	d := draft{Sequence: delivery.Sequence{Aggregate: aggregate, First: last - int64(rows) + 1, Rows: rows}}
 	switch kind {
 	case 0:
 		_, err = w.conn.Exec(ctx, "RELEASE s")
 	case 1:
 		d.rolledBack = true
-		err = w.phantom(ctx, d.Span)
+		err = w.phantom(ctx, d.Sequence)
 	}
 	return d, err
 }
 
 // phantom writes rows and rolls back to the savepoint. In the journal they belong
 // to a separate transaction, so that the Checker recognizes them.
-func (w *writer) phantom(ctx context.Context, s delivery.Span) error {
+func (w *writer) phantom(ctx context.Context, s delivery.Sequence) error {
 	id := w.uuid()
-	w.Journal.Begin(id, time.Now(), []delivery.Span{s})
+	w.Journal.Begin(id, time.Now(), []delivery.Sequence{s})
 	w.Journal.Resolve(id, delivery.RolledBack)
 	if _, err := w.insert(ctx, id, s, 0, s.Rows); err != nil {
 		return err
@@ -196,8 +196,8 @@ func (w *writer) phantom(ctx context.Context, s delivery.Span) error {
 	return err
 }
 
-// insert writes the rows of a span, in order, and returns their ids.
-func (w *writer) insert(ctx context.Context, tx uuid.UUID, s delivery.Span, index, count int) ([]uuid.UUID, error) {
+// insert writes the rows of a sequence, in order, and returns their ids.
+func (w *writer) insert(ctx context.Context, tx uuid.UUID, s delivery.Sequence, index, count int) ([]uuid.UUID, error) {
 	ids, payloads, headers := make([]uuid.UUID, s.Rows), make([]string, s.Rows), make([]string, s.Rows)
 	for i := range s.Rows {
 		e := Event{Run: w.Run, Aggregate: s.Aggregate, Seq: s.First + int64(i), Tx: tx, Index: index + i, Count: count}
@@ -232,10 +232,10 @@ func (w *writer) someAggregates() []string {
 	return names
 }
 
-// rowCount returns the number of rows of a span: usually 1 to 5, rarely thousands.
+// rowCount returns the number of rows of a sequence: usually 1 to 5, rarely thousands.
 func (w *writer) rowCount() int {
 	if w.rng.IntN(2000) == 0 {
-		return min(1000+w.rng.IntN(4000), cmp.Or(w.MaxSpan, 5000))
+		return min(1000+w.rng.IntN(4000), cmp.Or(w.MaxSequence, 5000))
 	}
 	return 1 + w.rng.IntN(5)
 }

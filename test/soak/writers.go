@@ -19,16 +19,16 @@ import (
 // Writers write events until they are stopped, even if the server restarts. All
 // writers use the same aggregates.
 type Writers struct {
-	DSN        string // of the database, without a proxy
-	Run        string // name of this run, in every event
-	Seed       uint64 // of all random choices
-	Writers    int    // number of connections
-	Aggregates int    // at most the number given to CreateSchema
-	MaxPayload int    // bytes; one payload in thousands is up to 32 times as large
-	MaxSpan    int    // maximum number of rows of an aggregate in a transaction; 0: 5000
-	Twins      int    // percentage of pairs of transactions whose commits are adjacent in the WAL
-	Keep       bool   // leave all rows in the table: a deleted row cannot be refilled
-	Journal    *Journal
+	DSN         string // of the database, without a proxy
+	Run         string // name of this run, in every event
+	Seed        uint64 // of all random choices
+	Writers     int    // number of connections
+	Aggregates  int    // at most the number given to CreateSchema
+	MaxPayload  int    // bytes; one payload in thousands is up to 32 times as large
+	MaxSequence int    // maximum number of rows of an aggregate in a transaction; 0: 5000
+	Twins       int    // percentage of pairs of transactions whose commits are adjacent in the WAL
+	Keep        bool   // leave all rows in the table: a deleted row cannot be refilled
+	Journal     *Journal
 	// Route returns the aggregatetype of an aggregate. If it is nil, all aggregates have the same.
 	Route func(aggregate string) string
 	// Poison returns the number of bytes of a payload that the broker must reject, 0 for that of an ordinary event.

@@ -99,7 +99,7 @@ func compareJournal(t *testing.T, j *Journal, db *pgtest.DB) {
 		if e.fate != delivery.Committed {
 			continue
 		}
-		for _, s := range e.spans {
+		for _, s := range e.sequences {
 			highest[s.Aggregate] = max(highest[s.Aggregate], s.First+int64(s.Rows)-1)
 		}
 		kinds[tx.String()] = true

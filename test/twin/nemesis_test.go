@@ -85,14 +85,14 @@ func (n *nemesis) weights() (w [fateKinds]int) {
 	return w
 }
 
-// span returns a random duration with the given mean.
-func (n *nemesis) span(mean time.Duration) time.Duration {
+// duration returns a random duration with the given mean.
+func (n *nemesis) duration(mean time.Duration) time.Duration {
 	return min(time.Duration(n.rng.ExpFloat64()*float64(mean)), 10*mean)
 }
 
 // repair calls f after a random time with the given mean.
 func (n *nemesis) repair(mean time.Duration, f func()) {
-	d := n.span(mean)
+	d := n.duration(mean)
 	n.repairs.Go(func() {
 		time.Sleep(d)
 		f()
@@ -114,13 +114,13 @@ func (n *nemesis) cutSource() {
 }
 
 func (n *nemesis) freezeSource() {
-	d := n.span(5 * time.Second)
+	d := n.duration(5 * time.Second)
 	n.history.note("nemesis: connections to postgres freeze for %s", d)
 	n.postgres.each(func(c *client) { c.conn.freeze(d) })
 }
 
 func (n *nemesis) dig() {
-	d := n.span(3 * time.Second)
+	d := n.duration(3 * time.Second)
 	n.history.note("nemesis: postgres cannot be reached for %s", d)
 	n.net.dig(d)
 }
@@ -136,7 +136,7 @@ func (n *nemesis) loseSource() {
 
 // isolate cuts a relay off from Postgres or from Kafka, in one direction or both.
 func (n *nemesis) isolate() {
-	b := block{to: isKafka, in: true, out: true, until: time.Now().Add(n.span(10 * time.Second))}
+	b := block{to: isKafka, in: true, out: true, until: time.Now().Add(n.duration(10 * time.Second))}
 	if n.rng.IntN(2) == 0 {
 		b.to = isPostgres
 	}
@@ -152,9 +152,9 @@ func (n *nemesis) isolate() {
 // stopProcess pauses a relay. If there is another relay, the pause is usually longer than the timeouts. In
 // half of the cases, Postgres gives up the connection at once.
 func (n *nemesis) stopProcess() {
-	d := n.span(3 * time.Second)
+	d := n.duration(3 * time.Second)
 	if len(n.replicas) > 1 {
-		d = n.span(100 * time.Second)
+		d = n.duration(100 * time.Second)
 	}
 	run := n.block(block{to: everywhere, in: true, out: true, until: time.Now().Add(d)})
 	if n.rng.IntN(2) == 0 {
@@ -230,7 +230,7 @@ func (n *nemesis) cutSink() {
 }
 
 func (n *nemesis) freezeSink() {
-	d := n.span(5 * time.Second)
+	d := n.duration(5 * time.Second)
 	n.history.note("nemesis: connections to a broker freeze for %s", d)
 	n.brokers(func(c *conn) { c.freeze(d) })
 }

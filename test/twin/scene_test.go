@@ -111,10 +111,10 @@ func (w *world) endless() {
 	w.history.stormy()
 	w.postgres.endStreams(true)
 	w.postgres.each((*client).terminate)
-	before, span := w.history.sessions(), 30*time.Second
-	time.Sleep(span)
-	if n := w.history.sessions() - before; n > most*int(span.Seconds()) {
-		w.history.violated("%d sessions within %s that end at once", n, span)
+	before, period := w.history.sessions(), 30*time.Second
+	time.Sleep(period)
+	if n := w.history.sessions() - before; n > most*int(period.Seconds()) {
+		w.history.violated("%d sessions within %s that end at once", n, period)
 	}
 	w.postgres.endStreams(false)
 	w.history.calmFrom(time.Now())

@@ -425,14 +425,14 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 }
 
 // While one record is unacknowledged, the relay sends further records, up to a limit.
-func TestPumpBoundsTheTrackersSpan(t *testing.T) {
-	const span = pump.MaxSpan
+func TestPumpBoundsTheTrackersWindow(t *testing.T) {
+	const window = pump.MaxWindow
 	synctest.Test(t, func(t *testing.T) {
 		long := streamtest.Script{streamtest.OutboxRelation()}
 		for n := range 2 {
 			lsn := pglogrepl.LSN(1000 + 10*n)
 			long = append(long, streamtest.Begin(lsn))
-			for range span/2 + 5 {
+			for range window/2 + 5 {
 				long = append(long, streamtest.Insert("a", n))
 			}
 			long = append(long, streamtest.Commit(lsn, lsn+5))
@@ -443,14 +443,14 @@ func TestPumpBoundsTheTrackersSpan(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(t.Context()) }()
 		synctest.Wait()
-		if got := len(prod.sent); got != span {
-			t.Errorf("%d records sent behind one that is not acknowledged, want %d", got, span)
+		if got := len(prod.sent); got != window {
+			t.Errorf("%d records sent behind one that is not acknowledged, want %d", got, window)
 		}
 		prod.ack(1)
 		if err := <-ended; !errors.Is(err, replication.ErrServerStopping) {
 			t.Error(err)
 		}
-		if got := len(prod.sent); got != span+10 {
+		if got := len(prod.sent); got != window+10 {
 			t.Errorf("%d records sent in the end", got)
 		}
 	})

@@ -125,7 +125,7 @@ func (p *Pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.C
 	row := decoder.Insert{Relation: rows.Relation(*t)}
 	var raw []byte
 	return c.Rows(ctx, t, func(values [][]byte) error {
-		if stopped, err := p.waitForAcks(ctx, stop, MaxSpan-1); err != nil {
+		if stopped, err := p.waitForAcks(ctx, stop, MaxWindow-1); err != nil {
 			return err
 		} else if stopped || isClosed(stop) || ctx.Err() != nil {
 			return errCopyStopped

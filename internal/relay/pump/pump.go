@@ -115,20 +115,20 @@ func (p *Pump) Row() (commitLSN pglogrepl.LSN, index int, ok bool) {
 	return p.tx.CommitLSN, p.tx.rows - 1, true
 }
 
-// MaxSpan limits the number of records from the oldest unacknowledged one to the newest. The sink's
+// MaxWindow limits the number of records from the oldest unacknowledged one to the newest. The sink's
 // window is no such limit, because it counts unacknowledged records only: while one partition waits
 // for its leader, the others continue, and the Tracker's memory and the number of duplicates after a
-// crash would grow. In the same way, maxSpanBytes limits what the next session reads again.
+// crash would grow. In the same way, maxWindowBytes limits what the next session reads again.
 const (
-	MaxSpan      = 1 << 18
-	maxSpanBytes = 256 << 20
+	MaxWindow      = 1 << 18
+	maxWindowBytes = 256 << 20
 )
 
-// waitForAcks blocks until the Tracker's span is at most most records and maxSpanBytes. stopped is true if
+// waitForAcks blocks until the Tracker's window is at most most records and maxWindowBytes. stopped is true if
 // stop was closed first.
 func (p *Pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
 	defer p.deadLetters.holdUp.Store(false)
-	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
+	for p.tracker.Window() > most || p.tracker.WindowBytes() > maxWindowBytes {
 		p.deadLetters.holdUp.Store(true)
 		p.writer.Flush()
 		select {

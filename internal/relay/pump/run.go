@@ -65,7 +65,7 @@ func (p *Pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 	if p.tx != nil {
 		stop = nil // the pump stops at a transaction boundary
 	}
-	if stopped, err := p.waitForAcks(ctx, stop, MaxSpan-1); stopped || err != nil {
+	if stopped, err := p.waitForAcks(ctx, stop, MaxWindow-1); stopped || err != nil {
 		return nil, err
 	}
 	select {
