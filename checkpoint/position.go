@@ -220,8 +220,11 @@ type GapError struct {
 
 // Error names both positions and the reason.
 func (e *GapError) Error() string {
-	return fmt.Sprintf("slot %q is at %s, the position recorded at %s is %s: %s",
-		e.found.Slot, e.found.Confirmed, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
+	slot := fmt.Sprintf("slot %q is at %s", e.found.Slot, e.found.Confirmed)
+	if e.found.Confirmed == 0 {
+		slot = fmt.Sprintf("slot %q does not exist", e.found.Slot)
+	}
+	return fmt.Sprintf("%s, the position recorded at %s is %s: %s", slot, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
 }
 
 // Unwrap returns the reason.

@@ -58,6 +58,14 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	return 0, &GapError{Recorded: p, found: s, Reason: reason}
 }
 
+// Elsewhere returns a [*GapError] if p is the record of another system than s, and otherwise nil. Unlike Continue, it does not need a slot.
+func (p Position) Elsewhere(s Server) error {
+	if _, reason := p.shared(s); errors.Is(reason, ErrOtherSystem) {
+		return &GapError{Recorded: p, found: s, Reason: reason}
+	}
+	return nil
+}
+
 // Why a slot cannot continue at a record that is not of this slot and of this server's WAL. A [GapError] wraps one of them, unless
 // the slot is that of the record, and somebody has advanced or re-created it.
 var (

@@ -174,3 +174,15 @@ func TestGapOfAnotherSlot(t *testing.T) {
 		}
 	}
 }
+
+// A record of another system says so even if the server has no slot. On its own system, a missing slot is no matter of the record.
+func TestElsewhere(t *testing.T) {
+	p := Position{SystemID: "7001", Slot: "s", Timeline: 1, EndLSN: 0x20}
+	err := p.Elsewhere(Server{SystemID: "7002", Slot: "s"})
+	if !errors.Is(err, ErrOtherSystem) || !strings.Contains(err.Error(), `slot "s" does not exist, the position recorded at `) {
+		t.Errorf("another system: %v", err)
+	}
+	if err := p.Elsewhere(Server{SystemID: "7001", Slot: "s"}); err != nil {
+		t.Errorf("the same system: %v", err)
+	}
+}

@@ -21,8 +21,9 @@ const (
 	// InstructStartOver is for a slot that cannot pass rows without a publication, or without a column.
 	InstructStartOver = `outbox-cdc setup --drop --dsn "$OWNER_DSN", then ` + InstructSetup + ", " + InstructRecover + " and outbox-cdc run"
 
-	// InstructNoSlot is for a missing slot if it is not known whether a relay has used it.
-	InstructNoSlot = InstructRecover + " creates it and sends those rows from the table; for a relay that has never run, " + InstructSetup + " creates it"
+	// InstructByHand is in place of InstructRecover if a table lacks the columns for a refill. The slot comes first, so that no row is
+	// missing in between.
+	InstructByHand = InstructSetup + `, then send the missing rows: outbox-cdc replay --where '…' --order-by '…' --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap`
 )
 
 // InstructReplayRow sends the row with an id from its table. If the id is empty, or a shell would not take it as it is, the operator has

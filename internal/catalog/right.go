@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -17,6 +18,34 @@ func (e *RightError) Error() string { return fmt.Sprintf("%v: %s", replication.E
 
 // Unwrap returns [replication.ErrAccess].
 func (e *RightError) Unwrap() error { return replication.ErrAccess }
+
+// MayPublish returns a [*RightError] if the role may not create a publication of tables, which exist.
+func (r *Reader) MayPublish(ctx context.Context, tables []string) error {
+	role, err := r.Role(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range tables {
+		switch t, err := r.Table(ctx, name, nil); {
+		case err != nil:
+			return err
+		case !t.Owner:
+			return &RightError{fmt.Sprintf("run creates the publication, but role %q does not own table %s", role.Name, t.SQLName())}
+		}
+	}
+	if !role.Create {
+		return &RightError{fmt.Sprintf("run creates the publication, but role %q lacks CREATE on the database", role.Name)}
+	}
+	return nil
+}
+
+// InstructRecover is [State.InstructRecover] for a state whose slot exists and does not continue at the position record.
+func (r *Reader) InstructRecover(ctx context.Context, c *State) (string, error) {
+	known := *c
+	var err error
+	known.Unrefillable, err = read(ctx, r, func(conn executor) (string, error) { return readUnrefillable(ctx, conn, c.Outboxes) })
+	return known.InstructRecover(), err
+}
 
 // GrantSelect returns the SQL that lets a role read t.
 func (t Table) GrantSelect(role string) string { return t.grantSelect(replication.QuoteIdent(role)) }

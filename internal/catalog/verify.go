@@ -215,23 +215,54 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is left from when it was the primary: it does not get the new primary's rows, and prevents the synchronization of the new primary's slot; connect to the primary, and run on this standby: %s",
 			replication.ErrUnreachable, s.Name, DropSlot(s.Name))
 	case s == nil:
-		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; %s",
-			replication.ErrSlotMissing, c.SlotName, InstructNoSlot)
+		return c.lostSlot(fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing",
+			replication.ErrSlotMissing, c.SlotName), "for a relay that has never run, "+InstructSetup+" creates it; otherwise ")
 	case s.Plugin == "":
 		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Plugin != plugin:
 		return fmt.Errorf("%w: slot %q belongs to output plugin %q, not %q; choose another slot name for the relay", replication.ErrConfig, s.Name, s.Plugin, plugin)
 	case c.SlotElsewhere():
 		return c.slotElsewhere()
-	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
-		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; %s creates the slot again and sends those rows from the table",
-			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd, InstructRecover)
+	case c.lost():
+		return c.lostSlot(fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL",
+			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd), "")
 	case s.TwoPhase:
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Temporary:
 		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	}
 	return nil
+}
+
+// lost reports whether the slot exists and is invalidated.
+func (c *State) lost() bool {
+	return c.Slot != nil && c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost
+}
+
+// lostSlot returns err, which is about the loss of the slot, with the instruction. The error is an [*UnrefillableError] if that is not
+// [InstructRecover].
+func (c *State) lostSlot(err error, first string) error {
+	if c.Unrefillable != "" {
+		return &UnrefillableError{fmt.Errorf("%w; %stable %s has no columns xid and position, so recover cannot send its rows: %s", err, first, c.Unrefillable, InstructByHand)}
+	}
+	return fmt.Errorf("%w; %s%s creates the slot and sends those rows from the table", err, first, InstructRecover)
+}
+
+// An UnrefillableError is an error about a lost slot of a table that lacks the columns for a refill.
+type UnrefillableError struct{ Err error }
+
+// Error returns the error about the slot, with the instruction.
+func (e *UnrefillableError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error about the slot.
+func (e *UnrefillableError) Unwrap() error { return e.Err }
+
+// InstructRecover returns how to continue after the loss of the slot.
+func (c *State) InstructRecover() string {
+	if c.Unrefillable != "" {
+		return InstructByHand
+	}
+	return InstructRecover
 }
 
 // SlotElsewhere reports whether the slot belongs to another database of the server, where its publication is.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -26,13 +27,13 @@ func (s *sourceLook) position(ctx context.Context) {
 	defer cancel()
 	next, err := relay.FindNextStart(ctx, s.Relay, slog.New(slog.DiscardHandler))
 	if errors.Is(err, position.ErrFile) {
-		s.warn(positionRecord, "", oneLine(err), "run check as the operating-system user of the relay; if this is that user, let it read and write in that directory")
+		s.fail(positionRecord, "", oneLine(err), "if this is the operating-system user of the relay, let it read and write in that directory; otherwise run check as that user")
 		return
 	}
 	if err != nil {
 		return // the record is not known here, or another condition has the reason
 	}
-	s.recorded = next.Record != nil
+	s.recorded, s.elsewhere = next.Record != nil, errors.Is(next.Broken, checkpoint.ErrOtherSystem)
 	s.add(PositionRecord(next))
 }
 

@@ -75,6 +75,10 @@ func TestPositionRecordInAFile(t *testing.T) {
 	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "run would exit with 15: slot") {
 		t.Errorf("slot advanced: %+v", c)
 	}
+	file = t.TempDir() // run would exit with 20
+	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "is a directory") {
+		t.Errorf("no access: %+v", c)
+	}
 }
 
 func conditionOf(t *testing.T, r *rig, name string) Condition {

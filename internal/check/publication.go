@@ -103,6 +103,7 @@ func (s *sourceLook) tables(ctx context.Context, reader *catalog.Reader) {
 	for _, name := range s.Relay.Tables {
 		if slices.Contains(missing, name) {
 			s.missingTable(name)
+			owns = false // whoever creates it owns it
 			continue
 		}
 		var t *catalog.TableDetails

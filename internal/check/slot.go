@@ -25,8 +25,11 @@ func (s *sourceLook) slot(ctx context.Context) {
 		s.fail("slot", "", fmt.Sprintf("the server is a standby, and its slot %s is left from when it was the primary: it prevents the synchronization of the primary's slot", slot.Name),
 			"connect to the primary, and on this standby: "+catalog.DropSlot(slot.Name))
 		return
+	case slot == nil && s.elsewhere:
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist on this server, which is not that of the position record", c.SlotName), "see "+positionRecord)
+		return
 	case slot == nil && s.recorded:
-		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered", c.SlotName), catalog.InstructRecover)
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered", c.SlotName), c.InstructRecover())
 		return
 	case slot == nil:
 		s.fail("slot", "", fmt.Sprintf("slot %s does not exist; rows committed without it are not delivered", c.SlotName), catalog.InstructSetup)
@@ -79,7 +82,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	switch {
 	case risk.Danger == catalog.Lost:
 		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered", slot.ConfirmedFlushLSN),
-			catalog.InstructRecover+", which creates the slot again and sends those rows from the table")
+			c.InstructRecover())
 	case risk.Danger == catalog.Unreserved:
 		s.warn("wal_status", "", fmt.Sprintf("%s: %s of WAL are retained, and the next checkpoint may remove WAL that the slot needs", slot.WALStatus, kept),
 			"let the relay catch up now; "+s.provider.set("max_slot_wal_keep_size", "-1", false))

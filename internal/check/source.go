@@ -17,11 +17,12 @@ type sourceLook struct {
 	*look
 	report
 
-	server   *catalog.ServerDetails
-	role     *catalog.RoleDetails
-	catalog  *catalog.State
-	recorded bool     // there is a position record
-	provider provider // of a managed server; otherwise the zero value
+	server    *catalog.ServerDetails
+	role      *catalog.RoleDetails
+	catalog   *catalog.State
+	recorded  bool     // there is a position record
+	elsewhere bool     // the position record is of another server
+	provider  provider // of a managed server; otherwise the zero value
 }
 
 func (s *sourceLook) run(ctx context.Context) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -8,8 +9,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -30,12 +33,15 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		r.sink.Store(&reached)
 		return nil
 	})
-	create := false
+	create, system := false, ""
 	var cause error
 	g.Go(func() error {
 		var last error // of an attempt that did not time out
 		for {
 			state, err := r.readCatalog(both)
+			if state != nil {
+				system = state.SystemID
+			}
 			if create = r.needsSetup(state, err); create || err == nil {
 				r.catalog, cause = state, err
 				retry.reset()
@@ -64,7 +70,22 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	if err != nil {
 		r.closeSink()
 	}
-	return err
+	return r.explainMissing(ctx, err, system)
+}
+
+// explainMissing returns err, with which the relay stops. If that is that the server with the given system identifier has no slot, and
+// the position record is of another server, the result says so.
+func (r *Relay) explainMissing(ctx context.Context, err error, system string) error {
+	if !errors.Is(err, replication.ErrSlotMissing) || r.cfg.Positions.IsZero() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, position.Timeout)
+	defer cancel()
+	found, unread := r.store.ReadFrom(ctx, r.cfg.Sink)
+	if unread != nil || found.Position == nil {
+		return err
+	}
+	return cmp.Or(found.Position.Elsewhere(checkpoint.Server{SystemID: system, Slot: r.cfg.Source.Slot}), err)
 }
 
 // firstOpening limits the first attempt to open the sink. After it, the relay reports why it waits for the broker.

@@ -16,6 +16,7 @@ type NextStart struct {
 	Record  *checkpoint.Position // nil: there is none, so no relay of this name has run yet
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
+	Recover string               // how to continue if rows are missing: see [catalog.State.InstructRecover]
 }
 
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
@@ -38,21 +39,46 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if cfg.Positions.File != "" && found.Position == nil {
 		return nil, errors.ErrUnsupported
 	}
-	server, state, _, err := refill.Inspect(ctx, r.cfg.Source, r.cfg.Tables, log)
+	server, state, reached, err := refill.Inspect(ctx, r.cfg.Source, r.cfg.Tables, log)
 	if err != nil {
 		return nil, err
 	}
+	reader := catalog.NewReader(reached.Conn)
+	defer reader.Close(ctx)
 	next := &NextStart{Record: found.Position, Catalog: state.Verify()}
 	switch {
 	case next.Record == nil && r.createsSource(state, next.Catalog):
 		next.Catalog = state.VerifyOutboxes() // what it creates needs the tables
+		if next.Catalog == nil && state.Publication == nil {
+			next.Catalog, err = mayPublish(ctx, reader, cfg.Tables)
+		}
 	case next.Record != nil && r.planner.Refills(next.Catalog):
 		next.Catalog = nil
 	}
+	next.Recover = state.InstructRecover()
 	if state.Slot != nil {
 		next.Broken = r.breaks(ctx, found, server, state)
+	} else if next.Record != nil {
+		if elsewhere := next.Record.Elsewhere(server); elsewhere != nil {
+			next.Catalog, next.Broken = nil, elsewhere
+		}
+	}
+	if _, gap := errors.AsType[*checkpoint.GapError](next.Broken); gap && err == nil {
+		next.Recover, err = reader.InstructRecover(ctx, state)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return next, nil
+}
+
+// mayPublish returns why the role may not create the publication, with the class of the error of a start.
+func mayPublish(ctx context.Context, reader *catalog.Reader, tables []string) (denied, err error) {
+	err = reader.MayPublish(ctx, tables)
+	if _, ok := errors.AsType[*catalog.RightError](err); ok {
+		return &refill.CreationError{Err: err}, nil
+	}
+	return nil, err
 }
 
 // breaks returns the error with which a session on s would end because of what is stored, unless the relay refills then.

@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -54,6 +55,7 @@ type Asker struct {
 
 	next   *relay.NextStart // result of nextStart
 	nextAt time.Time
+	unread error // why next is not known
 }
 
 // New returns an Asker. It does not connect.
@@ -137,15 +139,15 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 		limited, cancel := context.WithTimeout(ctx, nextTimeout)
 		defer cancel()
 		next, err := relay.FindNextStart(limited, *a.cfg.Relay, slog.New(slog.DiscardHandler))
-		if err != nil {
-			next = nil // another part of the report, or check, says what is wrong
-		}
-		a.nextAt, a.next = now, next
+		a.nextAt, a.next, a.unread = now, next, err
 	}
-	if a.next == nil {
-		return nil
+	if errors.Is(a.unread, position.ErrFile) {
+		return unreadFile(a.unread)
 	}
-	n := &NextStart{}
+	if a.unread != nil {
+		return nil // another part of the report, or check, says what is wrong
+	}
+	n := &NextStart{recover: a.next.Recover}
 	if p := a.next.Record; p != nil {
 		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt, Stopped: p.Stopped}
 	}
@@ -154,6 +156,14 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 		n.Advice = cmp.Or(adviceOn(err), fault.NextAfter(n.ExitCode))
 	}
 	return n
+}
+
+// unreadFile returns the next start of a relay whose position file this process cannot use.
+func unreadFile(err error) *NextStart {
+	return &NextStart{
+		Error: oneLine(err), ExitCode: fault.ExitCode(err), recover: catalog.InstructRecover,
+		Advice: "if this is the operating-system user of the relay, let it read and write in that directory; otherwise run status as that user (docs/access.md#position-file)",
+	}
 }
 
 // adviceOn returns what to do about an error, in a few words and without a full stop.

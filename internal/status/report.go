@@ -32,6 +32,8 @@ type NextStart struct {
 	Error    string    `json:"error,omitempty"` // why it would end
 	ExitCode int       `json:"exit_code,omitempty"`
 	Advice   string    `json:"advice,omitempty"` // about Error
+
+	recover string // how to continue if rows are missing
 }
 
 // Recorded is a position record.

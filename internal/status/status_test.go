@@ -13,6 +13,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -193,10 +196,11 @@ func TestVerdict(t *testing.T) {
 			nextStart(t, inactive, NextStart{Recorded: &Recorded{Stopped: &checkpoint.Stop{ExitCode: 14, Reason: "a row:\n  cannot be a record", Advice: "Correct it."}}}),
 			admin.Bad, "The relay has stopped with exit code 14", ": a row: cannot be a record. Refused.", false,
 		},
-		"will continue": {nextStart(t, inactive, NextStart{Recorded: &Recorded{}}), admin.Bad, "No relay is running", "of WAL are not delivered", false},
-		"slot ahead":    {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "The next start fails with exit code 15", "Slot s is at 0/9. Refused.", false},
-		"slot dropped":  {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
-		"both silent":   {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
+		"will continue":  {nextStart(t, inactive, NextStart{Recorded: &Recorded{}}), admin.Bad, "No relay is running", "of WAL are not delivered", false},
+		"slot ahead":     {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "The next start fails with exit code 15", "Slot s is at 0/9. Refused.", false},
+		"slot dropped":   {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
+		"another server": {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "the record is of system 7", ExitCode: 15, Advice: "correct source.dsn"}), admin.Bad, "The slot does not exist", "There is no slot s on the server at db:5432/app. The record is of system 7.", false},
+		"both silent":    {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
 	} {
 		r := test.report
 		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {
@@ -210,6 +214,22 @@ func TestVerdict(t *testing.T) {
 		}
 		if r.Level == admin.Bad && r.Advice == "" && name != "stopped" && name != "both silent" {
 			t.Errorf("%s: there is no advice", name)
+		}
+	}
+}
+
+// The instruction after the loss of a slot fits the table.
+func TestLostSlotInstruction(t *testing.T) {
+	dropped := func(p *Postgres, _ *admin.Status) { p.Slot = nil }
+	lost := func(p *Postgres, _ *admin.Status) {
+		p.Slot.Active, p.Slot.ActivePID, p.Slot.WALStatus = false, 0, "lost"
+	}
+	for name, alter := range map[string]func(*Postgres, *admin.Status){"dropped": dropped, "lost": lost} {
+		for _, want := range []string{catalog.InstructRecover, catalog.InstructByHand} {
+			r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, recover: want})
+			if !strings.Contains(r.Advice, want) || strings.Contains(r.Advice, catalog.InstructRecover) != (want == catalog.InstructRecover) {
+				t.Errorf("%s: %q, want %q", name, r.Advice, want)
+			}
 		}
 	}
 }
@@ -413,5 +433,16 @@ func TestLostSlot(t *testing.T) {
 		if strings.Contains(text, other) {
 			t.Errorf("%q is in:\n%s", other, text)
 		}
+	}
+}
+
+// If the user of status may not use the position file, the report says so: a relay of that user would exit.
+func TestUnreadFile(t *testing.T) {
+	a := &Asker{cfg: Config{Relay: new(relay.Config)}, nextAt: time.Now(), unread: fmt.Errorf("%w: the directory /p does not let user 7 in", position.ErrFile)}
+	r := without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 })
+	r.NextStart = a.nextStart(t.Context())
+	r.judge(&Config{Slot: "s"})
+	if r.Title != "The next start fails with exit code 20" || !strings.Contains(r.Why, "does not let user 7 in") || !strings.Contains(r.Advice, "docs/access.md#position-file") {
+		t.Errorf("%+v", r.Verdict)
 	}
 }

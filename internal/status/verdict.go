@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
@@ -75,12 +76,24 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 		reserve.LimitAt = r.At.Add(time.Duration(full * float64(time.Second)))
 	}
 	risk := reserve.Judge(r.At)
-	return admin.SlotVerdict(risk), risk.Level() > catalog.LevelOK
+	v = admin.SlotVerdict(risk)
+	if risk.Level() == catalog.LevelLost && r.byHand() {
+		v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
+	}
+	return v, risk.Level() > catalog.LevelOK
+}
+
+// byHand reports whether recover cannot send the rows that a lost slot has not delivered.
+func (r *Report) byHand() bool {
+	return r.NextStart != nil && r.NextStart.recover == catalog.InstructByHand
 }
 
 // withoutSlot returns the verdict on a slot that does not exist.
 func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
-	const recovers = catalog.InstructRecover + ": it creates the slot and sends the missing rows from the table. See docs/recover.md."
+	recovers := catalog.InstructRecover + ": it creates the slot and sends the missing rows from the table. See docs/recover.md."
+	if r.byHand() {
+		recovers = catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
+	}
 	v := admin.Verdict{
 		Level: admin.Bad, Title: "The slot does not exist",
 		Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
@@ -88,6 +101,9 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 	}
 	switch next := r.NextStart; {
 	case next == nil:
+	case next.ExitCode == exit.Continuity:
+		v.Why += " " + sentence(next.Error) + "."
+		v.Advice = sentence(next.Advice) + "."
 	case next.Recorded != nil:
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers

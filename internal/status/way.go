@@ -20,8 +20,8 @@ type station struct {
 // streams reports whether the relay reads rows. Without that, it knows no lag.
 func streams(st *admin.Status) bool { return st.State == string(relay.Streaming) }
 
-// position returns lsn, or NotKnown for the position of a relay that has not read anything.
-func position(lsn string) string {
+// shownLSN returns lsn, or NotKnown for the position of a relay that has not read anything.
+func shownLSN(lsn string) string {
 	if lsn == "0/0" {
 		return terminal.NotKnown
 	}
@@ -35,8 +35,8 @@ func (v View) way(st *admin.Status) []string {
 		lag = terminal.Size(st.Lag.Bytes) + " lag"
 	}
 	stations := []station{
-		{"Postgres", lag, [2]string{"WAL ends at", position(st.Source.ServerEnd)}},
-		{"Decoder", terminal.Count(st.Rates.Rows) + " rows/s", [2]string{terminal.Size(st.Rates.Log) + "/s of WAL", "at " + position(st.Source.Received)}},
+		{"Postgres", lag, [2]string{"WAL ends at", shownLSN(st.Source.ServerEnd)}},
+		{"Decoder", terminal.Count(st.Rates.Rows) + " rows/s", [2]string{terminal.Size(st.Rates.Log) + "/s of WAL", "at " + shownLSN(st.Source.Received)}},
 		{"In flight", terminal.Count(st.InFlight.Records) + " records", [2]string{
 			terminal.Size(st.InFlight.Bytes), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},

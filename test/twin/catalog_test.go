@@ -79,6 +79,7 @@ var statements = []statement{
 	{"pg_attrdef", "tttt", func(*client, [][]byte) [][]string {
 		return [][]string{{"xid", "xid8", "", "pg_current_xact_id()"}, {"position", "bigint", "", "identity"}}
 	}},
+	{"count(*) = 2 FROM pg_catalog.pg_attribute", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }},
 	{"pg_catalog.count(*) FROM (SELECT", "8", nil},
 	{"SELECT EXISTS (SELECT FROM", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }}, // nobody deletes rows
 }

@@ -111,6 +111,7 @@ var faults = []fault{
 	{is(replication.ErrUnpublished), exit.NoDelivery, Never, adviseUnpublished, nextPublication},
 	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
+	{as[*catalog.UnrefillableError], exit.SlotLost, Never, "", nextByHand},
 	{is(replication.ErrSlotMissing), exit.SlotLost, Never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), exit.SlotLost, Never, "", ""},
 	{as[*catalog.WALLevelError], exit.Source, Never, "", nextWALLevel},
@@ -240,6 +241,7 @@ const (
 	nextPublication = "do what the error says (docs/runbook.md#the-publication-has-changed)"
 	nextNoTable     = "name the table in outbox.tables, or create it, then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
+	nextByHand      = "find out why the slot is gone, then do what the error says (docs/recover.md#recover-refuses)"
 	nextOtherSystem = "give this relay a name of its own, or correct source.dsn; after an upgrade or a restore, recover (docs/recover.md#the-database-was-upgraded-or-restored-from-a-dump)"
 	nextOtherSlot   = "give this relay a name of its own: set name (docs/runbook.md#exit-15)"
 	nextEarlier     = "let source.dsn lead to the new primary, then start the relay (docs/recover.md#which-server-this-is)"

@@ -76,6 +76,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"missing table":         {catalog.ErrNoTable, 13, Never, ""},
 		"no publication":        {replication.ErrUnpublished, 13, Never, "outbox-cdc setup --drop"},
 		"no slot":               {replication.ErrSlotMissing, 11, Never, ""},
+		"slot without a refill": {&catalog.UnrefillableError{Err: replication.ErrSlotMissing}, 11, Never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, Never, ""},
 		"missing WAL":           {replication.ErrWALRemoved, 11, Briefly, ""},
 		"no password":           {&replication.CredentialsError{Err: errors.New("no token")}, 10, Later, ""},
