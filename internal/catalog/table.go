@@ -31,6 +31,8 @@ func NewTables(names []string) *Tables { return &Tables{names: names, oid: make(
 type Outbox struct {
 	Configured string // its name in the configuration
 	Parts      []Part // the table itself, then its partitions and its children by inheritance, at any depth; empty: there is no such table
+
+	migrated bool // there is no such table, and migrations have created one in its schema
 }
 
 // A Part is a table whose rows are those of an [Outbox].
@@ -96,8 +98,22 @@ func readOutbox(ctx context.Context, conn executor, name, publication string, kn
 	if err == nil && len(parts) > 0 {
 		o.Parts = parts
 	}
+	if err == nil && len(parts) == 0 {
+		var migrated *bool
+		if migrated, err = queryOne(ctx, conn, pgx.RowTo[bool], doing, selectMigrated, name); err == nil {
+			o.migrated = *migrated
+		}
+	}
 	return o, err
 }
+
+// selectMigrated reports whether the schema of a table with the name $1, or one of the search_path, has a record of migrations. The role
+// need not be able to read it.
+const selectMigrated = `
+	SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
+			(SELECT pg_catalog.parse_ident($1) AS p) i
+		WHERE c.relname = 'outbox_cdc_migrations' AND n.nspname = ANY (CASE WHEN pg_catalog.array_length(p, 1) = 1
+			THEN pg_catalog.current_schemas(true) ELSE ARRAY[p[pg_catalog.array_length(p, 1) - 1]]::name[] END))`
 
 // FindOutbox looks up a table of the configuration, with its parts, as [Inspect] does. It has no parts if there is no such
 // table.
@@ -175,8 +191,13 @@ func (o *Outbox) leaves() []uint32 {
 // verify checks that the table exists and that the WAL has all of its rows.
 func (o *Outbox) verify(database string) error {
 	if len(o.Parts) == 0 {
-		return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: outbox-cdc migrate up --dsn \"$OWNER_DSN\" --table %s",
-			ErrNoTable, written(o.Configured), database, argument(o.Configured))
+		create := `outbox-cdc migrate up --dsn "$OWNER_DSN" --table ` + argument(o.Configured)
+		if o.migrated { // migrate up refuses, because the table may have another name now
+			create = `outbox-cdc migrate down --only outbox --dsn "$OWNER_DSN" --table ` + argument(o.Configured) + ", then " + create +
+				`, then grant the rights on it again (docs/roles.md#create-them)`
+		}
+		return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: %s",
+			ErrNoTable, written(o.Configured), database, create)
 	}
 	if kind := o.table().Kind; kind != ordinaryTable && kind != partitionedTable {
 		return fmt.Errorf("%w: %s is not a table: name the table that has the rows in outbox.tables", replication.ErrConfig, written(o.Configured))
