@@ -125,7 +125,7 @@ func TestDeadLetterTruncated(t *testing.T) {
 		m.demandOutput(t, 0, want.Truncated, "show", fmt.Sprintf("%d:%d", got.Partition, got.Offset))
 	}
 	m.demandOutput(t, 0, deadLetters[1].Truncated, "list")
-	m.demandOutput(t, 14, "replay --ids", "resend", "--all")
+	m.demandOutput(t, 14, "outbox-cdc replay -c ", "resend", "--all")
 }
 
 // The relay stops if the dead-letter topic rejects even a truncated dead letter.
