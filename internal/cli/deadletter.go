@@ -269,13 +269,13 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 	terms := catalog.Terms{File: l.cfg.File()}
 	for i, p := range l.parked {
 		if i == listedKeys {
-			fmt.Fprintf(l.stderr, "%d more keys are parked\n", len(l.parked)-i)
+			fmt.Fprintf(l.stdout, "%d more keys are parked\n", len(l.parked)-i)
 			return
 		}
-		fmt.Fprintf(l.stderr, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",
+		fmt.Fprintf(l.stdout, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",
 			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), terms.Fill(oneLine(p.Instruction())))
 		if p.Waits != "" {
-			fmt.Fprintf(l.stderr, "  its release waits: %s\n", oneLine(p.Waits))
+			fmt.Fprintf(l.stdout, "  its release waits: %s\n", oneLine(p.Waits))
 		}
 	}
 }

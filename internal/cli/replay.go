@@ -23,6 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // askAbove is the number of rows above which replay asks for confirmation on a terminal.
@@ -234,11 +235,19 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were sent"), exit.Unexpected, "interrupted", ""
 		f.Next = "records that were sent stay in the broker"
 	case row:
-		f.Advice, f.Next = "", "fix the row, or exclude it with --where"
+		f.Advice, f.Next = "", nextForRow(err)
 	case table:
 		f.Exit = exit.Usage
 	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = exit.Usage, "", "fix it and run the command again; nothing was sent"
 	}
 	return f
+}
+
+// nextForRow returns the next step after err, because of which a row cannot be sent.
+func nextForRow(err error) string {
+	if record, ok := errors.AsType[*sink.RecordError](err); ok && record.TooLarge {
+		return fmt.Sprintf("let topic %s accept larger records, then run the command again (docs/bad-rows.md#fix-the-cause)", oneLine(record.Topic))
+	}
+	return "fix the row, or exclude it with --where"
 }

@@ -124,7 +124,8 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, r) })
 	enough()
 	st := r.Stat()
-	logStop(ctx, log, err, &st, time.Since(start))
+	terms := catalog.Terms{Slot: relayCfg.Source.Slot, Publication: relayCfg.Source.Publication, File: cfg.File()}
+	logStop(ctx, log, terms, err, &st, time.Since(start))
 	if err == nil {
 		return nil
 	}
@@ -133,7 +134,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		fmt.Sprintf("source: %s, publication %s, slot %s", source, relayCfg.Source.Publication, relayCfg.Source.Slot),
 		"sink: " + relayCfg.Sink.String(),
 	}
-	f.Terms = catalog.Terms{Slot: relayCfg.Source.Slot, Publication: relayCfg.Source.Publication}
+	f.Terms = terms
 	f.Object, f.LSN = "slot "+relayCfg.Source.Slot, st.Confirmed
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok {
 		f.LSN = gap.Recorded.EndLSN
@@ -152,7 +153,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 
 // logStop logs that the relay has stopped, at level ERROR and with the reason if it failed: the block that
 // command.Run writes to stderr is not a line that a log pipeline can read.
-func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, uptime time.Duration) {
+func logStop(ctx context.Context, log *slog.Logger, terms catalog.Terms, err error, st *relay.Stat, uptime time.Duration) {
 	code := command.ExitCode(err)
 	attrs := []slog.Attr{
 		slog.Int("exit_code", code), slog.String("confirmed", st.Confirmed.String()),
@@ -163,7 +164,7 @@ func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, u
 		level = slog.LevelError
 	}
 	if err != nil {
-		attrs = append(attrs, slog.Any("err", replication.HideSettings(err)))
+		attrs = append(attrs, slog.String("err", terms.Fill(replication.HideSettings(err).Error())))
 	}
 	log.LogAttrs(ctx, level, "stopped", attrs...)
 }

@@ -33,7 +33,7 @@ terminal it prints one block, or with --json one line, per second.`,
   outbox-cdc status -c outbox-cdc.yaml --admin relay.example.com:9187 --json`,
 		Args: command.NoArgs,
 	}
-	s := command.ConfigFlags(cmd, "dsn", "publication", "slot")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", command.Sink)
 	where := cmd.Flags().String("admin", "", "address of the relay's admin server, `host:port` or a URL (default: admin.listen)")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	watch := cmd.Flags().Bool("watch", false, "update every second")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
 
 // Run runs the command line args, which do not include the program's name, and returns the exit code.
@@ -42,8 +43,24 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if file := cmd.Flags().Lookup("config"); file != nil {
 		f.Terms.File = file.Value.String()
 	}
+	if f.Next == fault.NextPrivilege {
+		f.Next = privilegeFor(cmd.CommandPath())
+	}
 	f.write(stderr, root.Name())
 	return f.Exit
+}
+
+// privilegeFor returns the next step if the role of a command lacks a privilege: docs/roles.md has the role that each is for.
+func privilegeFor(path string) string {
+	const roles = " (docs/roles.md#which-role-runs-which-command)"
+	_, verb, _ := strings.Cut(path, " ")
+	switch verb, _, _ := strings.Cut(verb, " "); verb {
+	case "audit", "prune", "recover", "replay":
+		return `give the operator's --dsn "$OPERATOR_DSN", a role that setup --grant-operator grants what the command needs` + roles
+	case "migrate", "setup":
+		return `give the owner's --dsn "$OWNER_DSN"` + roles
+	}
+	return fault.NextPrivilege
 }
 
 // flagHint names the flag of cmd that an unknown one was probably meant to be, also one with a single dash. It is

@@ -99,7 +99,7 @@ func TestNextOfAFailure(t *testing.T) {
 	}{
 		{fmt.Errorf("table outbox: %w", &catalog.HiddenError{Table: "public.outbox", Role: "cdc"}), exit.Source, "docs/security.md#row-level-security"},
 		{fmt.Errorf("delete rows of public.outbox: %w", hides), exit.Source, "docs/security.md#row-level-security"},
-		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), exit.Source, "use the role that the command is for, or grant this one what the error names"},
+		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42501", Message: "permission denied for table outbox"}), exit.Source, "grant the role what the error names"},
 		{&catalog.WALLevelError{Level: "replica"}, exit.Source, "set wal_level and restart Postgres, then run the command again"},
 		{&replication.RowError{CommitLSN: 7, Err: replication.ErrRow}, exit.BadRecord, "skip its transaction"},
 		{replication.ErrUnreachable, exit.Source, "start Postgres, or fix host and port"},

@@ -152,7 +152,7 @@ var faults = []fault{
 	{is(replication.ErrWALRemoved), exit.SlotLost, Briefly, "", ""},
 	{is(replication.ErrSlotInUse), exit.SlotInUse, Standby, "", ""},
 	{mayNotCreate, exit.Source, Briefly, "", nextMayNotCreate},
-	{isPrivilege, exit.Source, Briefly, "", nextPrivilege},
+	{isPrivilege, exit.Source, Briefly, "", NextPrivilege},
 	{is(replication.ErrAccess), exit.Source, Briefly, "", nextLogin},
 	{as[*replication.CredentialsError], exit.Source, Later, "", nextCredentials},
 	{as[*advisory.HeldError], exit.Unexpected, Standby, adviseHeld, ""},
@@ -217,6 +217,9 @@ const (
 		"can take the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
 
+// NextPrivilege is the next step if the role lacks a privilege, unless the command is for another role than the relay's.
+const NextPrivilege = "grant the role what the error names, then run the command again (docs/roles.md#which-role-runs-which-command)"
+
 // Next steps of errors for which that of the exit code would say too much or too little, each with its section of the
 // documentation.
 const (
@@ -225,7 +228,6 @@ const (
 	nextPooler       = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
 	nextConfig       = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
 	nextMayNotCreate = "create what is missing as the owner: " + catalog.InstructSetup + ", then start the relay (docs/roles.md#create-them)"
-	nextPrivilege    = "use the role that the command is for, or grant this one what the error names, then run the command again (docs/roles.md#which-role-runs-which-command)"
 	nextLogin        = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
 	nextCredentials  = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
 	nextBusy         = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// status takes the broker from the command line, as run and check do.
+func TestStatusTakesTheBrokerOfRun(t *testing.T) {
+	t.Parallel()
+	a := &app{}
+	run := a.run()
+	for _, name := range []string{"dsn", "brokers", "publication", "slot"} {
+		for _, cmd := range []string{"status", "check"} {
+			f := map[string]bool{"status": a.status().Flags().Lookup(name) != nil, "check": a.check().Flags().Lookup(name) != nil}
+			if run.Flags().Lookup(name) == nil || !f[cmd] {
+				t.Errorf("%s has no --%s", cmd, name)
+			}
+		}
+	}
+}
+
+// The commands in the last line of the log have the configuration file, like those on standard error.
+func TestLogOfTheStopHasTheConfiguration(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	err := fmt.Errorf("%w: %s", replication.ErrSlotMissing, catalog.InstructRecover)
+	logStop(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), catalog.Terms{File: "relay.yaml"}, err, &relay.Stat{}, time.Second)
+	if !strings.Contains(out.String(), "outbox-cdc recover -c relay.yaml --dsn") || !strings.Contains(out.String(), "exit_code=11") {
+		t.Errorf("%s", &out)
+	}
+}
+
+// A row that is too large for its topic is no reason to change the row.
+func TestReplayOfALargeRow(t *testing.T) {
+	t.Parallel()
+	for tooLarge, want := range map[bool]string{true: "let topic orders accept larger records", false: "fix the row"} {
+		if next := nextForRow(&sink.RecordError{Topic: "orders", TooLarge: tooLarge}); !strings.HasPrefix(next, want) {
+			t.Errorf("too large %t: %q, want %q", tooLarge, next, want)
+		}
+	}
+}
