@@ -163,7 +163,7 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 		if r.Safe == nil {
 			why += " There is no limit, and a full disk stops Postgres."
 		}
-		return "The slot retains much WAL", why, "Let the relay catch up. A long transaction retains WAL too: see pg_stat_activity and pg_prepared_xacts."
+		return "The slot retains much WAL", why, "If much of it is not delivered, let the relay catch up. Otherwise a long transaction needs it: end that as docs/alerts.md#end-a-long-transaction says."
 	case Calm:
 	}
 	return "", "", ""

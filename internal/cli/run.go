@@ -141,7 +141,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	}
 	switch f.Exit {
 	case exit.SlotInUse: // a relay that may wait never ends with this code
-		f.Next = "stop what holds the slot, which check names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
+		f.Next = "stop what holds the slot, which outbox-cdc check --all names, or set source.wait_for_slot: true to wait as a standby (docs/runbook.md#exit-12)"
 	case exit.Sink:
 		f.Object = relayCfg.Sink.String()
 		if errors.Is(err, position.ErrFile) {

@@ -232,6 +232,9 @@ func TestFailureNamesASection(t *testing.T) {
 	} {
 		var f Failures
 		f.Add(err, time.Now())
+		if step := f[0].Advice; want == "docs/access.md#postgres" && step != "Fix source.dsn, the role or pg_hba.conf, as the error says." {
+			t.Errorf("%v: advice %q", err, step)
+		}
 		if f[0].Section != want {
 			t.Errorf("%v: section %q, want %q", err, f[0].Section, want)
 		}

@@ -31,7 +31,7 @@ func explain(code int) (meaning, next string) {
 	case exit.SlotLost:
 		meaning, next = "slot missing or lost", "find out why the slot is gone, then "+catalog.InstructRecover
 	case exit.SlotInUse:
-		meaning, next = "slot in use", "stop what holds the slot, which check names, then run the command again"
+		meaning, next = "slot in use", "stop what holds the slot, which outbox-cdc check --all names, then run the command again"
 	case exit.NoDelivery:
 		meaning, next = "publication or table does not deliver", "fix the publication or the table, then start the relay again"
 	case exit.BadRecord:

@@ -1,8 +1,10 @@
 package fault
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -24,8 +26,20 @@ type Failure struct {
 	Times       int
 	Text        string
 	ExitCode    int    // as returned by the function ExitCode
-	Advice      string // as returned by the function Advice
+	Advice      string // as returned by the function Advice, or the next step; may be empty
 	Section     string // the section of the documentation about it; may be empty
+}
+
+// step returns the next step after err as a sentence, for a relay that retries: without what follows it, and without the section.
+func step(err error) string {
+	next, _, _ := strings.Cut(Next(err), " (docs/")
+	for _, after := range []string{", then run the command again", ", then start the relay"} {
+		next = strings.TrimSuffix(next, after)
+	}
+	if next == "" {
+		return ""
+	}
+	return strings.ToUpper(next[:1]) + next[1:] + "."
 }
 
 // Failures are sorted, the newest last.
@@ -44,5 +58,5 @@ func (f *Failures) Add(err error, now time.Time) {
 	if len(*f) == maxFailures {
 		*f = slices.Delete(*f, 0, 1)
 	}
-	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: Advice(err), Section: section(err)})
+	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: cmp.Or(Advice(err), step(err)), Section: section(err)})
 }
