@@ -68,6 +68,7 @@ type slot struct {
 	Risk        string     `json:"risk"`         // ok, warning, critical, lost
 	Endangered  bool       `json:"endangered"`   // critical or lost
 	Instruction string     `json:"advice,omitempty"`
+	Standbys    []string   `json:"missing_standbys,omitempty"` // that Postgres waits for, and sends nothing meanwhile
 }
 
 type refill struct {
@@ -231,6 +232,7 @@ func (s *Server) slot(last *sample, risk catalog.Risk) slot {
 	out := slot{
 		Name: s.cfg.Slot, ReadAt: timeOrNull(st.ReadAt), WALStatus: st.WALStatus, Retained: st.RetainedBytes, Safe: st.SafeBytes,
 		Limit: risk.Limit, Risk: risk.Level().String(), Endangered: risk.Level() >= catalog.LevelCritical, Instruction: risk.Advice,
+		Standbys: st.Standbys,
 	}
 	if risk.TimeToLimit > 0 {
 		out.TimeToFull = new(number(risk.TimeToLimit.Seconds()))

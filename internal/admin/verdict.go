@@ -97,6 +97,8 @@ func (st *Status) Relaying() Verdict {
 		return st.notReady()
 	case st.StandsBy():
 		return Verdict{Warn, "Standby", "Another process streams from the slot. This relay takes over when that one stops.", ""}
+	case len(st.Slot.Standbys) > 0:
+		return Withheld(st.Slot.Standbys)
 	case st.Refill != nil:
 		return st.refilling()
 	case st.fencedLately():
@@ -178,6 +180,15 @@ func (st *Status) stalled() Verdict {
 		v.Level = Bad
 	}
 	return v
+}
+
+// Withheld returns the verdict on a slot through which Postgres sends nothing, because no standby streams from these slots.
+func Withheld(standbys []string) Verdict {
+	return Verdict{
+		Bad, "Postgres waits for a standby", fmt.Sprintf("It sends nothing to the relay while no standby streams from %s (synchronized_standby_slots). Nothing is lost: Postgres retains the WAL.",
+			strings.Join(standbys, ", ")),
+		"Start the standby, or remove it from synchronized_standby_slots: outbox-cdc check prints the statement.",
+	}
 }
 
 // refilling returns the verdict on a relay that refills.

@@ -15,10 +15,6 @@ type ServerDetails struct {
 	MaxSlots, Slots     int // max_replication_slots, and the number of slots
 	MaxSenders, Senders int // max_wal_senders, and the number of WAL senders
 
-	// SynchronizedStandbySlots are the physical slots that a failover slot waits for, from Postgres 17
-	// on. Absent are those that do not exist or are not active.
-	SynchronizedStandbySlots, Absent []string
-
 	WALBytes float64       // WAL that was written during WALTime
 	WALTime  time.Duration // time since the reset of the server's statistics
 
@@ -33,22 +29,14 @@ func (r *Reader) Server(ctx context.Context) (*ServerDetails, error) {
 		return queryOne(ctx, conn, func(row pgx.CollectableRow) (v ServerDetails, err error) {
 			answered := time.Now()
 			var seconds, clock float64
-			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &v.SynchronizedStandbySlots, &v.Absent,
-				&v.WALBytes, &seconds, &clock)
+			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &v.WALBytes, &seconds, &clock)
 			v.WALTime = time.Duration(seconds * float64(time.Second))
 			v.ClockTrip = answered.Sub(asked)
 			v.ClockAhead = time.UnixMicro(int64(clock * 1e6)).Sub(asked.Add(v.ClockTrip / 2))
 			return v, err
 		}, "read the server's limits", `
-			WITH waits AS (
-				SELECT pg_catalog.btrim(name, ' "') AS name
-				FROM pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('synchronized_standby_slots', true), ',')) AS name
-				WHERE pg_catalog.btrim(name) NOT IN ('', '""'))
 			SELECT pg_catalog.current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_catalog.pg_replication_slots),
 				pg_catalog.current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_catalog.pg_stat_replication),
-				ARRAY(SELECT name FROM waits),
-				ARRAY(SELECT name FROM waits WHERE NOT EXISTS (
-					SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = name AND s.slot_type = 'physical' AND s.active)),
 				w.wal_bytes::float8, COALESCE(extract(epoch FROM pg_catalog.clock_timestamp() - w.stats_reset), 0)::float8,
 				extract(epoch FROM pg_catalog.clock_timestamp())::float8
 			FROM pg_catalog.pg_stat_wal w`)

@@ -30,7 +30,7 @@ func TestReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		if server.MaxSlots != 50 || server.MaxSenders != 50 || server.WALBytes < 0 || server.WALTime <= 0 ||
-			server.ClockAhead.Abs() > time.Minute || server.ClockTrip <= 0 || len(server.SynchronizedStandbySlots) != 0 || len(server.Absent) != 0 {
+			server.ClockAhead.Abs() > time.Minute || server.ClockTrip <= 0 {
 			t.Errorf("server: %+v", server)
 		}
 		role, err := s.Role(t.Context())

@@ -29,6 +29,10 @@ type State struct {
 	MaxSlotWALKeepSize int64         // bytes; -1: no limit
 	IdleSlotTimeout    time.Duration // idle_replication_slot_timeout, from 18 on; 0: off
 
+	// StandbySlots are the physical slots in synchronized_standby_slots, from 17 on. Postgres sends rows through a failover slot only after
+	// these standbys have them.
+	StandbySlots []StandbySlot
+
 	PublicationName, SlotName string           // the names that were looked up
 	Publication               *Publication     // nil: missing
 	Outboxes                  []Outbox         // the outbox tables of the configuration, in its order
@@ -42,6 +46,27 @@ type State struct {
 	// Messages says that rows are logical messages, which every publication publishes. A publication
 	// without tables then delivers rows. The catalog does not have this; the caller of Inspect sets it.
 	Messages bool
+}
+
+// A StandbySlot is a physical slot in synchronized_standby_slots.
+// https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONIZED-STANDBY-SLOTS
+type StandbySlot struct {
+	Name   string `json:"name"`
+	Active bool   `json:"active"` // a standby streams from it
+}
+
+// MissingStandbys returns the names in StandbySlots from which no standby streams, if the slot has to wait for them: Postgres sends
+// nothing.
+func (c *State) MissingStandbys() (names []string) {
+	if c.Slot == nil || !c.Slot.Failover {
+		return nil
+	}
+	for _, s := range c.StandbySlots {
+		if !s.Active {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // A Publication is a publication of the connection's database.

@@ -103,7 +103,7 @@ func TestInspectServer(t *testing.T) {
 		want := &State{
 			ServerVersion: pgtest.QueryRow[int](t, db, "SELECT current_setting('server_version_num')::int"),
 			SystemID:      pgtest.QueryRow[string](t, db, "SELECT system_identifier::text FROM pg_control_system()"),
-			Database:      db.Name, WALLevel: "logical", Encoding: "UTF8", MaxSlotWALKeepSize: -1, PublicationName: "pub", SlotName: "no_slot",
+			Database:      db.Name, WALLevel: "logical", Encoding: "UTF8", MaxSlotWALKeepSize: -1, StandbySlots: []StandbySlot{}, PublicationName: "pub", SlotName: "no_slot",
 		}
 		if got.WALEnd == 0 || got.ReadAt.Before(began) || got.ReadAt.After(time.Now()) {
 			t.Errorf("WAL ends at %s, read at %s", got.WALEnd, got.ReadAt)

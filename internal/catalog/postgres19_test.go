@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,8 +78,8 @@ func postgres19(t *testing.T, walLevel, effective string, recovery bool) (*State
 	answers := []answer{
 		{
 			"effective_wal_level",
-			[]uint32{oidInt4, oidText, oidText, oidBool, oidText, oidText, oidText, oidLSN, oidInt8, oidInt8},
-			[]string{"190000", "7000000000000000001", "app", inRecovery, walLevel, effective, "UTF8", "0/1000", "-1", "0"},
+			[]uint32{oidInt4, oidText, oidText, oidBool, oidText, oidText, oidText, oidLSN, oidInt8, oidInt8, oidJSONB},
+			[]string{"190000", "7000000000000000001", "app", inRecovery, walLevel, effective, "UTF8", "0/1000", "-1", "0", `[{"name": "sb1", "active": false}, {"name": "sb2", "active": true}]`},
 		},
 		{
 			"FROM pg_catalog.pg_publication p WHERE pubname",
@@ -130,6 +131,15 @@ func TestPostgres19(t *testing.T) {
 		if state.ServerVersion != 190000 || state.Decodes() != tt.decodes {
 			t.Errorf("%+v: %+v", tt, state)
 		}
+		state.Slot = &Slot{Failover: true}
+		if missing := state.MissingStandbys(); !slices.Equal(missing, []string{"sb1"}) {
+			t.Errorf("the slot waits for %q", missing)
+		}
+		state.Slot.Failover = false
+		if missing := state.MissingStandbys(); missing != nil {
+			t.Errorf("a slot without failover waits for %q", missing)
+		}
+		state.Slot = nil
 		rejected := errors.Is(state.verifyServer(), replication.ErrConfig)
 		if rejected == tt.decodes {
 			t.Errorf("%+v: %v", tt, state.verifyServer())

@@ -79,7 +79,7 @@ func readServer(ctx context.Context, conn executor) (*State, error) {
 		c.ReadAt = readAt
 		var idle int64
 		err = row.Scan(&c.ServerVersion, &c.SystemID, &c.Database, &c.InRecovery, &c.WALLevel, &c.EffectiveWAL, &c.Encoding,
-			&c.WALEnd, &c.MaxSlotWALKeepSize, &idle)
+			&c.WALEnd, &c.MaxSlotWALKeepSize, &idle, &c.StandbySlots)
 		c.IdleSlotTimeout = time.Duration(idle) * time.Second
 		return c, err
 	}, "read the server's settings", `
@@ -88,7 +88,12 @@ func readServer(ctx context.Context, conn executor) (*State, error) {
 			CASE WHEN pg_catalog.pg_is_in_recovery() THEN COALESCE(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
 				ELSE pg_catalog.pg_current_wal_lsn() END,
 			COALESCE(pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_slot_wal_keep_size', true)), -1),
-			COALESCE(extract(epoch FROM pg_catalog.current_setting('idle_replication_slot_timeout', true)::interval), 0)::bigint
+			COALESCE(extract(epoch FROM pg_catalog.current_setting('idle_replication_slot_timeout', true)::interval), 0)::bigint,
+			COALESCE((SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('name', n.name, 'active', EXISTS (
+					SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = n.name AND slot_type = 'physical' AND active)))
+				FROM pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('synchronized_standby_slots', true), ',')) AS listed,
+					pg_catalog.btrim(listed, ' "') AS n (name)
+				WHERE n.name <> ''), '[]')
 		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
 		WHERE d.datname = pg_catalog.current_database()`)
 }

@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,18 +217,22 @@ func (s *sourceLook) transactions() {
 // synchronized checks the standbys that the slot waits for.
 func (s *sourceLook) synchronized() {
 	const name = "synchronized_standby_slots"
-	slot, v := s.catalog.Slot, s.server
-	if s.catalog.ServerVersion < 170000 || slot == nil || v == nil {
+	slot := s.catalog.Slot
+	if s.catalog.ServerVersion < 170000 || slot == nil {
 		return
 	}
-	names := strings.Join(v.SynchronizedStandbySlots, ", ")
-	switch {
+	var streaming []string
+	for _, standby := range s.catalog.StandbySlots {
+		if standby.Active {
+			streaming = append(streaming, standby.Name)
+		}
+	}
+	switch missing, names := s.catalog.MissingStandbys(), strings.Join(streaming, ", "); {
 	case !slot.Failover:
 		s.ok(name, "", "not used: the slot has no failover")
-	case len(v.Absent) > 0:
-		rest := slices.DeleteFunc(slices.Clone(v.SynchronizedStandbySlots), func(n string) bool { return slices.Contains(v.Absent, n) })
-		s.fail(name, "", fmt.Sprintf("Postgres sends nothing to the relay while no standby streams from %s", strings.Join(v.Absent, ", ")),
-			"start the standby, or remove it: "+s.provider.set(name, strings.Join(rest, ", "), false))
+	case len(missing) > 0:
+		s.fail(name, "", fmt.Sprintf("Postgres sends nothing to the relay while no standby streams from %s", strings.Join(missing, ", ")),
+			"start the standby, or remove it: "+s.provider.set(name, names, false))
 	case names == "":
 		s.warn(name, "", "empty: after a failover, the broker may have records of rows that the new primary does not have",
 			s.provider.set(name, "<the standby's physical slot>", false))

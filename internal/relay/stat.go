@@ -83,6 +83,7 @@ type SlotStat struct {
 	SafeBytes     *int64        // WAL that may be written before Postgres may invalidate the slot; may be negative; nil: no limit
 	SpilledBytes  int64         // of transactions that Postgres has written to disk to decode them, since its statistics were reset
 	LimitAt       time.Time     // when SafeBytes reaches 0 at the current rate; zero: unknown, or it does not shrink
+	Standbys      []string      // slots of synchronized_standby_slots from which no standby streams: Postgres sends nothing meanwhile
 }
 
 // Risk returns the risk at the time now that Postgres invalidates the slot.
@@ -97,7 +98,7 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 
 // newSlotStat returns the state of the slot in c.
 func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
-	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd}
+	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd, Standbys: c.MissingStandbys()}
 	if c.Slot != nil {
 		r := c.Reserve(limitAt)
 		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt

@@ -82,7 +82,7 @@ func (a *Asker) Ask(ctx context.Context) *Report {
 	both.Go(func() { r.Postgres = a.postgres(limited) })
 	both.Go(func() { r.Relay = a.relay(limited) })
 	both.Wait()
-	if r.Relay.status == nil && r.Postgres.Error == "" && (r.Postgres.Slot == nil || !r.Postgres.Slot.Active) {
+	if s := r.Postgres.Slot; r.Relay.status == nil && r.Postgres.Error == "" && (s == nil || !s.Active && !s.Synced) {
 		r.NextStart = a.nextStart(ctx)
 	}
 	r.judge(&a.cfg)
@@ -111,7 +111,8 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 			Confirmed: s.ConfirmedFlushLSN.String(), Restart: s.RestartLSN.String(),
 			WALStatus: s.WALStatus, Invalidation: s.InvalidationReason,
 			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: reserve.Retained, Safe: reserve.Safe, idleAt: reserve.IdleAt,
-			Orphaned: state.Orphaned(), Blocked: a.blockedStandbys(ctx, state), Failover: s.Failover, Synced: s.Synced, SyncSkipReason: s.SyncSkipReason, Decoding: Decoding(s.Decoding),
+			Orphaned: state.Orphaned(), Blocked: a.blockedStandbys(ctx, state), Missing: state.MissingStandbys(), Failover: s.Failover, Synced: s.Synced, SyncSkipReason: s.SyncSkipReason,
+			Decoding: Decoding(s.Decoding), temporary: s.Temporary,
 		}
 		if !s.Client.IsRelay(a.cfg.Conn) {
 			p.Slot.foreign = s.Holder()

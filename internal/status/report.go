@@ -16,7 +16,7 @@ type Report struct {
 
 	// Healthy means that Postgres and the relay, if it is to be asked, have responded, that the slot
 	// is active and not about to be lost, and that the relay is ready and the broker acknowledges its
-	// records, or that it is a standby.
+	// records, or that it is a standby. A copy of the slot on a standby server is healthy if it is ready.
 	Healthy bool `json:"healthy"`
 
 	admin.Verdict
@@ -78,12 +78,14 @@ type Slot struct {
 	SyncSkipReason string   `json:"slotsync_skip_reason,omitempty"`
 	Orphaned       bool     `json:"orphaned,omitempty"`         // it is left on a standby that was the primary
 	Blocked        []string `json:"blocked_standbys,omitempty"` // standbys that cannot synchronize it, because they have a slot of this name
+	Missing        []string `json:"missing_standbys,omitempty"` // slots of synchronized_standby_slots that Postgres waits for
 	Decoding       Decoding `json:"decoding"`
 
 	Application string `json:"application"` // of the client that streams from the slot
 
-	idleAt  time.Time // see [catalog.Reserve]
-	foreign string    // the client, if it does not look like a relay
+	idleAt    time.Time // see [catalog.Reserve]
+	foreign   string    // the client, if it does not look like a relay
+	temporary bool      // the copy on a standby is not complete yet
 }
 
 func (s *Slot) reserve() catalog.Reserve {

@@ -78,6 +78,18 @@ func nextStart(t *testing.T, alter func(*Postgres, *admin.Status), next NextStar
 	return r
 }
 
+// onStandby returns a report of a standby server that has a copy of the slot, without a relay.
+func onStandby(t *testing.T, alter func(*Slot)) *Report {
+	t.Helper()
+	r := sides(t, func(p *Postgres, _ *admin.Status) {
+		p.Slot.Synced, p.Slot.Active, p.Slot.ActivePID = true, false, 0
+		alter(p.Slot)
+	})
+	r.Relay = Relay{}
+	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	return r
+}
+
 func TestVerdict(t *testing.T) {
 	alone := sides(t, nil)
 	alone.Relay = Relay{}
@@ -152,10 +164,15 @@ func TestVerdict(t *testing.T) {
 			p.Slot.Retained, p.Slot.Safe = 45_000_000, new(int64(10_000_000))
 			st.InFlight.Since, st.Rates.Records = 3, 0
 		}), admin.Warn, "Waiting for acknowledgements", "after 9.5 MB more WAL", true},
-		"filling, slowly":   {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
-		"no slot":           {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
-		"left on a standby": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Orphaned = true }), admin.Bad, "The slot is left on a standby", "when it was the primary", false},
-		"blocks a standby":  {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Blocked = []string{"old:5432"} }), admin.Warn, "A standby cannot synchronize the slot", "The standby at old:5432 has a slot", true},
+		"filling, slowly":                    {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
+		"no slot":                            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
+		"left on a standby":                  {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Orphaned = true }), admin.Bad, "The slot is left on a standby", "when it was the primary", false},
+		"blocks a standby":                   {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Blocked = []string{"old:5432"} }), admin.Warn, "A standby cannot synchronize the slot", "The standby at old:5432 has a slot", true},
+		"standby missing":                    {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Missing = []string{"sb1", "sb2"} }), admin.Bad, "Postgres waits for a standby", "streams from sb1, sb2", false},
+		"standby missing, as the relay says": {sides(t, func(_ *Postgres, st *admin.Status) { st.Slot.Standbys = []string{"sb1"} }), admin.Bad, "Postgres waits for a standby", "streams from sb1", false},
+		"copy":                               {onStandby(t, func(*Slot) {}), admin.Good, "The copy of the slot is ready", "If it is promoted, a relay continues", true},
+		"copy, temporary":                    {onStandby(t, func(s *Slot) { s.temporary, s.Active = true, true }), admin.Bad, "The copy of the slot is not ready", "has not completed it", false},
+		"copy, invalidated":                  {onStandby(t, func(s *Slot) { s.Invalidation, s.WALStatus = "wal_removed", "lost" }), admin.Bad, "The copy of the slot is not ready", "invalidated (wal_removed)", false},
 		"blocks, no slot": {sides(t, func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			p.Slot.Blocked = []string{"old:5432"}

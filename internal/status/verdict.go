@@ -19,6 +19,11 @@ const startAdvice = "Find out why the relay stopped. If it stopped with an exit 
 // judge sets the verdict and Healthy. The verdict on the relay is the one that its live page shows.
 func (r *Report) judge(cfg *Config) {
 	st := r.Relay.status
+	if s := r.Postgres.Slot; s != nil && s.Synced && r.Relay.URL == "" {
+		r.Verdict = s.copyVerdict()
+		r.Healthy = r.Level == admin.Good
+		return
+	}
 	r.Verdict = r.sides(cfg)
 	switch slot, ok := r.slotVerdict(cfg); {
 	case !ok:
@@ -38,11 +43,32 @@ func (r *Report) judge(cfg *Config) {
 	r.Healthy = r.Level != admin.Bad && active && delivers
 }
 
-// standbyVerdict returns the verdict on a slot that prevents the synchronization of the primary's slot to a standby. s
-// may be nil.
+// copyVerdict returns the verdict on the copy of a slot on a standby server.
+func (s *Slot) copyVerdict() admin.Verdict {
+	if !s.temporary && s.Invalidation == "" {
+		return admin.Verdict{
+			Level: admin.Good, Title: "The copy of the slot is ready",
+			Why: "This server is a standby. If it is promoted, a relay continues from here. The slot itself is on the primary.",
+		}
+	}
+	why := "Postgres has not completed it."
+	if s.Invalidation != "" {
+		why = "It is invalidated (" + s.Invalidation + "), and Postgres creates it again."
+	}
+	return admin.Verdict{
+		Level: admin.Bad, Title: "The copy of the slot is not ready",
+		Why:    "This server is a standby. " + why + " If it is promoted before that, a relay finds no slot.",
+		Advice: "If this lasts, see the standby's server log, and docs/high-availability.md#fail-over-postgres.",
+	}
+}
+
+// standbyVerdict returns the verdict on a slot that prevents the synchronization of the primary's slot to a standby, or that waits for
+// a standby. s may be nil.
 func (s *Slot) standbyVerdict() (v admin.Verdict, ok bool) {
 	switch {
 	case s == nil:
+	case len(s.Missing) > 0:
+		return admin.Withheld(s.Missing), true
 	case s.Orphaned:
 		return admin.Verdict{
 			Level: admin.Bad, Title: "The slot is left on a standby",

@@ -51,7 +51,7 @@ var statements = []statement{
 	{"WITH RECURSIVE name", "ottttO", func(*client, [][]byte) [][]string {
 		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}"}}
 	}},
-	{"pg_control_system()", "4ttbtttt88", (*client).server},
+	{"pg_control_system()", "4ttbtttt88j", (*client).server},
 	{"FROM pg_catalog.pg_publication p WHERE", "o8otbbbbbbj", func(*client, [][]byte) [][]string {
 		return [][]string{{"16400", "700", "10", "pub", "t", "f", "f", "f", "f", "f", "{}"}}
 	}},
@@ -96,7 +96,7 @@ func find(sql string) statement {
 func (c *client) server([][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return [][]string{{"160004", systemID, "app", "f", "logical", "", "UTF8", c.walEnd.String(), "-1", "0"}}
+	return [][]string{{"160004", systemID, "app", "f", "logical", "", "UTF8", c.walEnd.String(), "-1", "0", "[]"}}
 }
 
 // endSender terminates the WAL sender that holds the slot, if it has the PID in the arguments.
