@@ -38,8 +38,12 @@ type retry struct {
 // even if numbers in the error differ.
 type waitLog struct {
 	log    *slog.Logger
-	logged string // the last logged error, without its numbers
+	logged string    // the last logged error, without its numbers
+	fenced time.Time // when it was last logged that the relay is fenced
 }
+
+// fencedInterval is the minimum time between two lines of a relay that is fenced: the other process may go on for days.
+const fencedInterval = time.Minute
 
 // announce logs what the relay waits for after err, unless the last line already says so.
 func (w *waitLog) announce(ctx context.Context, err error) {
@@ -55,7 +59,9 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 			attrs = append(attrs, slog.String("pid", pid))
 		}
 		w.log.LogAttrs(ctx, slog.LevelInfo, "standby: another process uses the slot", attrs...)
+	case in == fenced && time.Since(w.fenced) < fencedInterval:
 	case in == fenced:
+		w.fenced = time.Now()
 		w.log.WarnContext(ctx, "fenced by another process, taking the relay's identity back", slog.String("err", err.Error()),
 			slog.String("fix", strings.Join(strings.Fields(cmp.Or(fault.Advice(err), fault.Next(err))), " ")))
 	case in == waitingForBroker:

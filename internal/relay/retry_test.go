@@ -103,6 +103,10 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 			wait(inUse(17+pid), 1)
 		}
 		r.reset()
+		for range 3 { // a relay that is fenced makes progress in between
+			wait(sink.ErrSuperseded, 2)
+			r.reset()
+		}
 		wait(inUse(29), 5)
 		wait(fmt.Errorf("%w; %w: no right to", inUse(29), fault.ErrSenderKept), 5)
 		var lines []string
@@ -113,6 +117,7 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 		want := []string{
 			`level=WARN msg="waiting for the source" err="source unreachable: read from port 40000"`,
 			`level=INFO msg="standby: another process uses the slot" pid=17`,
+			`level=WARN msg="fenced by another process, taking the relay's identity back" err="superseded by a newer owner" fix="` + fault.Next(sink.ErrSuperseded) + `"`,
 			`level=INFO msg="standby: another process uses the slot" pid=29`,
 			fmt.Sprintf(`level=WARN msg="waiting for the source" err=%q`, inUse(29).Error()+"; "+fault.ErrSenderKept.Error()+": no right to"),
 		}
