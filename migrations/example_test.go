@@ -101,6 +101,23 @@ func ExampleDown() {
 	// true
 }
 
+// Before Down drops tables, ask whether they have rows.
+func ExampleHasRows() {
+	ctx := context.Background()
+	db := database(ctx)
+	defer db.Close()
+	inbox := migrations.Config{Part: migrations.Inbox}
+	fmt.Println(migrations.HasRows(ctx, db, inbox)) // there is no table yet
+	value(migrations.Up(ctx, db, inbox))
+	fmt.Println(migrations.HasRows(ctx, db, inbox))
+	value(db.ExecContext(ctx, `INSERT INTO processed_events (consumer, event_id) VALUES ('stock', gen_random_uuid())`))
+	fmt.Println(migrations.HasRows(ctx, db, inbox))
+	// Output:
+	// false <nil>
+	// false <nil>
+	// true <nil>
+}
+
 func ExampleStatus() {
 	ctx := context.Background()
 	db := database(ctx)

@@ -72,6 +72,34 @@ func Down(ctx context.Context, db *sql.DB, cfg Config, to int64) ([]Migration, e
 	})
 }
 
+// HasRows reports whether a table that Down drops has rows.
+func HasRows(ctx context.Context, db *sql.DB, cfg Config) (bool, error) {
+	m, err := open(ctx, db, cfg)
+	if err != nil {
+		return false, err
+	}
+	tables := []string{m.table.String()}
+	if cfg.Part == Inbox {
+		tables = append(tables, m.table.sibling(name{text: receivedTable}))
+	}
+	for _, table := range tables {
+		var exists, rows bool
+		if err := db.QueryRowContext(ctx, `SELECT pg_catalog.to_regclass($1) IS NOT NULL`, table).Scan(&exists); err != nil {
+			return false, fmt.Errorf("look up table %s: %w", table, err)
+		}
+		if !exists {
+			continue
+		}
+		if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM `+table+`)`).Scan(&rows); err != nil || rows {
+			return rows, err
+		}
+	}
+	return false, nil
+}
+
+// receivedTable has the events that an inbox has received and not processed.
+const receivedTable = "inbox_events"
+
 // Status returns all migrations, oldest first. It changes nothing and takes no lock.
 func Status(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	m, err := open(ctx, db, cfg)

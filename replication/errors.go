@@ -147,6 +147,7 @@ func conditions() []condition {
 		{"53400", always, ErrBusy, remedySlots, nil},   // configuration_limit_exceeded
 		{"08", always, ErrUnreachable, "", nil},        // connection exception
 		{invalidAuthorization, always, ErrAccess, remedyPAM, isPAM},
+		{invalidAuthorization, always, ErrAccess, remedyRole, isRole},
 		{"28", always, ErrAccess, remedyHBA, nil}, // invalid authorization specification
 		{"53", always, ErrBusy, "", nil},          // insufficient resources
 		{"57", always, ErrUnreachable, "", nil},   // operator intervention
@@ -184,6 +185,9 @@ func isFileAccess(err *pgconn.PgError) bool {
 // isPAM reports whether the server has asked PAM, as RDS does for IAM tokens. Messages may be translated, but not the name.
 func isPAM(err *pgconn.PgError) bool { return strings.Contains(err.Message, "PAM ") }
 
+// isRole reports whether the role does not exist or may not log in. Messages may be translated.
+func isRole(err *pgconn.PgError) bool { return err.Routine == "InitializeSessionUserId" }
+
 // IsReadOnly reports whether the server rejects a statement because it writes: it is a standby, or read-only.
 func IsReadOnly(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -210,10 +214,11 @@ func isValue(err *pgconn.PgError) bool {
 }
 
 const (
-	remedyLogin    = "check the password in source.dsn, or what source.password_command prints, or set it with ALTER ROLE … PASSWORD"
+	remedyLogin    = "check the role and the password in source.dsn, or what source.password_command prints: Postgres does not say which of them is wrong"
+	remedyRole     = "create the role, or let it log in: ALTER ROLE … LOGIN"
 	remedyPAM      = "on RDS and Aurora this is the IAM token: GRANT rds_iam TO …, allow the identity rds-db:connect for the role, and set source.rds_iam_region (docs/clouds.md#iam-authentication-on-rds-and-aurora)"
 	remedyDatabase = "fix the database in source.dsn, or create it"
-	remedyHBA      = "the role needs LOGIN, and pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
+	remedyHBA      = "pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
 	remedyConnect  = "the role needs REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
 	remedySetup    = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement)"
 	remedySenders  = "find out who is connected in pg_stat_replication and pg_stat_activity; the limits are max_wal_senders, max_connections and the role's CONNECTION LIMIT"

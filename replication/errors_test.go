@@ -16,6 +16,9 @@ import (
 // hidesRows is the message of a server that would hide rows.
 const hidesRows = `query would be affected by row-level security policy for table "outbox"`
 
+// noLogin is the message of a server that does not let the role log in.
+const noLogin = `role "cdc" is not permitted to log in`
+
 // Every row of the table applies to an error. It gives the error exactly one cause, and its remedy.
 func TestEveryCondition(t *testing.T) {
 	reached := make(map[int]bool)
@@ -23,13 +26,11 @@ func TestEveryCondition(t *testing.T) {
 		code := c.code + "ZZZZZ"[:5-len(c.code)] // for a class, a code without a row of its own
 		for _, message := range []string{
 			"no", "requested WAL segment X has already been removed", `could not open file "f"`, "invalid memory alloc request size 1",
-			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`, "PAM authentication failed", hidesRows,
+			"unsupported startup parameter: replication", `syntax error at or near "IDENTIFY_SYSTEM"`, "PAM authentication failed", hidesRows, noLogin,
 		} {
 			for _, at := range []phase{connecting, querying, starting, between, inside} {
 				reported := &pgconn.PgError{Severity: "ERROR", Code: code, Message: message}
-				if message == hidesRows {
-					reported.Routine = "check_enable_rls"
-				}
+				reported.Routine = map[string]string{hidesRows: "check_enable_rls", noLogin: "InitializeSessionUserId"}[message]
 				if met := conditionOf(reported, at); met.code != c.code || met.during != c.during || met.remedy != c.remedy || (met.fits == nil) != (c.fits == nil) {
 					continue // the row does not apply
 				}
@@ -118,6 +119,7 @@ func TestRefusedLogins(t *testing.T) {
 	for want, refusal := range map[string]*pgproto3.ErrorResponse{
 		"source.password_command":          {Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "cdc"`},
 		"GRANT rds_iam TO …":               {Severity: "FATAL", Code: "28000", Message: `PAM authentication failed for user "cdc"`},
+		"let it log in: ALTER ROLE":        {Severity: "FATAL", Code: "28000", Message: `role "cdc" is not permitted to log in`, Routine: "InitializeSessionUserId"},
 		"pg_hba.conf needs a line for thi": {Severity: "FATAL", Code: "28000", Message: `no pg_hba.conf entry for host "10.0.0.1"`},
 	} {
 		if _, err := Connect(t.Context(), refuser(t, "db", refusal)); !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), want) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -75,16 +76,28 @@ func (a *app) migrateDown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Undo migrations; without --to, drop the tables and their rows",
-		Long: `Down undoes every migration above --to, newest first. The default, 0, drops the tables with all rows. Down
-refuses while a publication contains the outbox table: run outbox-cdc setup --drop first.`,
-		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --only outbox --to 0`,
+		Long: `Down undoes every migration above --to, newest first. The default, 0, drops the tables with all rows. If a
+table has rows, down needs --yes. Down refuses while a publication contains the outbox table: run
+outbox-cdc setup --drop first.`,
+		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --only outbox --yes`,
 		Args:    command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "table")
 	parts := partFlags(cmd)
 	to := cmd.Flags().Int64("to", 0, "`version` to keep")
+	yes := cmd.Flags().Bool("yes", false, "drop tables that have rows")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		m, err := a.migrator(s, parts, false)
+		if err != nil {
+			return err
+		}
+		err = m.each(cmd.Context(), func(ctx context.Context, db *sql.DB, table migrations.Config) error { // all before any is dropped
+			rows, err := migrations.HasRows(ctx, db, table)
+			if rows && *to == 0 && !*yes {
+				return errHasRows
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -96,6 +109,9 @@ refuses while a publication contains the outbox table: run outbox-cdc setup --dr
 	}
 	return cmd
 }
+
+// errHasRows says that migrate down would drop rows.
+var errHasRows = errors.New("the table has rows, which migrate down drops with it")
 
 func (a *app) migrateStatus() *cobra.Command {
 	cmd := &cobra.Command{
@@ -205,6 +221,9 @@ func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, m
 			f := command.Failed(err)
 			f.Where = []string{"source: " + command.Address(&pg.Config)}
 			f.Object = "table " + label(table)
+			if errors.Is(err, errHasRows) {
+				f.Exit, f.Next = exit.Usage, "nothing was changed; confirm with --yes"
+			}
 			return f
 		}
 	}

@@ -331,7 +331,7 @@ func TestRecoverPartitionedTable(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "a variant of TestRecoverDroppedSlot")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
-		for _, args := range [][]string{{"migrate", "down"}, {"migrate", "up", "--partitioned"}} {
+		for _, args := range [][]string{{"migrate", "down", "--yes"}, {"migrate", "up", "--partitioned"}} {
 			if out, code := rig.Command(t, append(args, "--dsn", r.DB.DSN)...); code != 0 {
 				t.Fatalf("%v: exit code %d\n%s", args, code, out)
 			}
