@@ -92,7 +92,7 @@ func TestOutboxIsReplaced(t *testing.T) {
 	put() // they wait in the WAL under the name that the table had
 	r.DB.Exec(t, `ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (LIKE outbox_old INCLUDING ALL)`)
 	put()
-	r.Refused(t, 13, `ADD TABLE "public"."outbox"`, "replay --undelivered", `"public"."outbox_old"`)
+	r.Refused(t, 13, `ADD TABLE "public"."outbox"`, "--undelivered --dsn", `"public"."outbox_old"`)
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` ADD TABLE outbox`)
 	if out, code := rig.Command(t, "replay", "-c", r.Config, "--undelivered"); code != 0 {
 		t.Fatalf("replay: exit code %d\n%s", code, out)
@@ -144,7 +144,7 @@ func TestChildIsNotPublished(t *testing.T) {
 	process := r.Run(t)
 	r.Deliver(t, 20)
 	r.DB.Exec(t, `CREATE TABLE outbox_2027 () INHERITS (outbox)`)
-	process.Fails(t, 13, `ALTER PUBLICATION "`+rig.Publication+`" ADD TABLE "public"."outbox_2027"`, "replay --undelivered", "exit 13 (", "slot "+r.Slot+" at 0/")
+	process.Fails(t, 13, `ALTER PUBLICATION "`+rig.Publication+`" ADD TABLE "public"."outbox_2027"`, "--undelivered --dsn", "exit 13 (", "slot "+r.Slot+" at 0/")
 	if out, code := rig.Command(t, "check", "-c", r.Config); code == 0 || !strings.Contains(out, "outbox_2027") {
 		t.Errorf("check: exit code %d\n%s", code, out)
 	}
