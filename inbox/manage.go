@@ -102,7 +102,7 @@ func (s Store) RetryAll(ctx context.Context, db DB, consumer string) (int, error
 		if n = int(tag.RowsAffected()); err != nil || n > 0 {
 			return err
 		}
-		known, err := s.look(ctx, tx, consumer, uuid.Nil)
+		known, err := s.readState(ctx, tx, consumer, uuid.Nil)
 		if err == nil && !known.consumer {
 			err = known.unknownConsumer(consumer)
 		}
@@ -194,7 +194,7 @@ func (s Store) requireAll(ctx context.Context, tx pgx.Tx, consumer string, ids [
 		if slices.Contains(done, pgUUID(id)) {
 			continue
 		}
-		known, err := s.look(ctx, tx, consumer, id)
+		known, err := s.readState(ctx, tx, consumer, id)
 		switch {
 		case err != nil:
 			return err
@@ -216,7 +216,7 @@ type known struct {
 	waiting                    []string // all consumers with events in inbox_events
 }
 
-func (s Store) look(ctx context.Context, tx pgx.Tx, consumer string, id uuid.UUID) (known, error) {
+func (s Store) readState(ctx context.Context, tx pgx.Tx, consumer string, id uuid.UUID) (known, error) {
 	var k known
 	claims, events := s.table(claimsTable), s.table(eventsTable)
 	err := tx.QueryRow(ctx, `SELECT

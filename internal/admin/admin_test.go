@@ -41,7 +41,7 @@ func TestUnacknowledged(t *testing.T) {
 		s, st := newServer(nil), healthy()
 		look := func(inFlight int, acked int64) time.Duration {
 			st.Sink.InFlightRecords, st.Sink.Topics = inFlight, map[string]sink.TopicStat{"t": {Records: acked}}
-			s.look(func() relay.Stat { return st })
+			s.takeSample(func() relay.Stat { return st })
 			<-time.After(interval)
 			return s.last.Load().unacknowledged()
 		}

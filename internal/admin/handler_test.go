@@ -150,7 +150,7 @@ func TestProbes(t *testing.T) {
 				}
 				st := healthy()
 				test.alter(&st)
-				s.look(func() relay.Stat { return st })
+				s.takeSample(func() relay.Stat { return st })
 				bubble.Sleep(test.after)
 				_, unready := s.readiness(time.Now())
 				for _, probe := range []struct{ what, got, want string }{

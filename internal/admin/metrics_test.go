@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the table of metrics into docs/me
 func gather(t *testing.T, stat relay.Stat) map[string]*dto.MetricFamily {
 	t.Helper()
 	s := New(Config{Name: "orders", Version: "v1.0.0"}, discard())
-	s.look(func() relay.Stat { return stat })
+	s.takeSample(func() relay.Stat { return stat })
 	s.answered.observe(time.Millisecond, "")
 	s.delivery.observe(2*time.Millisecond, "")
 	families, err := s.registry.Gather()
@@ -174,7 +174,7 @@ func TestTopicLabelsAreCapped(t *testing.T) {
 	s := New(Config{}, discard())
 	st := relay.Stat{Sink: sink.Stat{Topics: make(map[string]sink.TopicStat)}}
 	count := func() map[string]float64 {
-		s.look(func() relay.Stat { return st })
+		s.takeSample(func() relay.Stat { return st })
 		families, err := s.registry.Gather()
 		if err != nil {
 			t.Fatal(err)

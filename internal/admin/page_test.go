@@ -155,7 +155,7 @@ func TestParkedKeysAreNotShown(t *testing.T) {
 	st := healthy()
 	parkTwo(&st)
 	s := newServer(nil)
-	s.look(func() relay.Stat { return st })
+	s.takeSample(func() relay.Stat { return st })
 	body, err := json.Marshal(s.status(time.Now()))
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestVerdict(t *testing.T) {
 	for _, test := range situations {
 		st, fill := test.build()
 		s := newServer(fill)
-		s.look(func() relay.Stat { return st })
+		s.takeSample(func() relay.Stat { return st })
 		got := s.status(time.Now()).Verdict
 		if got.Title != test.verdict || !strings.Contains(got.Why, test.why) || !strings.Contains(got.Advice, test.todo) {
 			t.Errorf("%s: %+v", test.name, got)
@@ -295,13 +295,13 @@ func TestPageLives(t *testing.T) {
 // Just after a start, the rate of the WAL has only what the relay has read, not its position.
 func TestWALRateAfterAStart(t *testing.T) {
 	s, st := newServer(nil), healthy()
-	s.look(func() relay.Stat { return relay.Stat{State: relay.Starting} })
-	s.look(func() relay.Stat { return st })
+	s.takeSample(func() relay.Stat { return relay.Stat{State: relay.Starting} })
+	s.takeSample(func() relay.Stat { return st })
 	if rate := s.status(time.Now()).Rates.Log; rate != 0 {
 		t.Errorf("nothing was read: %v bytes/s", rate)
 	}
 	st.WALBytes = 100
-	s.look(func() relay.Stat { return st })
+	s.takeSample(func() relay.Stat { return st })
 	if rate := s.status(time.Now()).Rates.Log; rate == 0 {
 		t.Error("100 bytes were read: no rate")
 	}

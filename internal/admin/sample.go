@@ -22,8 +22,8 @@ type sample struct {
 	delivery       distribution
 }
 
-// look takes a sample for the history.
-func (s *Server) look(stat func() relay.Stat) { s.history.add(s.refresh(stat)) }
+// takeSample takes a sample for the history.
+func (s *Server) takeSample(stat func() relay.Stat) { s.history.add(s.refresh(stat)) }
 
 // refresh takes a sample, and makes it the last one.
 func (s *Server) refresh(stat func() relay.Stat) *sample {

@@ -90,7 +90,7 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Run serves requests, and samples the relay through stat, until ctx ends. It returns earlier only if the listener fails.
 func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
-	s.look(stat)
+	s.takeSample(stat)
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.watch(looking, stat) // it may hang in stat; /livez then reports that the relay is stuck
@@ -148,7 +148,7 @@ func (s *Server) watch(ctx context.Context, stat func() relay.Stat) {
 	for {
 		select {
 		case <-ticker.C:
-			s.look(stat)
+			s.takeSample(stat)
 		case done := <-s.asked:
 			s.refresh(stat)
 			close(done)

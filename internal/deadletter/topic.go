@@ -82,7 +82,7 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 			if !ok || !f.matches(&l.DeadLetter) {
 				return nil
 			}
-			waiting, err := s.waits(ctx, &l.DeadLetter)
+			waiting, err := s.isWaiting(ctx, &l.DeadLetter)
 			switch {
 			case err != nil:
 				return err
@@ -113,8 +113,8 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	return s, nil
 }
 
-// waits reports whether the key of l is parked.
-func (s *Selection) waits(ctx context.Context, l *encode.DeadLetter) (bool, error) {
+// isWaiting reports whether the key of l is parked.
+func (s *Selection) isWaiting(ctx context.Context, l *encode.DeadLetter) (bool, error) {
 	if l.Parked == nil || s.filter.Parked == nil {
 		return false, nil
 	}
@@ -208,7 +208,7 @@ func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) err
 				return nil
 			}
 			l.Resent = s.resentAt[l.PartitionOffset]
-			if l.Waiting, err = s.waits(ctx, &l.DeadLetter); err != nil {
+			if l.Waiting, err = s.isWaiting(ctx, &l.DeadLetter); err != nil {
 				return err
 			}
 			return fn(l)

@@ -316,8 +316,8 @@ func (s *striker) isFrozen(of *seat) bool {
 	return s.frozen == of
 }
 
-// look returns the number of strikes, and the newest ones, the newest last.
-func (s *striker) look(n int) (sum blows, newest []strike) {
+// read returns the number of strikes, and the newest ones, the newest last.
+func (s *striker) read(n int) (sum blows, newest []strike) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sum, slices.Clone(s.strikes[max(0, len(s.strikes)-n):])

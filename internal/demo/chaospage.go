@@ -88,7 +88,7 @@ func (p *chaosPage) handler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(p.look(time.Now())) // an error means that the client is gone
+		_ = json.NewEncoder(w).Encode(p.read(time.Now())) // an error means that the client is gone
 	})
 	mux.Handle("GET /", http.FileServerFS(files))
 	return secured(mux), nil
@@ -138,13 +138,13 @@ func (p *chaosPage) start(now time.Time) {
 	p.begun, p.points = now, nil
 }
 
-func (p *chaosPage) look(now time.Time) pageState {
+func (p *chaosPage) read(now time.Time) pageState {
 	c := p.demo.ledger.counts()
 	st := pageState{
 		Limit: p.demo.opts.For.Seconds(), Rows: c.rows, Records: c.records, InFlight: c.missing,
 		Lost: p.demo.ledger.lost(now, lostAfter), OutOfOrder: c.disordered, Unexpected: c.invented, Duplicates: c.duplicates,
 	}
-	st.Blows, st.Strikes = p.crew.striker.look(maxStrikes)
+	st.Blows, st.Strikes = p.crew.striker.read(maxStrikes)
 	for _, s := range p.crew.seats {
 		r := pageRelay{Name: s.name, Role: string(s.role()), URL: "http://" + s.port.Addr() + "/"}
 		if process := s.current(); process != nil {

@@ -301,7 +301,7 @@ func (d *demo) conclude(ctx context.Context, err error) error {
 	r.ended = err != nil
 	if d.crew != nil {
 		r.chaos = true
-		r.blows, _ = d.crew.striker.look(0)
+		r.blows, _ = d.crew.striker.read(0)
 	}
 	if r.broken() {
 		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, unexpected %d, duplicates %d, %s",

@@ -33,10 +33,10 @@ func (d *demo) watch(ctx context.Context) *watcher {
 	w := &watcher{d: d, begun: time.Now(), beforeAt: time.Now()}
 	w.before.counts = d.ledger.counts()
 	interval := lineInterval
-	show := func() { d.screen.say("  " + line(w.look(ctx))) }
+	show := func() { d.screen.say("  " + line(w.read(ctx))) }
 	if d.screen.live {
 		interval = drawInterval
-		show = func() { d.screen.draw(panel(w.look(ctx), d.screen.style)...) }
+		show = func() { d.screen.draw(panel(w.read(ctx), d.screen.style)...) }
 	} else {
 		d.screen.say("")
 	}
@@ -54,8 +54,8 @@ func (d *demo) watch(ctx context.Context) *watcher {
 
 func (w *watcher) end() { w.stop() }
 
-// look returns the current view. It is called by one goroutine.
-func (w *watcher) look(ctx context.Context) view {
+// read returns the current view. It is called by one goroutine.
+func (w *watcher) read(ctx context.Context) view {
 	now := time.Now()
 	state, confirmed := w.d.relay.standing()
 	v := view{
@@ -66,7 +66,7 @@ func (w *watcher) look(ctx context.Context) view {
 	}
 	if w.d.crew != nil {
 		v.chaos = true
-		v.blows, v.strikes = w.d.crew.striker.look(strikesShown)
+		v.blows, v.strikes = w.d.crew.striker.read(strikesShown)
 	}
 	if v.limit > 0 {
 		v.elapsed = min(v.elapsed, v.limit)

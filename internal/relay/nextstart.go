@@ -57,7 +57,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	}
 	next.Recover = state.InstructRecover()
 	if state.Slot != nil {
-		next.Broken = r.breaks(ctx, found, server, state)
+		next.Broken = r.findBreak(ctx, found, server, state)
 	} else if next.Record != nil {
 		if elsewhere := next.Record.Elsewhere(server); elsewhere != nil {
 			next.Catalog, next.Broken = nil, elsewhere
@@ -81,8 +81,8 @@ func mayPublish(ctx context.Context, reader *catalog.Reader, tables []string) (d
 	return nil, err
 }
 
-// breaks returns the error with which a session on s would end because of what is stored, unless the relay refills then.
-func (r *Relay) breaks(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
+// findBreak returns the error with which a session on s would end because of what is stored, unless the relay refills then.
+func (r *Relay) findBreak(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
 	err := r.positions.Starter.Check(ctx, found, s, state.CheckPublished)
 	switch {
 	case r.planner.Refills(err):

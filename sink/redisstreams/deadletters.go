@@ -25,7 +25,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, destination string, log *sl
 		return nil, err
 	}
 	d := &deadLetters{streams: s, stream: destination}
-	if _, err := d.look(ctx, destination); err != nil {
+	if _, err := d.readInfo(ctx, destination); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, destination string, log *sl
 
 // OffsetRanges implements [sink.DeadLetters].
 func (d *deadLetters) OffsetRanges(ctx context.Context) ([]sink.OffsetRange, error) {
-	info, err := d.look(ctx, d.stream)
+	info, err := d.readInfo(ctx, d.stream)
 	if err != nil {
 		return nil, err
 	}

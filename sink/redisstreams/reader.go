@@ -40,9 +40,9 @@ func (c Config) openStreams(log *slog.Logger) (streams, error) {
 // Close implements [sink.Reader] and [sink.DeadLetters].
 func (s streams) Close() error { return s.client.Close() }
 
-// look returns the state of a stream. The error wraps errMissing if it does not exist, and errUnusable if the key is not a
+// readInfo returns the state of a stream. The error wraps errMissing if it does not exist, and errUnusable if the key is not a
 // stream.
-func (s streams) look(ctx context.Context, stream string) (info *redis.XInfoStream, err error) {
+func (s streams) readInfo(ctx context.Context, stream string) (info *redis.XInfoStream, err error) {
 	err = lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
 		return s.client.attempt(ctx, func() error {
 			info, err = s.client.XInfoStream(ctx, stream).Result()
@@ -140,7 +140,7 @@ func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) {
 func (r *reader) OffsetRanges(ctx context.Context, destinations ...string) (map[string][]sink.OffsetRange, error) {
 	ranges := make(map[string][]sink.OffsetRange)
 	for _, name := range destinations {
-		info, err := r.look(ctx, name)
+		info, err := r.readInfo(ctx, name)
 		switch {
 		case errors.Is(err, errMissing):
 		case errors.Is(err, errUnusable):

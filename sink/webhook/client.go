@@ -120,7 +120,7 @@ func (c *client) readSecrets(ctx context.Context) error {
 // contactServer returns nil if the server responds. The error wraps sink.ErrAccess if a retry does not help.
 func (c *client) contactServer(ctx context.Context, u *url.URL) error {
 	at := &address{url: u, trusted: true}
-	got, err := c.poster.ask(ctx, http.MethodHead, at)
+	got, err := c.poster.sendEmpty(ctx, http.MethodHead, at)
 	switch {
 	case err == nil && got.code == http.StatusProxyAuthRequired:
 		return &accessError{&statusError{u.String(), got.code, lookup(got.code)}}
@@ -152,7 +152,7 @@ func (c *client) CheckDestinations(ctx context.Context, destinations ...string) 
 		}
 		var got response
 		err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) (err error) {
-			if got, err = c.poster.ask(ctx, c.cfg.CheckMethod, at); err != nil {
+			if got, err = c.poster.sendEmpty(ctx, c.cfg.CheckMethod, at); err != nil {
 				return requestError(at, err, false, c.cfg.Timeout)
 			}
 			return nil

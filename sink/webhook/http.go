@@ -199,7 +199,7 @@ func (p *poster) post(ctx context.Context, at *address, r *sink.Record) (respons
 		}
 		event.sign(keys, time.Now(), r.Value)
 	}
-	req := p.request(http.MethodPost, at, event.header)
+	req := p.newRequest(http.MethodPost, at, event.header)
 	if len(r.Value) > 0 {
 		// The transport may read the body after it has returned, when the bytes of the record are used for another one.
 		payload := bytes.Clone(r.Value)
@@ -212,12 +212,12 @@ func (p *poster) post(ctx context.Context, at *address, r *sink.Record) (respons
 	return p.do(ctx, at, req)
 }
 
-// ask sends a request without an event.
-func (p *poster) ask(ctx context.Context, method string, at *address) (response, error) {
-	return p.do(ctx, at, p.request(method, at, http.Header{"User-Agent": {userAgent}}))
+// sendEmpty sends a request without an event.
+func (p *poster) sendEmpty(ctx context.Context, method string, at *address) (response, error) {
+	return p.do(ctx, at, p.newRequest(method, at, http.Header{"User-Agent": {userAgent}}))
 }
 
-func (p *poster) request(method string, at *address, header http.Header) *http.Request {
+func (p *poster) newRequest(method string, at *address, header http.Header) *http.Request {
 	return &http.Request{
 		Method: method, URL: at.url, Host: at.url.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -74,7 +74,7 @@ func (i *inspection) credentials(ctx context.Context) {
 // server tests whether a server responds.
 func (i *inspection) server(ctx context.Context, u *url.URL) {
 	name := u.Scheme + "://" + u.Host
-	got, err := i.client.poster.ask(ctx, http.MethodHead, &address{url: u, trusted: true})
+	got, err := i.client.poster.sendEmpty(ctx, http.MethodHead, &address{url: u, trusted: true})
 	if err != nil {
 		fix := reachAdvice
 		if sink.TLSReason(err, "receiver") != "" {
@@ -137,7 +137,7 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination, short 
 	if short || method == "" {
 		return
 	}
-	got, err := i.client.poster.ask(ctx, method, at)
+	got, err := i.client.poster.sendEmpty(ctx, method, at)
 	switch {
 	case err != nil:
 		i.add(sink.Failed, "destination", d.Name, explain(err, i.client.cfg.Timeout).Error(), reachAdvice)

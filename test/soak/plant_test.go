@@ -44,7 +44,7 @@ func mistakes() []mistake {
 			plant.In("sink/lane/entry.go", "			name = strings.Clone(name)\n", "			_ = strings.Clone\n"),
 		}},
 		{name: "each process has a position file of its own", over: brokertest.Webhook, want: missing, breaks: kills, before: recreateSlot, edits: []plant.Edit{
-			plant.In("internal/relay/position/filestore/store.go", "	return f.retry(ctx, f.denied, func(ctx context.Context) error {\n", "	f.path = fmt.Sprint(f.path, os.Getpid())\n	return f.retry(ctx, f.denied, func(ctx context.Context) error {\n"),
+			plant.In("internal/relay/position/filestore/store.go", "	return f.retry(ctx, f.explainDenial, func(ctx context.Context) error {\n", "	f.path = fmt.Sprint(f.path, os.Getpid())\n	return f.retry(ctx, f.explainDenial, func(ctx context.Context) error {\n"),
 		}},
 		{name: "messages have no id", over: brokertest.JetStream, want: twice, breaks: kills, edits: []plant.Edit{
 			plant.In("sink/jetstream/message.go", `if id := messageID(r); id != "" {`, `if id := messageID(r); id == "-" {`),

@@ -102,7 +102,7 @@ var plants = []mistake{
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(recordFile, "r.store.Read(ctx)\n	r.record.addLost(found)\n", "r.store.Read(ctx)\n	if r.store.values != nil {\n		r.record.addLost(found)\n	}\n"),
-		plant.In(recordFile, "r.store.own(ctx)\n	r.record.addLost(found)\n", "r.store.own(ctx)\n	if r.store.values != nil {\n		r.record.addLost(found)\n	}\n"),
+		plant.In(recordFile, "r.store.becomeOwner(ctx)\n	r.record.addLost(found)\n", "r.store.becomeOwner(ctx)\n	if r.store.values != nil {\n		r.record.addLost(found)\n	}\n"),
 	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(timelineFile, "	case reason != nil:\n", "	case reason == nil:\n		return shared, nil\n	case reason != nil:\n"),

@@ -23,7 +23,7 @@ const (
 	// countInterval is how often the numbers of parked records are stored, if nothing else is.
 	countInterval = 10 * time.Second
 
-	// recordInterval is how often settled looks at the position record.
+	// recordInterval is how often awaitRecorded reads the position record.
 	recordInterval = 20 * time.Millisecond
 
 	// settleTimeout limits how long a release waits for records in flight, and pauseTimeout how long it may pause
@@ -113,7 +113,7 @@ func (r *Releaser) Run(ctx context.Context) error {
 // handleRequests handles the requests in the position topic, in the order in which they were filed. It does nothing after
 // the fence has closed: later relays may have released the keys.
 func (r *Releaser) handleRequests(ctx context.Context) error {
-	if r.cfg.Set.Empty() && !r.cfg.Set.Pending(true) || r.fenced() {
+	if r.cfg.Set.Empty() && !r.cfg.Set.Pending(true) || r.isFenced() {
 		return nil
 	}
 	if time.Since(r.countsStored) >= countInterval && r.cfg.Set.Pending(true) {
@@ -129,7 +129,7 @@ func (r *Releaser) handleRequests(ctx context.Context) error {
 		}
 		return nil // the next attempt may succeed
 	}
-	if r.fenced() { // the process may have been suspended meanwhile
+	if r.isFenced() { // the process may have been suspended meanwhile
 		return nil
 	}
 	if found.Parked == nil {
@@ -155,12 +155,12 @@ func isFinal(err error) bool {
 	return slices.ContainsFunc([]error{position.ErrRecord, sink.ErrMissing, sink.ErrUnreachable, sink.ErrFatal}, func(final error) bool { return errors.Is(err, final) })
 }
 
-// fenced reports whether the fence is closed.
-func (r *Releaser) fenced() bool { return r.cfg.Fence() != nil }
+// isFenced reports whether the fence is closed.
+func (r *Releaser) isFenced() bool { return r.cfg.Fence() != nil }
 
 // handle handles a request, stores its result, and removes it. A request that has to wait stays filed.
 func (r *Releaser) handle(ctx context.Context, req *parking.Request) error {
-	if !r.handled(req.ID) {
+	if !r.hasResult(req.ID) {
 		result, err := r.release(ctx, req)
 		if waits, ok := errors.AsType[*releaseWaitsError](err); ok {
 			return r.wait(ctx, req, waits)
@@ -190,8 +190,8 @@ func (r *Releaser) wait(ctx context.Context, req *parking.Request, waits *releas
 	return r.cfg.Keys.Store(ctx, true)
 }
 
-// handled reports whether a request has a result.
-func (r *Releaser) handled(id string) bool {
+// hasResult reports whether a request has a result.
+func (r *Releaser) hasResult(id string) bool {
 	for _, result := range r.cfg.Set.Results() {
 		if result.Request == id {
 			return true
@@ -268,8 +268,8 @@ type unparkError struct{ error }
 // Unwrap returns the error of the store.
 func (e *unparkError) Unwrap() error { return e.error }
 
-// waitSettled waits until every record up to seq is acknowledged.
-func (r *Releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit time.Duration) error {
+// awaitAcked waits until every record up to seq is acknowledged.
+func (r *Releaser) awaitAcked(ctx context.Context, seq checkpoint.Seq, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for !r.cfg.Tracker.AckedUpTo(seq) {
@@ -285,12 +285,12 @@ func (r *Releaser) waitSettled(ctx context.Context, seq checkpoint.Seq, limit ti
 	return nil
 }
 
-// settled waits until every record that has a number by now is acknowledged, and the position record covers their transactions,
+// awaitRecorded waits until every record that has a number by now is acknowledged, and the position record covers their transactions,
 // at most limit for each. It returns the place of the last row that the ownership has read, or an earlier one. After a crash, a
 // relay reads none up to there again, but for rows of a transaction that is being read.
-func (r *Releaser) settled(ctx context.Context, limit time.Duration) (end encode.Place, err error) {
+func (r *Releaser) awaitRecorded(ctx context.Context, limit time.Duration) (end encode.Place, err error) {
 	newest, commitLSN, index := r.cfg.Tracker.Newest()
-	if err := r.waitSettled(ctx, newest, limit); err != nil {
+	if err := r.awaitAcked(ctx, newest, limit); err != nil {
 		return end, err
 	}
 	confirmed, open := r.cfg.Tracker.Confirmed(), r.cfg.Tracker.Prefix()

@@ -41,7 +41,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 		var waited error
 		var over bool
 		settle := func() {
-			end, waited = r.settled(ctx, settleTimeout)
+			end, waited = r.awaitRecorded(ctx, settleTimeout)
 			over = true
 		}
 		running.Go(settle)
@@ -58,7 +58,7 @@ func TestReleaseWaitsForThePosition(t *testing.T) {
 		}
 		running.Wait()
 		positiontest.Deliver(tracker, 300)
-		if _, err := r.settled(ctx, settleTimeout); err == nil {
+		if _, err := r.awaitRecorded(ctx, settleTimeout); err == nil {
 			t.Error("a row whose position is not stored counts as settled")
 		}
 		running.Go(settle)
@@ -119,7 +119,7 @@ func TestReleaseLeavesRowsThatAreReadAgain(t *testing.T) {
 		r := &releaseRun{
 			Releaser: &Releaser{cfg: Config{Record: w.Record, Positions: w.Writer, Tracker: tracker, Set: parking.NewSet(1)}}, parking: parking.Parking{ID: "p", Generation: 1, First: parking.Row{LSN: 150}}, reader: deadLetters, next: make(map[int32]int64),
 		}
-		end, err := r.settled(t.Context(), settleTimeout)
+		end, err := r.awaitRecorded(t.Context(), settleTimeout)
 		if err == nil {
 			err = r.find(t.Context(), readableTimeout)
 		}

@@ -129,7 +129,7 @@ func (r *releaseRun) finish(ctx context.Context) error {
 // ownership has yet to read are left out: if the key is unparked by then, the ownership delivers these rows. sendRound waits at most
 // settle for acknowledgements and as long for the position, and at most readable for open transactions.
 func (r *releaseRun) sendRound(ctx context.Context, settle, readable time.Duration) error {
-	end, err := r.settled(ctx, settle)
+	end, err := r.awaitRecorded(ctx, settle)
 	if err != nil {
 		return err
 	}
@@ -388,7 +388,7 @@ func (r *releaseRun) firstWhilePaused(ctx context.Context) (first *encode.DeadLe
 // first returns the first dead letter of the key that is not discarded, or nil if there is none of a row up to which all are
 // settled. See sendRound for the limits.
 func (r *releaseRun) first(ctx context.Context, settle, readable time.Duration) (first *encode.DeadLetter, err error) {
-	end, err := r.settled(ctx, settle)
+	end, err := r.awaitRecorded(ctx, settle)
 	if err != nil {
 		return nil, err
 	}

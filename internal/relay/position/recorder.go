@@ -32,9 +32,9 @@ func (r *Recorder) Read(ctx context.Context) (*Found, error) {
 	return found, err
 }
 
-// own makes this process the owner of the store, and returns what the store has then.
-func (r *Recorder) own(ctx context.Context) (*Found, error) {
-	found, err := r.store.own(ctx)
+// becomeOwner makes this process the owner of the store, and returns what the store has then.
+func (r *Recorder) becomeOwner(ctx context.Context) (*Found, error) {
+	found, err := r.store.becomeOwner(ctx)
 	r.record.addLost(found)
 	return found, err
 }
@@ -65,7 +65,7 @@ var ErrReplaced = errors.New("another relay has written the position record")
 
 // OwnRecord makes this process the owner. It returns ErrReplaced if an earlier owner has replaced record.
 func (r *Recorder) OwnRecord(ctx context.Context, record *checkpoint.Position) error {
-	found, err := r.own(ctx)
+	found, err := r.becomeOwner(ctx)
 	if err != nil {
 		return err
 	}

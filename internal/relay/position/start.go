@@ -31,7 +31,7 @@ type Starter struct {
 // RequireNoRecord makes this process the owner, and returns an error if there is a record. If the slot is missing but has a record,
 // it was dropped, and the relay must not re-create it as if it had never existed.
 func (t *Starter) RequireNoRecord(ctx context.Context, slot string) error {
-	found, err := t.recorder.own(ctx)
+	found, err := t.recorder.becomeOwner(ctx)
 	if err != nil || found.Position == nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (t *Starter) AnnounceCopy(ctx context.Context, systemID, slot string) error
 func (t *Starter) BeginOwnership(ctx context.Context, s checkpoint.Server) error {
 	first := t.store.owner == nil
 	t.record.setUnread()
-	found, err := t.recorder.own(ctx)
+	found, err := t.recorder.becomeOwner(ctx)
 	if err != nil {
 		return err
 	}

@@ -139,8 +139,8 @@ func (s *Store) CheckOrder(ctx context.Context) error { return s.values.CheckOrd
 // Owner returns the owner of the store in the current ownership. It is nil without a store.
 func (s *Store) Owner() sink.Owner { return s.owner }
 
-// own makes this process the owner, and returns what the store has then: no earlier owner can change it any more.
-func (s *Store) own(ctx context.Context) (*Found, error) {
+// becomeOwner makes this process the owner, and returns what the store has then: no earlier owner can change it any more.
+func (s *Store) becomeOwner(ctx context.Context) (*Found, error) {
 	if s.values != nil {
 		owner, err := s.values.Own(ctx)
 		if err != nil {

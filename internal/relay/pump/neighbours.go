@@ -94,7 +94,7 @@ func (n *Neighbours) Update(ctx context.Context, state *catalog.State, hasColumn
 		case hasColumns(t):
 			hint = "it has the columns of an outbox: if its rows are events, add it to outbox.tables"
 		}
-		n.tell(ctx, name, "skipped", hint)
+		n.announce(ctx, name, "skipped", hint)
 	}
 }
 
@@ -108,8 +108,8 @@ func (n *Neighbours) takeName(configured string, table catalog.Part) {
 	n.renamed[namedTable{table.OID, name}] = true
 }
 
-// tell logs what happens to the rows of a table, once.
-func (n *Neighbours) tell(ctx context.Context, t tableName, rows, hint string) {
+// announce logs what happens to the rows of a table, once.
+func (n *Neighbours) announce(ctx context.Context, t tableName, rows, hint string) {
 	if !n.told[told{t, rows}] {
 		n.told[told{t, rows}] = true
 		n.log.WarnContext(ctx, "published table is not in outbox.tables", slog.String("table", t.schema+"."+t.name), slog.String("rows", rows), slog.String("hint", hint))
@@ -149,7 +149,7 @@ func (n *Neighbours) relayUntil(ctx context.Context, rel *decoder.Relation, past
 	if !ok || f.change != change {
 		f = former{change, past.Until}
 		n.former[rel.OID] = f
-		n.tell(ctx, name, "relayed",
+		n.announce(ctx, name, "relayed",
 			"those that were committed before "+f.until.String()+": until then it may have been a part of an outbox, which was attached, detached or renamed meanwhile")
 	}
 	return f.until
@@ -163,10 +163,10 @@ func (n *Neighbours) decide(ctx context.Context, rel *decoder.Relation, relayed 
 	name := tableName{rel.Namespace, rel.Name}
 	if relayed {
 		n.relayed[rel.OID] = true
-		n.tell(ctx, name, "relayed",
+		n.announce(ctx, name, "relayed",
 			"it is not published any more, and has the columns of an outbox: a partition that was dropped or detached after these rows were written")
 		return
 	}
 	n.skipped[rel.OID] = true
-	n.tell(ctx, name, "skipped", hint)
+	n.announce(ctx, name, "skipped", hint)
 }

@@ -21,8 +21,8 @@ func (s *stall) since() (time.Time, error) {
 	return s.began, s.cause
 }
 
-// begin notes the first failed attempt of a call, which began at since.
-func (s *stall) begin(since time.Time, cause error) {
+// noteFailure notes the first failed attempt of a call, which began at since.
+func (s *stall) noteFailure(since time.Time, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting++
@@ -31,8 +31,8 @@ func (s *stall) begin(since time.Time, cause error) {
 	}
 }
 
-// end notes that a call for which begin was called does not retry any more.
-func (s *stall) end(succeeded bool) {
+// noteEnd notes that a call for which noteFailure was called does not retry any more.
+func (s *stall) noteEnd(succeeded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting--; succeeded || s.waiting == 0 {

@@ -40,7 +40,7 @@ func New(path, name string, log *slog.Logger) *Store { return &Store{path: path,
 // Open tests that the file can be written, and creates it and its directory. An error wraps [ErrDenied] if we may not write
 // there, and [sink.ErrFatal] if the file is damaged. Open retries any other error until ctx ends.
 func (f *Store) Open(ctx context.Context) error {
-	return f.retry(ctx, f.denied, func(ctx context.Context) error {
+	return f.retry(ctx, f.explainDenial, func(ctx context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (f *Store) Stall() (since time.Time, cause error) { return f.stall.since() 
 // Read implements [sink.PositionStore].
 func (f *Store) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	var stored []sink.StoredValue
-	err := f.retry(ctx, f.denied, func(context.Context) error {
+	err := f.retry(ctx, f.explainDenial, func(context.Context) error {
 		c, err := readFile(f.path)
 		if err != nil {
 			return err
@@ -137,8 +137,8 @@ const (
 	attemptTimeout = 10 * time.Second
 )
 
-// denied returns an error that wraps ErrDenied if we may not read or write the file, or if it is a directory, or nil.
-func (f *Store) denied(err error) error {
+// explainDenial returns an error that wraps ErrDenied if we may not read or write the file, or if it is a directory, or nil.
+func (f *Store) explainDenial(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: the directory %s does not let %s read and write in it: %w", ErrDenied, filepath.Dir(f.path), account(), err)
@@ -173,8 +173,8 @@ func (f *Store) retry(ctx context.Context, final func(error) error, use func(con
 		case ctx.Err() != nil:
 			return fmt.Errorf("position file %s: %w (last cause: %w)", f.path, context.Cause(ctx), err)
 		case n == 0:
-			f.stall.begin(began, err)
-			defer func() { f.stall.end(err == nil) }()
+			f.stall.noteFailure(began, err)
+			defer func() { f.stall.noteEnd(err == nil) }()
 			f.log.WarnContext(ctx, "position file not read or written, retrying", slog.String("file", f.path), slog.Any("err", err))
 		}
 		wait := time.Duration(rand.Float64() * float64(min(backoffMax, backoffBase<<min(n, 10))))

@@ -173,7 +173,7 @@ func TestWriteIsRetried(t *testing.T) {
 // A directory that may not be written is an error at once.
 func TestDenied(t *testing.T) {
 	dir := t.TempDir()
-	err := newStore(filepath.Join(dir, "position"), "a").denied(fmt.Errorf("open: %w", os.ErrPermission))
+	err := newStore(filepath.Join(dir, "position"), "a").explainDenial(fmt.Errorf("open: %w", os.ErrPermission))
 	if !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "the directory "+dir+" does not let "+account()) {
 		t.Errorf("permission denied: %v", err)
 	}
