@@ -243,7 +243,7 @@ func (c *State) lost() bool {
 // [InstructRecover].
 func (c *State) lostSlot(err error, first string) error {
 	if c.Unrefillable != "" {
-		return &UnrefillableError{fmt.Errorf("%w; %stable %s has no columns xid and position, so recover cannot send its rows: %s", err, first, c.Unrefillable, InstructByHand)}
+		return &UnrefillableError{fmt.Errorf("%w; %stable %s lacks the column xid or position, so recover cannot send its rows: %s", err, first, c.Unrefillable, InstructByHand)}
 	}
 	return fmt.Errorf("%w; %s%s creates the slot and sends those rows from the table", err, first, InstructRecover)
 }

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -46,6 +48,19 @@ func TestReplayOfALargeRow(t *testing.T) {
 	for tooLarge, want := range map[bool]string{true: "let topic orders accept larger records", false: "fix the row"} {
 		if next := nextForRow(&sink.RecordError{Topic: "orders", TooLarge: tooLarge}); !strings.HasPrefix(next, want) {
 			t.Errorf("too large %t: %q, want %q", tooLarge, next, want)
+		}
+	}
+}
+
+// After the loss of a slot, setup does not name itself as the next step.
+func TestHindranceAfterSetup(t *testing.T) {
+	t.Parallel()
+	gap := &checkpoint.GapError{Reason: errors.New("the slot was re-created")}
+	created := []catalog.Step{{Object: "slot s", Action: "created", LSN: 1}}
+	for recovers, want := range map[string]string{catalog.InstructRecover: "next: outbox-cdc recover", catalog.InstructByHand: "next: send the missing rows: outbox-cdc replay"} {
+		next := &relay.NextStart{Record: &checkpoint.Position{}, Broken: gap, Recover: recovers}
+		if got := hindrance(next, created); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

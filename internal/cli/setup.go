@@ -142,7 +142,7 @@ func hindrance(next *relay.NextStart, steps []catalog.Step) string {
 	gap, ok := errors.AsType[*checkpoint.GapError](next.Broken)
 	if ok && gap.SameSlot() && slices.ContainsFunc(steps, catalog.Step.NewSlot) {
 		return fmt.Sprintf("The slot is new: rows committed after %s, the position recorded at %s, are not delivered.\nnext: %s",
-			next.Record.EndLSN, at(next.Record.WrittenAt), next.Recover)
+			next.Record.EndLSN, at(next.Record.WrittenAt), strings.TrimPrefix(next.Recover, catalog.InstructSetup+", then "))
 	}
 	return fmt.Sprintf("run would exit with %d: %s\nnext: %s", fault.ExitCode(next.Broken), oneLine(next.Broken.Error()), fault.Next(next.Broken))
 }
