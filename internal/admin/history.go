@@ -101,7 +101,7 @@ func pointOf(s, before *sample) point {
 		safe = number(*s.stat.Slot.SafeBytes)
 	}
 	return point{
-		number(s.at.UnixMilli()) / 1000, rate, number(s.lagBytes()), number(s.lag().Seconds()),
+		number(s.at.UnixMilli()) / 1000, rate, number(s.lagBytes()), s.lag(),
 		orNone(s.delivery.quantile(0.5)), orNone(s.delivery.quantile(0.99)), number(s.stat.Sink.InFlightRecords), safe,
 	}
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"math"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -123,7 +124,15 @@ func gauges() []metric {
 			return 0
 		}),
 		gauge("lag_bytes", "Bytes of WAL after the confirmed position, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
-		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing.", func(s *sample) float64 { return s.lag().Seconds() }),
+		{
+			name: namespace + "lag_seconds", kind: prometheus.GaugeValue,
+			help: "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing. Absent while it is a standby.",
+			values: func(s *sample, put emit) {
+				if lag := float64(s.lag()); !math.IsNaN(lag) {
+					put(lag)
+				}
+			},
+		},
 		gauge("in_flight_records", "Unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),
 		gauge("in_flight_bytes", "Bytes of keys, values and headers of unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightBytes) }),
 		gauge("parked_keys", "Parked keys: their records go to the dead-letter topic until somebody releases them.", func(s *sample) float64 { return float64(len(s.stat.Parked)) }),

@@ -74,6 +74,9 @@ func TestMetricsOfAStandby(t *testing.T) {
 		if got := values(families[namespace+"streaming"], "name"); got["orders"] != 0 {
 			t.Errorf("role %q: streaming is %v", role, got)
 		}
+		if _, lag := families[namespace+"lag_seconds"]; lag != (role != relay.Standby) {
+			t.Errorf("role %q: has a lag: %t", role, lag)
+		}
 	}
 }
 

@@ -42,27 +42,30 @@ func (s *sample) serverEnd() pglogrepl.LSN {
 	return max(s.stat.Slot.WALEnd, s.stat.Received)
 }
 
-// lagBytes returns the bytes of WAL after the confirmed position.
+// lagBytes returns the bytes of WAL after the confirmed position, 0 for a standby.
 func (s *sample) lagBytes() int64 {
 	confirmed := s.stat.Confirmed
-	if confirmed == 0 || s.serverEnd() < confirmed {
+	if s.stat.Role == relay.Standby || confirmed == 0 || s.serverEnd() < confirmed {
 		return 0
 	}
 	return int64(s.serverEnd() - confirmed)
 }
 
-// lag returns the time since the commit of the oldest unacknowledged transaction, or since the position of an
+// lag returns the seconds since the commit of the oldest unacknowledged transaction, or since the position of an
 // acknowledged one has been waiting to be recorded. While the relay reads nothing, the lag is unknown, and lag returns a
-// lower bound: the time since the last read.
-func (s *sample) lag() time.Duration {
+// lower bound: the time since the last read. The lag of a standby is that of another process, and lag returns none.
+func (s *sample) lag() number {
 	var lag time.Duration
+	if s.stat.Role == relay.Standby {
+		return none()
+	}
 	if s.stat.State != relay.Streaming {
 		lag = max(0, s.at.Sub(s.stat.Since))
 	}
 	if behind := s.stat.Behind; !behind.IsZero() {
 		lag = max(lag, s.at.Sub(behind))
 	}
-	return lag
+	return number(lag.Seconds())
 }
 
 // stalled returns the time since the sink has made progress, 0 if it is not stalled.

@@ -182,7 +182,7 @@ func (s *Server) status(now time.Time) *Status {
 			Received: st.Received.String(), Confirmed: st.Confirmed.String(), ServerEnd: last.serverEnd().String(),
 		},
 		Slot:     s.slot(last, risk),
-		Lag:      lag{last.lagBytes(), number(last.lag().Seconds())},
+		Lag:      lag{last.lagBytes(), last.lag()},
 		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, full(&st.Sink), number(last.unacknowledged().Seconds())},
 		Rates: rates{
 			Records: number(perSecond(from, last, last.records-from.records)), Bytes: number(perSecond(from, last, last.bytes-from.bytes)),

@@ -126,6 +126,10 @@ func (r *Relay) Stat() Stat {
 		st.Slot = *slot
 	}
 	st.Sink, st.Unsaved = r.sinkStat()
+	if st.Role == Standby { // what this process had read and sent before is the other one's now
+		st.Behind, st.Received, st.Refill = time.Time{}, 0, nil
+		st.Sink.InFlightRecords, st.Sink.InFlightBytes = 0, 0
+	}
 	if r.cfg.Tracer != nil {
 		st.Spans = new(r.cfg.Tracer.Stat())
 	}
