@@ -87,8 +87,8 @@ func (r *Relay) findBreak(ctx context.Context, found *position.Found, s checkpoi
 	switch {
 	case r.planner.Refills(err):
 		return nil
-	case err == nil && found.Position != nil && found.Position.Copying && !r.cfg.InitialCopy:
-		return refill.ErrCopyUnfinished
+	case err == nil && found.Position != nil:
+		return r.planner.CheckFinished(found.Position)
 	}
 	return err
 }

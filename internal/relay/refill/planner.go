@@ -49,22 +49,35 @@ func (p *Planner) Recover() { p.recovering = true }
 // Recovering reports whether Recover was called.
 func (p *Planner) Recovering() bool { return p.recovering }
 
+// CheckFinished returns an error if record says that a copy or a refill was interrupted, and the configuration does not have this start
+// continue it.
+func (p *Planner) CheckFinished(record *checkpoint.Position) error {
+	switch {
+	case record.Refill != nil && !p.recovering && !p.cfg.OnLoss:
+		return ErrUnfinished
+	case record.Refill == nil && record.Copying && !p.cfg.InitialCopy:
+		return ErrCopyUnfinished
+	}
+	return nil
+}
+
 // Plan returns the copy that the session must send before the stream, or nil.
 func (p *Planner) Plan(ctx context.Context, s checkpoint.Server, slot *catalog.Slot) (*pump.Copy, error) {
-	if refill := p.positions.Record.Next().Refill; refill != nil {
-		return p.planRefill(refill, s)
+	next := p.positions.Record.Next()
+	if err := p.CheckFinished(&next); err != nil {
+		return nil, err
 	}
-	if !p.positions.Record.Next().Copying {
+	if next.Refill != nil {
+		return p.planRefill(next.Refill, s)
+	}
+	if !next.Copying {
 		if p.cfg.InitialCopy && p.positions.Record.Stored().EndLSN == 0 && p.cfg.SkipTo == 0 { // with SkipTo, it takes over a slot whose rows were sent
 			p.log.WarnContext(ctx, "no initial copy because the slot already existed, rows from before it are not sent")
 		}
 		return nil, nil
 	}
-	if !p.cfg.InitialCopy {
-		return nil, ErrCopyUnfinished
-	}
 	all := func(ctx context.Context) (*catalog.Copy, error) { return p.openCopy(ctx, nil) }
-	return &pump.Copy{Point: slot.ConfirmedFlushLSN, Since: withMargin(p.positions.Record.Next().CopyBegan), Open: all, MarkDone: p.positions.Writer.MarkCopied}, nil
+	return &pump.Copy{Point: slot.ConfirmedFlushLSN, Since: withMargin(next.CopyBegan), Open: all, MarkDone: p.positions.Writer.MarkCopied}, nil
 }
 
 // withMargin returns a time from when on rows may have been stored that were committed or sent after t. Clocks of relays differ, and
@@ -103,9 +116,6 @@ func (p *Planner) Close(ctx context.Context) {
 
 // planRefill returns the copy that resends what is left of a refill.
 func (p *Planner) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*pump.Copy, error) {
-	if !p.recovering && !p.cfg.OnLoss {
-		return nil, ErrUnfinished
-	}
 	snapshot, reason := refill.Lost.Undelivered(s)
 	if reason != "" { // the server was promoted since
 		return nil, fmt.Errorf("%w: %s", catalog.ErrRefill, reason)
