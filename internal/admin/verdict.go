@@ -91,7 +91,7 @@ func (st *Status) waits(exit int) bool {
 // Relaying returns the verdict on the relay itself, without its slot.
 func (st *Status) Relaying() Verdict {
 	switch {
-	case st.Stalls() && (st.State == string(relay.Streaming) || st.StandsBy()):
+	case st.Stalls() && (st.State == string(relay.Streaming) || st.StandsBy() || st.Sink.Unsaved):
 		return st.stalled()
 	case !st.Ready:
 		return st.notReady()

@@ -173,6 +173,10 @@ func TestVerdict(t *testing.T) {
 		"copy":                               {onStandby(t, func(*Slot) {}), admin.Good, "The copy of the slot is ready", "If it is promoted, a relay continues", true},
 		"copy, temporary":                    {onStandby(t, func(s *Slot) { s.temporary, s.Active = true, true }), admin.Bad, "The copy of the slot is not ready", "has not completed it", false},
 		"copy, invalidated":                  {onStandby(t, func(s *Slot) { s.Invalidation, s.WALStatus = "wal_removed", "lost" }), admin.Bad, "The copy of the slot is not ready", "invalidated (wal_removed)", false},
+		"position file, at the start": {sides(t, func(_ *Postgres, st *admin.Status) {
+			st.State, st.Ready, st.Reason = "starting", false, "starting"
+			st.Sink.Stalled, st.Sink.StallReason, st.Sink.Unsaved = 4, "no space left on device", true
+		}), admin.Bad, "The position file cannot be written", "no space left", false},
 		"blocks, no slot": {sides(t, func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			p.Slot.Blocked = []string{"old:5432"}

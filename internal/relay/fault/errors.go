@@ -144,6 +144,7 @@ var faults = []fault{
 	{is(position.ErrNoStore), exit.Sink, Outage, "", ""},
 
 	{is(position.ErrFile), exit.Sink, Briefly, "", nextFile},
+	{is(position.ErrFileFailed), exit.Sink, Outage, "", nextFileFailed},
 	{is(sink.ErrAccess), exit.Sink, Briefly, "", nextBrokerLogin},
 	{is(sink.ErrMissing), exit.Sink, Never, "", nextDestination},
 	{is(sink.ErrUnreachable), exit.Sink, Never, "", nextBroker},
@@ -260,6 +261,7 @@ const (
 	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
 	nextBrokerLogin = "give the relay's user at the broker what the error names, then run the command again (docs/access.md#broker)"
 	nextFile        = "let the operating-system user of the relay use that directory, then start the relay (docs/access.md#position-file)"
+	nextFileFailed  = "free space on its disk, or mend what the error names, then start the relay (docs/access.md#position-file)"
 	nextFenced      = "stop the other process that uses the relay's identity at the broker, then start the relay (docs/runbook.md#another-process-uses-the-relays-identity)"
 	nextDestination = "create the destination, then start the relay (docs/access.md#broker)"
 )

@@ -112,6 +112,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"nothing lost":          {refill.ErrNothingLost, 0, Never, ""},
 		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", pump.ErrSkip), 2, Never, ""},
 		"position file":         {fmt.Errorf("%w: denied", position.ErrFile), 20, Briefly, ""},
+		"position file, full":   {fmt.Errorf("%w: no space left", position.ErrFileFailed), 20, Outage, ""},
 		"broker refuses":        {sink.ErrAccess, 20, Briefly, ""},
 		"topic missing":         {sink.ErrMissing, 20, Never, ""},
 		"no broker":             {sink.ErrUnreachable, 20, Never, ""},

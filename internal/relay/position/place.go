@@ -9,8 +9,11 @@ import (
 // DefaultTopic is the default name of a store at the broker.
 const DefaultTopic = "outbox-cdc.positions"
 
-// ErrFile says that the operating system does not let this process use the position file.
-var ErrFile = filestore.ErrDenied
+// Errors of a position file: see package filestore.
+var (
+	ErrFile       = filestore.ErrDenied
+	ErrFileFailed = filestore.ErrFailed
+)
 
 // A Place is where a relay stores its position record, under its name. It is at most one of its fields. The zero Place is
 // nowhere.

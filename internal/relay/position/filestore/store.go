@@ -31,14 +31,19 @@ type Store struct {
 	writing sync.Mutex
 }
 
-// ErrDenied says that the operating system does not let this process use the file.
-var ErrDenied = errors.New("no access to the position file")
+var (
+	// ErrDenied says that the operating system does not let this process use the file.
+	ErrDenied = errors.New("no access to the position file")
+
+	// ErrFailed says that the file could not be read or written before the context ended, for example because its disk is full.
+	ErrFailed = errors.New("the position file cannot be read or written")
+)
 
 // New returns the Store of the relay called name in the file at path. It does not contact the file.
 func New(path, name string, log *slog.Logger) *Store { return &Store{path: path, name: name, log: log} }
 
 // Open tests that the file can be written, and creates it and its directory. An error wraps [ErrDenied] if we may not write
-// there, and [sink.ErrFatal] if the file is damaged. Open retries any other error until ctx ends.
+// there, and [sink.ErrFatal] if the file is damaged. Open retries any other error until ctx ends; the error then wraps [ErrFailed].
 func (f *Store) Open(ctx context.Context) error {
 	return f.retry(ctx, f.explainDenial, func(ctx context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
@@ -171,7 +176,7 @@ func (f *Store) retry(ctx context.Context, final func(error) error, use func(con
 		}
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("position file %s: %w (last cause: %w)", f.path, context.Cause(ctx), err)
+			return fmt.Errorf("%w: %s: %w (last cause: %w)", ErrFailed, f.path, context.Cause(ctx), err)
 		case n == 0:
 			f.stall.noteFailure(began, err)
 			defer func() { f.stall.noteEnd(err == nil) }()

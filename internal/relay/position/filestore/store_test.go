@@ -154,7 +154,7 @@ func TestWriteIsRetried(t *testing.T) {
 		return !since.IsZero() && errors.Is(cause, fs.ErrNotExist)
 	})
 	cancel(over)
-	if err := <-posted; !errors.Is(err, over) {
+	if err := <-posted; !errors.Is(err, over) || !errors.Is(err, ErrFailed) {
 		t.Errorf("Post that was given up: %v", err)
 	}
 	go func() { posted <- s.Post(t.Context(), "a", []byte("2")) }()
