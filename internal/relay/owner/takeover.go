@@ -57,6 +57,7 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 	}
 	if o.ownership != nil && ended == nil {
 		o.positions.Timeline.StartSession(ctx, stream)
+		o.ownership.standby = stream.Standby()
 		return o.cfg.Pump.Skip.StartSession(s.id.system, o.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
 	if s.resumes {
@@ -75,7 +76,11 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 		return err
 	}
 	o.positions.Timeline.StartSession(ctx, stream)
-	return o.startOwnership(ctx, s, server, slot)
+	err = o.startOwnership(ctx, s, server, slot)
+	if err == nil {
+		o.ownership.standby = stream.Standby()
+	}
+	return err
 }
 
 // ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner,

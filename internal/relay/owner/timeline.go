@@ -17,13 +17,13 @@ func serverOf(s *Session, stream *replication.Stream) checkpoint.Server {
 
 // WarnLostTail logs, once per promotion, the range of delivered rows that only the old server has. The
 // range ends at the record or, if this process held the slot on the old server, at the position that it
-// had read.
+// had read. What it had read from a standby server may be from after that server's own promotion.
 func (o *Owner) WarnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
 	if record == nil {
 		return
 	}
 	delivered := *record
-	if t := o.ownership; t != nil && t.id.system.Timeline == record.Timeline {
+	if t := o.ownership; t != nil && !t.standby && t.id.system.Timeline == record.Timeline {
 		delivered.EndLSN = max(delivered.EndLSN, o.cfg.Pump.Progress.Counts().Received)
 	}
 	fork, lost := delivered.LostTail(s)

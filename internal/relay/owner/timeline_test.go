@@ -24,20 +24,23 @@ func TestWarnLostTail(t *testing.T) {
 		read   pglogrepl.LSN // by the ownership; 0: no ownership
 		server checkpoint.Server
 		want   string // empty: no warning
+
+		standby bool // the ownership has read from a standby
 	}{
-		"no record":                    {nil, 0, positiontest.Promoted(200, 100), ""},
-		"not promoted":                 {record, 0, positiontest.Server(100), ""},
-		"nothing is lost":              {record, 0, positiontest.Promoted(300, 100), ""},
-		"nothing that was read":        {record, 350, positiontest.Promoted(350, 100), ""},
-		"behind the record":            {record, 0, positiontest.Promoted(200, 100), "timeline=1 from=0/C8 to=0/12C"},
-		"behind the record, read more": {record, 350, positiontest.Promoted(200, 100), "timeline=1 from=0/C8 to=0/15E"},
-		"behind what was read":         {record, 350, positiontest.Promoted(320, 100), "timeline=1 from=0/140 to=0/15E"},
+		"no record":                    {record: nil, read: 0, server: positiontest.Promoted(200, 100), want: ""},
+		"not promoted":                 {record: record, read: 0, server: positiontest.Server(100), want: ""},
+		"nothing is lost":              {record: record, read: 0, server: positiontest.Promoted(300, 100), want: ""},
+		"nothing that was read":        {record: record, read: 350, server: positiontest.Promoted(350, 100), want: ""},
+		"behind the record":            {record: record, read: 0, server: positiontest.Promoted(200, 100), want: "timeline=1 from=0/C8 to=0/12C"},
+		"behind the record, read more": {record: record, read: 350, server: positiontest.Promoted(200, 100), want: "timeline=1 from=0/C8 to=0/15E"},
+		"behind what was read":         {record: record, read: 350, server: positiontest.Promoted(320, 100), want: "timeline=1 from=0/140 to=0/15E"},
+		"read from the promoted one":   {record: record, read: 350, server: positiontest.Promoted(320, 100), standby: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			o := New(Config{Pump: pump.Config{Progress: new(pump.Progress)}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if tc.read != 0 {
-				o.ownership = &ownership{id: of1}
+				o.ownership = &ownership{id: of1, standby: tc.standby}
 				o.cfg.Pump.Progress.Add(&pump.Counts{Received: tc.read})
 			}
 			for range 2 { // the session may be lost before the position is recorded
