@@ -83,10 +83,10 @@ func refusals() map[string]refusal {
 		}
 	}
 	return map[string]refusal{
-		"unknown role":      {attempt: as("nobody"), is: replication.ErrAccess, says: []string{`as "nobody" to database "$DB"`, "pg_hba.conf"}},
+		"unknown role":      {attempt: as("nobody"), is: replication.ErrAccess, says: []string{`as "nobody" to database "$DB"`, "create the role"}},
 		"no line":           {attempt: as("no_line"), is: replication.ErrAccess, says: []string{"no pg_hba.conf entry", "no_line", `"replication" does not apply`}},
 		"rejected":          {attempt: as("rejected"), is: replication.ErrAccess, says: []string{"rejected", "pg_reload_conf()"}},
-		"no login":          {attempt: as("poor", "ALTER ROLE poor NOLOGIN"), is: replication.ErrAccess, says: []string{"poor", "needs LOGIN"}},
+		"no login":          {attempt: as("poor", "ALTER ROLE poor NOLOGIN"), is: replication.ErrAccess, says: []string{"poor", "let it log in: ALTER ROLE … LOGIN"}},
 		"no replication":    {attempt: as("poor", "ALTER ROLE poor NOREPLICATION"), is: replication.ErrAccess, says: []string{`as "poor"`, "ALTER ROLE … REPLICATION"}},
 		"no connect":        {attempt: as("poor", "REVOKE CONNECT ON DATABASE $DB FROM PUBLIC"), is: replication.ErrAccess, says: []string{"$DB", "GRANT CONNECT"}},
 		"role's limit":      {attempt: roleLimit, is: replication.ErrBusy, says: []string{"poor", "CONNECTION LIMIT"}},
