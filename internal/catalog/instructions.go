@@ -46,8 +46,8 @@ type Terms struct {
 
 var instructed = regexp.MustCompile("outbox-cdc (audit|check|dead-letter [a-z]+|prune|recover|replay|run|setup|status|tail)")
 
-// Fill returns a text with the terms in it. A command is one to copy, with the name of the program; prose has the verb alone. A command that has a configuration file already keeps it: a relay's text may have come
-// to a client with another one.
+// Fill returns a text with the terms in it. A command is one to copy, with the name of the program; prose has the verb alone. A command
+// that has a configuration file already keeps it: a relay's text may have come to a client with another one.
 func (t Terms) Fill(text string) string {
 	if t.Slot != "" {
 		text = strings.NewReplacer("<slot>", t.Slot, "<publication>", t.Publication).Replace(text)
