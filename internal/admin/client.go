@@ -8,9 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,6 +21,9 @@ const (
 	askTimeout  = 3 * time.Second
 	answerBytes = 4 << 20
 )
+
+// ErrSilent is the error of an admin server that accepts the connection and does not respond.
+var ErrSilent = errors.New("accepts the connection but does not respond")
 
 // A Client asks the admin server of a relay, which may have another version. Its methods may be
 // called from any goroutine. They return within 3 s.
@@ -127,6 +132,8 @@ func (c *Client) stranger(code int) error {
 }
 
 func (c *Client) get(ctx context.Context, path string) (code int, body []byte, err error) {
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
 	if err != nil {
 		return 0, nil, err
@@ -139,6 +146,9 @@ func (c *Client) get(ctx context.Context, path string) (code int, body []byte, e
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Unwrap() // without the URL, which the error below has
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() && connected.Load() {
+		return 0, nil, fmt.Errorf("%s %w", c.base, ErrSilent)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("no response from %s: %w", c.base, err)

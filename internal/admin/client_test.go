@@ -1,12 +1,16 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
@@ -116,5 +120,26 @@ func TestClientOfSomethingElse(t *testing.T) {
 	srv.Close()
 	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no response from "+srv.URL+"/: dial tcp") {
 		t.Errorf("no server: %v", err)
+	}
+}
+
+// A frozen process accepts connections, as its kernel does that, and does not respond.
+func TestClientOfAFrozenServer(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // its connections are never read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	c := client(t, listener.Addr().String())
+	c.http.Timeout = 100 * time.Millisecond
+	if _, _, err := c.Status(t.Context()); !errors.Is(err, ErrSilent) || err.Error() != c.base+" accepts the connection but does not respond" {
+		t.Errorf("a frozen server: %v", err)
+	}
+	c.http.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		<-t.Context().Done()
+		return nil, t.Context().Err()
+	}}
+	if _, _, err := c.Status(t.Context()); err == nil || errors.Is(err, ErrSilent) {
+		t.Errorf("a network that drops packets: %v", err)
 	}
 }

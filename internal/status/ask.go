@@ -206,7 +206,7 @@ func (a *Asker) relay(ctx context.Context) Relay {
 		err = fmt.Errorf("the relay at %s uses slot %s", r.URL, status.Slot.Name)
 	}
 	if err != nil {
-		r.Error = oneLine(err)
+		r.Error, r.silent = oneLine(err), errors.Is(err, admin.ErrSilent)
 		return r
 	}
 	r.status, r.Status = status, body

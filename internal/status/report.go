@@ -116,4 +116,5 @@ type Relay struct {
 	Status json.RawMessage `json:"status"`          // the response of /status; null: Error is set, or it was not asked
 
 	status *admin.Status
+	silent bool // its admin server accepts the connection and does not respond
 }

@@ -113,6 +113,15 @@ func TestVerdict(t *testing.T) {
 				st.At.Add(-ago).Format(time.RFC3339)), st)
 		}
 	}
+	silent := func(active bool) *Report {
+		r := without(t, "http://127.0.0.1:9187/ accepts the connection but does not respond", "", func(p *Postgres, _ *admin.Status) { p.Slot.Active = active })
+		r.Relay.silent = true
+		r.judge(&Config{})
+		if strings.Contains(r.Advice, "--admin") || !strings.HasPrefix(r.Advice, "Restart this relay") {
+			t.Errorf("advice on a frozen relay: %q", r.Advice)
+		}
+		return r
+	}
 	for name, test := range map[string]struct {
 		report  *Report
 		level   admin.Level
@@ -203,7 +212,9 @@ func TestVerdict(t *testing.T) {
 			waiting("connection refused", 10)(p, st)
 			p.Slot.WALStatus = "lost"
 		}), admin.Bad, "The slot is lost", "Waiting for Postgres: connection refused", false},
-		"relay silent": {without(t, "refused", "", nil), admin.Warn, "The relay does not respond", "WAL sender 4711 streams from the slot", false},
+		"relay silent":            {without(t, "refused", "", nil), admin.Warn, "The relay does not respond", "WAL sender 4711 streams from the slot", false},
+		"relay frozen":            {silent(true), admin.Warn, "The relay does not respond", "is frozen, or its machine is overloaded. WAL sender 4711 streams from the slot, for this relay or another one", false},
+		"relay frozen, slot free": {silent(false), admin.Bad, "The relay does not respond", "No relay streams from the slot; 48 B of WAL are not delivered", false},
 		"another program holds the slot": {without(t, "refused", "", func(p *Postgres, _ *admin.Status) {
 			p.Slot.foreign = "WAL sender 4711"
 		}), admin.Warn, "Another program streams from the slot", "are not delivered", false},

@@ -206,6 +206,22 @@ func (s *Slot) foreignVerdict() admin.Verdict {
 	}
 }
 
+// silentVerdict returns the verdict on a relay whose admin server accepts the connection and does not respond.
+func (r *Report) silentVerdict() admin.Verdict {
+	v := admin.Verdict{
+		Level: admin.Bad, Title: "The relay does not respond",
+		Why:    r.Relay.Error + ": the process is frozen, or its machine is overloaded. ",
+		Advice: "Restart this relay. If that does not help, see whether its machine has CPU and memory left.",
+	}
+	if slot := r.Postgres.Slot; slot.Active {
+		v.Level = admin.Warn
+		v.Why += fmt.Sprintf("WAL sender %d streams from the slot, for this relay or another one.", slot.ActivePID)
+	} else {
+		v.Why += "No relay streams from the slot; " + terminal.Size(slot.NotConfirmed) + " of WAL are not delivered."
+	}
+	return v
+}
+
 // withoutRelay returns the verdict if the relay has not responded or is not to be asked.
 func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 	postgres, slot := &r.Postgres, r.Postgres.Slot
@@ -216,6 +232,8 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 		return admin.Verdict{Level: admin.Bad, Title: "Neither Postgres nor the relay responds", Why: postgres.Error + ". " + sentence(r.Relay.Error) + ".", Advice: postgres.Advice}
 	case slot == nil:
 		return admin.Verdict{Level: admin.Bad, Title: "Cannot connect to Postgres", Why: postgres.Error + ".", Advice: postgres.Advice}
+	case r.Relay.silent && slot.foreign == "":
+		return r.silentVerdict()
 	case !slot.Active && asked:
 		return r.stopped("No relay is running", " "+sentence(r.Relay.Error)+".")
 	case !slot.Active:
@@ -225,7 +243,7 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 	case asked:
 		return admin.Verdict{
 			Level: admin.Warn, Title: "The relay does not respond",
-			Why:    fmt.Sprintf("%s. WAL sender %d streams from the slot, so a relay is running.", r.Relay.Error, slot.ActivePID),
+			Why:    fmt.Sprintf("%s. WAL sender %d streams from the slot, for this relay or another one.", r.Relay.Error, slot.ActivePID),
 			Advice: "Name its admin server: --admin HOST:PORT. To ask Postgres only: --set admin.listen=",
 		}
 	}
