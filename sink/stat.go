@@ -38,8 +38,7 @@ type Stat struct {
 	// StalledSince is the start of the oldest stall, and StallReason is its cause. A stall is a part
 	// of a destination that makes no progress although it has records to send, or a position store
 	// that cannot be read or written. Both are zero if nothing is stalled. StallMissing is the destination
-	// that the stall waits for because it does not exist, and StallAdvice how to create it; both
-	// are empty for any other stall.
+	// that the stall waits for because it does not exist. StallAdvice is how to fix the cause; it may be empty.
 	StalledSince time.Time
 	StallReason  string
 	StallMissing string

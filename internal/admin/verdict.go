@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -168,7 +169,7 @@ func (st *Status) stalled() Verdict {
 	}
 	v := Verdict{
 		Warn, st.Sink.Broker + " does not acknowledge records", fmt.Sprintf("For %s: %s.", lasted, st.Sink.StallReason),
-		"Check the broker and the error above. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
+		cmp.Or(st.Sink.StallAdvice, "Check the broker and the error above.") + " Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
 	}
 	if st.Sink.Unsaved {
 		v = Verdict{

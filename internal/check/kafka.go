@@ -204,21 +204,5 @@ func (s *kafkaLook) ownership(ctx context.Context) {
 	}
 }
 
-// tool returns a command line of one of Kafka's tools.
-func (s *kafkaLook) tool(name, arguments string) string {
-	cfg := s.cfg
-	text := fmt.Sprintf("%s --bootstrap-server %s", name, cfg.Brokers[0])
-	if cfg.TLS != nil || cfg.SASL != nil {
-		text += " --command-config <an administrator's>"
-	}
-	return text + " " + arguments
-}
-
 // acl returns the command that grants the user a right.
-func (s *kafkaLook) acl(right string) string {
-	principal := "<the relay's>"
-	if login := s.cfg.SASL; login != nil && login.User != "" {
-		principal = login.User
-	}
-	return s.tool("kafka-acls.sh", fmt.Sprintf("--add --allow-principal 'User:%s' %s", principal, right))
-}
+func (s *kafkaLook) acl(right string) string { return s.cfg.GrantCommand(right) }

@@ -61,7 +61,7 @@ func (s *kafkaLook) deleteProbeTopic(ctx context.Context, topic string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.each)
 	defer cancel()
 	if err := s.inspector.DeleteTopic(ctx, topic); err != nil {
-		s.warn("probe topic", "", topic+" could not be deleted: "+oneLine(err), s.tool("kafka-topics.sh", "--delete --topic "+topic))
+		s.warn("probe topic", "", topic+" could not be deleted: "+oneLine(err), s.cfg.AdminCommand("kafka-topics.sh", "--delete --topic "+topic))
 		return
 	}
 	s.ok("probe topic", "", topic+" was deleted")

@@ -159,7 +159,7 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 		spec = &kafka.TopicSpec{Partitions: 1, ReplicationFactor: -1}
 		arguments = fmt.Sprintf("--create --topic %s --partitions 1 --replication-factor %d --config cleanup.policy=compact", u.topic, replicas)
 	}
-	create := s.tool("kafka-topics.sh", arguments)
+	create := s.cfg.AdminCommand("kafka-topics.sh", arguments)
 	if spec == nil {
 		s.fail("topic", u.topic, "does not exist, and records for it wait", create+"; or set sink.kafka.create_topics.partitions")
 		return
@@ -220,7 +220,7 @@ func (s *kafkaLook) alter(topic, setting, value string) string {
 	if strings.Contains(value, ",") {
 		value = "[" + value + "]"
 	}
-	return s.tool("kafka-configs.sh", fmt.Sprintf("--alter --entity-type topics --entity-name %s --add-config %s=%s", topic, setting, value))
+	return s.cfg.AdminCommand("kafka-configs.sh", fmt.Sprintf("--alter --entity-type topics --entity-name %s --add-config %s=%s", topic, setting, value))
 }
 
 // replicas checks whether Kafka can acknowledge a record, and whether an acknowledged record is safe.
@@ -327,7 +327,7 @@ func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
 		s.ok(name, u.topic, "not used: the topic has message.timestamp.type=LogAppendTime")
 	case time.Duration(min(ms, longOutage.Milliseconds()))*time.Millisecond < longOutage:
 		s.warn(name, u.topic, fmt.Sprintf("%s: records of older commits get the current time, and the commit time in a header", time.Duration(ms)*time.Millisecond),
-			s.tool("kafka-configs.sh", fmt.Sprintf("--alter --entity-type topics --entity-name %s --delete-config %s", u.topic, name)))
+			s.cfg.AdminCommand("kafka-configs.sh", fmt.Sprintf("--alter --entity-type topics --entity-name %s --delete-config %s", u.topic, name)))
 	default:
 		s.ok(name, u.topic, "accepts records after an outage of a day")
 	}

@@ -141,6 +141,9 @@ func TestVerdict(t *testing.T) {
 		"just after an outage": {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50, st.Lag.Seconds = 21, 0.2 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 21 s", true},
 		"a slow broker":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50, st.Lag.Seconds = 3, 3 }), admin.Good, "Healthy", "reach Kafka in 3 s", true},
 		"after an outage":      {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50 = 660 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 11 min", true},
+		"denied": {sides(t, func(_ *Postgres, st *admin.Status) {
+			st.Sink.Stalled, st.Sink.StallReason, st.Sink.StallAdvice = 4, "TOPIC_AUTHORIZATION_FAILED", "Grant it."
+		}), admin.Warn, "Kafka does not acknowledge records", "For 4 s: TOPIC_AUTHORIZATION_FAILED", false},
 		"stalled": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.Ready, st.Sink.Stalled, st.Sink.StallReason = false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "For 40 s: broker 1 is down", false},
@@ -240,6 +243,10 @@ func TestVerdict(t *testing.T) {
 		}
 		if strings.Count(r.Why, "There is no slot") > 1 {
 			t.Errorf("%s: twice: %q", name, r.Why)
+		}
+		if st := r.Relay.status; st != nil && r.Title == "Kafka does not acknowledge records" &&
+			(!strings.HasPrefix(r.Advice, st.Sink.StallAdvice) || strings.Contains(r.Advice, "Check the broker") != (st.Sink.StallAdvice == "")) {
+			t.Errorf("%s: %q does not have the advice of the broker's error", name, r.Advice)
 		}
 		if next := r.NextStart; next != nil && next.Error != "" && !strings.Contains(r.Advice, sentence(next.Advice)) {
 			t.Errorf("%s: %q does not have the advice of the next start", name, r.Advice)

@@ -234,8 +234,12 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	}
 	t.errorLogged, t.recoveryUnlogged = true, true
 	attrs := []slog.Attr{slog.String("topic", t.name), slog.Any("err", errorOf(k))}
+	fix := p.client.cfg.adviseDenied(t.name, errorOf(k))
 	if c == unknownTopic {
-		attrs = append(attrs, slog.String("fix", p.adviseMissing(t)))
+		fix = p.adviseMissing(t)
+	}
+	if fix != "" {
+		attrs = append(attrs, slog.String("fix", fix))
 	}
 	p.logLater(func(ctx context.Context) {
 		p.log.LogAttrs(ctx, slog.LevelError, "topic rejects records, retrying", attrs...)

@@ -156,8 +156,9 @@ func (c *client) Stat() sink.Stat {
 	if oldest.topic != "" {
 		s.StallReason = "topic " + oldest.topic + ": " + oldest.reason
 	}
-	if oldest.advice != "" {
-		s.StallMissing, s.StallAdvice = oldest.topic, oldest.advice
+	s.StallAdvice = oldest.advice
+	if oldest.missing {
+		s.StallMissing = oldest.topic
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // pingTimeout limits a ping of one broker.
@@ -45,8 +47,9 @@ const slow = "slow"
 
 // A finding is the reason why a broker does not respond, as far as known.
 type finding struct {
-	state string // findings with the same state are the same
-	text  string // a predicate; its subject is the broker
+	state  string // findings with the same state are the same
+	text   string // a predicate; its subject is the broker
+	advice string // how to fix it; may be empty
 }
 
 func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at %s", node, addr) }
@@ -56,7 +59,7 @@ func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at
 // partitions have a new leader. It takes at most two pingTimeouts.
 func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
 	if q.throttled {
-		return finding{"throttled", "throttles us because a quota is used up"}
+		return finding{state: "throttled", text: "throttles us because a quota is used up"}
 	}
 	says, err := c.pingBroker(ctx, q.addr, q.partitions)
 	if err == nil {
@@ -69,7 +72,7 @@ func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
 	if says, err := c.pingBroker(ctx, q.otherAddr, q.partitions); err == nil {
 		for _, at := range q.partitions {
 			if moved, ok := says.leaderMoved(q.node, at); ok {
-				return finding{found.state + "; " + moved.state, found.text + "; it " + moved.text}
+				return finding{found.state + "; " + moved.state, found.text + "; it " + moved.text, found.advice}
 			}
 		}
 	}
@@ -82,13 +85,16 @@ var errNoPong = errors.New("no response")
 // pingFinding returns the finding for a ping without response.
 func pingFinding(err error) finding {
 	if errors.Is(err, errNoPong) {
-		return finding{"silent", "accepts connections but does not respond: its process is frozen, or the network drops packets"}
+		return finding{state: "silent", text: "accepts connections but does not respond: its process is frozen, or the network drops packets"}
 	}
 	state := err.Error()
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		state = op.Op + ": " + op.Err.Error() // without addresses, because our port changes
 	}
-	return finding{state, "cannot be connected to: " + err.Error()}
+	if errors.Is(err, sink.ErrAccess) {
+		return finding{state, "rejects the connection: " + err.Error(), loginAdvice}
+	}
+	return finding{state: state, text: "cannot be connected to: " + err.Error()}
 }
 
 // A clusterView is the metadata of topics as one broker has it.
@@ -164,26 +170,26 @@ func (v *clusterView) explainSilence(q probe) finding {
 		p := v.partitions[at]
 		switch k := v.topics[at.topic]; {
 		case k != sarama.ErrNoError:
-			return finding{"topic", fmt.Sprintf("%sfor %s it reports %v", but, at, errorOf(k))}
+			return finding{state: "topic", text: fmt.Sprintf("%sfor %s it reports %v", but, at, errorOf(k))}
 		case p == nil:
-			return finding{"topic", fmt.Sprintf("%sit does not know %s", but, at)}
+			return finding{state: "topic", text: fmt.Sprintf("%sit does not know %s", but, at)}
 		}
 		if moved, ok := v.leaderMoved(q.node, at); ok {
 			return moved
 		}
 		if n, err := strconv.Atoi(v.required[at.topic]); err == nil && len(p.Isr) < n {
-			return finding{"replicas", fmt.Sprintf("%s%d of %d replicas of %s are in sync, and %s is %d", but, len(p.Isr), len(p.Replicas), at, minISR, n)}
+			return finding{state: "replicas", text: fmt.Sprintf("%s%d of %d replicas of %s are in sync, and %s is %d", but, len(p.Isr), len(p.Replicas), at, minISR, n)}
 		}
 	}
 	if v.throttled {
-		return finding{"throttled", but + "it throttles us because a quota is used up"}
+		return finding{state: "throttled", text: but + "it throttles us because a quota is used up"}
 	}
 	for _, at := range q.partitions {
 		if isr := v.partitions[at].Isr; len(isr) > 1 {
-			return finding{slow, fmt.Sprintf("%sit waits for its disk or for an in-sync replica (%s is on brokers %s)", but, at, joinNodes(isr))}
+			return finding{state: slow, text: fmt.Sprintf("%sit waits for its disk or for an in-sync replica (%s is on brokers %s)", but, at, joinNodes(isr))}
 		}
 	}
-	return finding{slow, but + "it waits for its disk or is overloaded"}
+	return finding{state: slow, text: but + "it waits for its disk or is overloaded"}
 }
 
 // leaderMoved returns the finding that another broker than node leads a partition, or none. ok is false if node
@@ -194,11 +200,11 @@ func (v *clusterView) leaderMoved(node int32, at topicPartition) (finding, bool)
 	case p == nil, p.Leader == node:
 		return finding{}, false
 	case p.Leader == noLeader:
-		return finding{"leaderless", fmt.Sprintf("no longer leads %s, and no other broker does", at)}, true
+		return finding{state: "leaderless", text: fmt.Sprintf("no longer leads %s, and no other broker does", at)}, true
 	}
 	return finding{
-		fmt.Sprint("moved to ", p.Leader),
-		fmt.Sprintf("no longer leads %s: %s does", at, brokerAt(p.Leader, v.brokers[p.Leader])),
+		state: fmt.Sprint("moved to ", p.Leader),
+		text:  fmt.Sprintf("no longer leads %s: %s does", at, brokerAt(p.Leader, v.brokers[p.Leader])),
 	}, true
 }
 

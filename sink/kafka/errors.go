@@ -135,7 +135,7 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", "the topic or partition does not exist"},
 		},
 		accessDenied: {
-			{sarama.ErrTopicAuthorizationFailed, "TOPIC_AUTHORIZATION_FAILED", "the user may not write to the topic"},
+			{sarama.ErrTopicAuthorizationFailed, "TOPIC_AUTHORIZATION_FAILED", "the user lacks a right on the topic"},
 			{sarama.ErrTransactionalIDAuthorizationFailed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user needs Write and Describe on the transactional id"},
 			{sarama.ErrClusterAuthorizationFailed, "CLUSTER_AUTHORIZATION_FAILED", "the user needs IdempotentWrite on the cluster, or Write on a topic"},
 			{sarama.ErrSASLAuthenticationFailed, "SASL_AUTHENTICATION_FAILED", "user name and password, or the token, are wrong"},

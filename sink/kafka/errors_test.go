@@ -91,6 +91,13 @@ func TestDeniedAccessIsRetriedSlowly(t *testing.T) {
 		if n := fault.Hits(); n < 60 || n > 300 {
 			l.Errorf("asked %d times in 10 minutes, want about 120", n)
 		}
+		fix := "kafka-acls.sh --bootstrap-server " + r.client.cfg.Brokers[0] + " --add --allow-principal 'User:<the relay's>' --operation Describe --operation Write --topic t"
+		if s := r.client.Stat(); s.StallMissing != "" || !strings.Contains(s.StallAdvice, fix) {
+			l.Errorf("the stall does not say how to fix it: %+v", s)
+		}
+		if s := r.Journal.String(); !strings.Contains(s, fix) {
+			l.Errorf("the log does not say how to fix it:\n%s", s)
+		}
 		fault.Remove()
 		r.drain()
 	}, kfake.SeedTopics(2, "t"))

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -69,17 +68,6 @@ func (p *producer) mayLogMissing(t *topic) bool {
 	}
 	p.missingLoggedAt = now
 	return true
-}
-
-// adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
-// relay creates it.
-func (c Config) adviseMissing(topic string) string {
-	return fmt.Sprintf("Create the topic: %s; or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.createTopic(topic))
-}
-
-// createTopic returns the command that creates a topic.
-func (c Config) createTopic(topic string) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6", c.Brokers[0], topic)
 }
 
 // adviseMissing returns how to fix that t is missing. A stop would reject records that may be given up. p.mu is held.

@@ -222,13 +222,13 @@ func (p *producer) runProbe(ctx context.Context, q probe) {
 	}
 }
 
-// silenceReason returns why node does not respond. p.mu is held.
-func (p *producer) silenceReason(node int32) string {
+// silenceReason returns why node does not respond, and how to fix it. p.mu is held.
+func (p *producer) silenceReason(node int32) (reason, advice string) {
 	why := finding{text: "does not respond"}
 	if s := p.silences[node]; s != nil && !s.ended() && s.finding != (finding{}) {
 		why = s.finding
 	}
-	return brokerAt(node, p.client.cluster.address(node)) + " " + why.text
+	return brokerAt(node, p.client.cluster.address(node)) + " " + why.text, why.advice
 }
 
 // A stall is a part of the producer that makes no progress.
@@ -237,7 +237,8 @@ type stall struct {
 	reason    string
 	topic     string
 	partition int32
-	advice    string // how to create the topic; empty: it exists, or the producer creates it
+	missing   bool   // the topic does not exist, and somebody else has to create it
+	advice    string // how to fix it; may be empty
 }
 
 // oldestStall returns the oldest stall, or the zero value if there is none. p.mu is held.
@@ -248,23 +249,19 @@ func (p *producer) oldestStall(now time.Time) stall {
 	}
 	for node, since := range p.unansweredSince() {
 		if now.Sub(since) >= silenceAfter && older(since) {
-			s = stall{since: since, reason: p.silenceReason(node), partition: sink.AnyPartition}
+			s = stall{since: since, partition: sink.AnyPartition}
+			s.reason, s.advice = p.silenceReason(node)
 		}
 	}
 	for part := range p.retrying {
 		if older(part.since) {
-			s = stall{since: part.since, reason: part.cause.Error(), topic: part.topic.name, partition: part.id}
-			if p.waitsForDeleted(part) {
-				s.advice = p.adviseMissing(part.topic)
-			}
+			s = p.stallOf(part.topic, &part.retryState, p.waitsForDeleted(part))
+			s.partition = part.id
 		}
 	}
 	for t := range p.unresolved {
 		if older(t.since) {
-			s = stall{since: t.since, reason: t.cause.Error(), topic: t.name, partition: sink.AnyPartition}
-			if p.waitsForTopic(t.cause) {
-				s.advice = p.adviseMissing(t)
-			}
+			s = p.stallOf(t, &t.retryState, p.waitsForTopic(t.cause))
 		}
 	}
 	for what, since := range p.errands {
@@ -274,6 +271,17 @@ func (p *producer) oldestStall(now time.Time) stall {
 	}
 	if older(p.identityRetry.since) {
 		s = stall{since: p.identityRetry.since, reason: p.identityRetry.cause.Error(), partition: sink.AnyPartition}
+	}
+	return s
+}
+
+// stallOf returns the stall of records for t that are retried. missing says that somebody else has to create t. p.mu is held.
+func (p *producer) stallOf(t *topic, retry *retryState, missing bool) stall {
+	s := stall{since: retry.since, reason: retry.cause.Error(), topic: t.name, partition: sink.AnyPartition, missing: missing}
+	if missing {
+		s.advice = p.adviseMissing(t)
+	} else {
+		s.advice = p.client.cfg.adviseDenied(t.name, retry.cause)
 	}
 	return s
 }

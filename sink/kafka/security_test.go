@@ -225,6 +225,9 @@ func TestDeniedLoginIsRetried(t *testing.T) {
 			if s := r.Journal.String(); strings.Count(s, "broker rejects the connection") != n || strings.Count(s, "sink stalled") != n || strings.Contains(s, password) {
 				l.Errorf("log: %s", s)
 			}
+			if got := r.client.Stat().StallAdvice; got != loginAdvice || !strings.Contains(r.Journal.String(), "fix=\""+loginAdvice) {
+				l.Errorf("the stall says %q, the log:\n%s", got, r.Journal.String())
+			}
 			refusal.Remove()
 			r.AwaitAcked(1 + n)
 		}

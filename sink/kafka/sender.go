@@ -311,7 +311,7 @@ func (s *sender) backOff(ctx context.Context, err error) bool {
 		s.refusalLogged = true
 		addr := s.addr
 		p.logLater(func(ctx context.Context) {
-			p.log.ErrorContext(ctx, "broker rejects the connection, retrying", slog.String("broker", addr), slog.Any("err", err))
+			p.log.ErrorContext(ctx, "broker rejects the connection, retrying", slog.String("broker", addr), slog.Any("err", err), slog.String("fix", loginAdvice))
 		})
 	}
 	s.waitingSince = time.Time{}

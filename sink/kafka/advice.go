@@ -1,0 +1,60 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// AdminCommand returns the command line of one of Kafka's tools, for an administrator.
+func (c Config) AdminCommand(tool, arguments string) string {
+	text := fmt.Sprintf("%s --bootstrap-server %s", tool, c.Brokers[0])
+	if c.TLS != nil || c.SASL != nil {
+		text += " --command-config <an administrator's>"
+	}
+	return text + " " + arguments
+}
+
+// GrantCommand returns the command line that grants the relay's user a right, in the arguments of kafka-acls.sh.
+func (c Config) GrantCommand(right string) string {
+	principal := "<the relay's>"
+	if c.SASL != nil && c.SASL.User != "" {
+		principal = c.SASL.User
+	}
+	return c.AdminCommand("kafka-acls.sh", fmt.Sprintf("--add --allow-principal 'User:%s' %s", principal, right))
+}
+
+// createTopic returns the command that creates a topic.
+func (c Config) createTopic(topic string) string {
+	return c.AdminCommand("kafka-topics.sh", fmt.Sprintf("--create --topic %s --partitions 6", topic))
+}
+
+// adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
+// relay creates it.
+func (c Config) adviseMissing(topic string) string {
+	return fmt.Sprintf("Create the topic: %s; or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.createTopic(topic))
+}
+
+// loginAdvice is for a broker that rejects the connection.
+const loginAdvice = "Fix sink.kafka.tls or sink.kafka.sasl, or the configuration of the listener."
+
+// adviseDenied returns how to fix cause, because of which records wait that are to be written to topic. It is empty if cause
+// is not that access is denied.
+func (c Config) adviseDenied(topic string, cause error) string {
+	code, ok := errors.AsType[*codeError](cause)
+	switch {
+	case ok && code.code == sarama.ErrTopicAuthorizationFailed:
+		return "Grant the relay's user the right to write: " + c.GrantCommand("--operation Describe --operation Write --topic "+topic) + "."
+	case errors.Is(cause, sink.ErrAccess), ok && isLoginRefusal(code.code):
+		return loginAdvice
+	}
+	return ""
+}
+
+// isLoginRefusal reports whether the code says that the login failed, also one that is repeated on a connection.
+func isLoginRefusal(code sarama.KError) bool {
+	return code == sarama.ErrSASLAuthenticationFailed || code == sarama.ErrUnsupportedSASLMechanism || code == sarama.ErrIllegalSASLState
+}
