@@ -106,6 +106,7 @@ const (
 	undefinedFile          = "58P01"
 	internalError          = "XX000"
 	readOnly               = "25006" // read_only_sql_transaction
+	diskFull               = "53100" // disk_full
 )
 
 // A condition is one row of the table of SQLSTATEs.
@@ -149,8 +150,9 @@ func conditions() []condition {
 		{invalidAuthorization, always, ErrAccess, remedyPAM, isPAM},
 		{invalidAuthorization, always, ErrAccess, remedyRole, isRole},
 		{"28", always, ErrAccess, remedyHBA, nil}, // invalid authorization specification
-		{"53", always, ErrBusy, "", nil},          // insufficient resources
-		{"57", always, ErrUnreachable, "", nil},   // operator intervention
+		{diskFull, always, ErrBusy, remedyDisk, nil},
+		{"53", always, ErrBusy, "", nil},        // insufficient resources
+		{"57", always, ErrUnreachable, "", nil}, // operator intervention
 
 		// The server rejects a setting, an option or the protocol version.
 		{undefinedObject, starting, ErrSlotMissing, "", nil},
@@ -194,6 +196,12 @@ func IsReadOnly(err error) bool {
 	return ok && pg.Code == readOnly
 }
 
+// IsDiskFull reports whether the server has no space left on one of its disks.
+func IsDiskFull(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == diskFull
+}
+
 // HidesRows reports whether err is Postgres' error in place of hiding rows of a table. [Ordinary] asks for it.
 func HidesRows(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -222,6 +230,7 @@ const (
 	remedyConnect  = "the role needs REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
 	remedySetup    = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION; on a managed server, check prints the statement)"
 	remedySenders  = "find out who is connected in pg_stat_replication and pg_stat_activity; the limits are max_wal_senders, max_connections and the role's CONNECTION LIMIT"
+	remedyDisk     = "free space on the server's disk"
 	remedySlots    = "drop an unused slot (see pg_replication_slots), or raise max_replication_slots and restart the server"
 
 	remedyFiles = "the server has no permission for one of its own files: check the owner and mode of the file, and whether its file system is read-only"
@@ -294,6 +303,9 @@ func wrap(ctx context.Context, doing string, err error, at phase) error {
 	}
 	if credentials, ok := errors.AsType[*CredentialsError](err); ok {
 		return fmt.Errorf("%s: no password: %w", doing, credentials)
+	}
+	if errors.Is(err, ErrConfig) {
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	if at != connecting || isNetwork(err) {
 		return fmt.Errorf("%w: %s: %w", ErrUnreachable, doing, err)

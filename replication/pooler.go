@@ -92,10 +92,30 @@ func explainPooler(cfg *pgconn.Config, err error) error {
 	return fmt.Errorf("%w; %s has answered, and the relay needs Postgres itself: %s (source.dsn)", err, name, direct)
 }
 
-// FromPooler reports whether a pooler has rejected a parameter that every session of the relay sets.
+// errIgnored: a pooler has ignored the startup parameters. PgBouncer does so with those of ignore_startup_parameters, which its errors
+// suggest to set.
+var errIgnored = fmt.Errorf("%w: a pooler accepted the connection and ignored its parameters; source.dsn must name Postgres itself, not a pooler", ErrConfig)
+
+// ExplainPooler is what [Connect] does with an error of its own, for the error of a connection that the driver has opened: it
+// says that the address is a pooler's. It returns any other error unchanged.
+func ExplainPooler(err error) error {
+	failed, ok := errors.AsType[*pgconn.ConnectError](err)
+	if !ok {
+		return err
+	}
+	return explainPooler(failed.Config, err)
+}
+
+// FromPooler reports whether the error shows that source.dsn leads to a pooler: it has rejected or ignored a parameter that every
+// session of the relay sets, or it has shared a server session.
 func FromPooler(err error) bool {
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && isStartupRefusal(refusal)
+	return errors.Is(err, errIgnored) || ok && (isStartupRefusal(refusal) || isReplicationCommand(refusal) || isForeignStatement(refusal))
+}
+
+// isForeignStatement reports whether a prepared statement exists that the session has not prepared, or no longer exists.
+func isForeignStatement(err *pgconn.PgError) bool {
+	return err.Code == "42P05" || err.Code == "26000" // duplicate_prepared_statement, invalid_sql_statement_name
 }
 
 // isStartupRefusal reports whether a pooler rejects a parameter of the connection.

@@ -102,3 +102,52 @@ func TestPoolerIgnoresReplication(t *testing.T) {
 		t.Errorf("error = %v", err)
 	}
 }
+
+// TestPoolerIgnoresParameters: with ignore_startup_parameters, PgBouncer gives a session the settings of its own.
+func TestPoolerIgnoresParameters(t *testing.T) {
+	for setting, pooled := range map[string]bool{"on": true, "off": false} {
+		cfg := scripted(t, "db", func(s *walsender.Conn) {
+			if _, err := s.ReceiveStartupMessage(); err != nil {
+				return
+			}
+			s.Send(&pgproto3.AuthenticationOk{})
+			s.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "18.1"})
+			s.SendReady()
+			if _, err := s.Receive(); err != nil {
+				return
+			}
+			s.SendRows([]string{"current_setting"}, []string{setting})
+			_, _ = s.Receive()
+		})
+		conn, err := Connect(t.Context(), Ordinary(cfg))
+		if err == nil {
+			Disconnect(t.Context(), conn)
+		}
+		if FromPooler(err) != pooled || errors.Is(err, ErrConfig) != pooled || errors.Is(err, ErrAccess) {
+			t.Errorf("row_security = %s: error = %v", setting, err)
+		}
+	}
+}
+
+// TestErrorsOfPoolers: the errors that only a pooler causes, and the text for a connection of the driver's own.
+func TestErrorsOfPoolers(t *testing.T) {
+	for code, message := range map[string]string{
+		"42P05": `prepared statement "stmtcache_1" already exists`, "26000": `prepared statement "stmtcache_1" does not exist`,
+		"08P01": "unsupported startup parameter: lock_timeout", syntaxError: `syntax error at or near "IDENTIFY_SYSTEM"`,
+	} {
+		if err := QueryError(t.Context(), "look", &pgconn.PgError{Code: code, Message: message}); !FromPooler(err) {
+			t.Errorf("not a pooler's: %v", err)
+		}
+	}
+	if FromPooler(&pgconn.PgError{Code: syntaxError, Message: `syntax error at or near "FROM"`}) {
+		t.Error("every syntax error is a pooler's")
+	}
+	refusal := &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: lock_timeout"}
+	_, err := pgconn.ConnectConfig(t.Context(), refuser(t, "db", refusal))
+	if got := ExplainPooler(err); !strings.Contains(got.Error(), "; PgBouncer has answered, and the relay needs Postgres itself") || !errors.Is(got, err) {
+		t.Errorf("error = %v", got)
+	}
+	if other := ExplainPooler(errors.New("other")); other.Error() != "other" {
+		t.Error("another error is changed")
+	}
+}

@@ -156,7 +156,8 @@ type laterTimeout struct {
 	name  string
 }
 
-// turnOffTimeouts turns laterTimeouts off.
+// turnOffTimeouts turns laterTimeouts off. It returns errIgnored if the session lacks the startup parameters: in the same message,
+// it reads one of which no other session has this value by default.
 func turnOffTimeouts(ctx context.Context, conn *pgconn.PgConn) error {
 	version := conn.ParameterStatus("server_version")
 	major, _ := strconv.Atoi(version[:len(version)-len(strings.TrimLeft(version, "0123456789"))])
@@ -166,7 +167,15 @@ func turnOffTimeouts(ctx context.Context, conn *pgconn.PgConn) error {
 			fmt.Fprintf(&sql, "SET %s = 0;", timeout.name)
 		}
 	}
-	return exec(ctx, conn, sql.String())
+	sql.WriteString("SELECT pg_catalog.current_setting('row_security')")
+	results, err := conn.Exec(ctx, sql.String()).ReadAll()
+	if err != nil {
+		return err
+	}
+	if last := results[len(results)-1].Rows; string(last[0][0]) != everySession()["row_security"] {
+		return errIgnored
+	}
+	return nil
 }
 
 var errMoney = fmt.Errorf("%w: the role has a lc_monetary of its own, and its currency or that of the database does not have 2 decimal places, so amounts of type money would be wrong: ALTER ROLE … RESET lc_monetary", ErrConfig)

@@ -9,11 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // status takes the broker from the command line, as run and check do.
@@ -62,5 +66,18 @@ func TestHindranceAfterSetup(t *testing.T) {
 		if got := hindrance(next, created); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// Replay has the exit code of every other command if a pooler has answered. Any other wrong setting is a mistake of its user.
+func TestReplayThroughAPooler(t *testing.T) {
+	t.Parallel()
+	r := &replaying{sending: relay.Config{Source: replication.Config{Conn: new(pgconn.Config)}, Sink: kafka.Config{}}}
+	refusal := fmt.Errorf("%w: %w", replication.ErrConfig, &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"})
+	if f := r.failed(t.Context(), refusal); f.Exit != exit.Source || !strings.Contains(f.Next, "docs/clouds.md#poolers") {
+		t.Errorf("exit code %d, next: %s", f.Exit, f.Next)
+	}
+	if f := r.failed(t.Context(), replication.ErrConfig); f.Exit != exit.Usage {
+		t.Errorf("exit code %d, next: %s", f.Exit, f.Next)
 	}
 }

@@ -238,6 +238,7 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 		f.Advice, f.Next = "", nextForRow(err)
 	case table:
 		f.Exit = exit.Usage
+	case replication.FromPooler(err):
 	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.Exit, f.Advice, f.Next = exit.Usage, "", "fix it and run the command again; nothing was sent"
 	}

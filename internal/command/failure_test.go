@@ -105,6 +105,8 @@ func TestNextOfAFailure(t *testing.T) {
 		{replication.ErrUnreachable, exit.Source, "start Postgres, or fix host and port"},
 		{fmt.Errorf("%w: slot s does not exist", replication.ErrSlotMissing), exit.SlotLost, `outbox-cdc recover --dsn "$OPERATOR_DSN"; if the relay has never run, outbox-cdc setup --dsn "$OWNER_DSN"`},
 		{fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: "unsupported startup parameter: row_security"}), exit.Source, "docs/clouds.md#poolers"},
+		{fmt.Errorf("delete rows: %w", &pgconn.PgError{Code: "42P05", Message: "prepared statement exists"}), exit.Source, "docs/clouds.md#poolers"},
+		{fmt.Errorf("export a snapshot: %w", &pgconn.PgError{Code: "53100", Message: "could not write to file"}), exit.Source, "free space on the disk of Postgres"},
 	} {
 		f := Failed(tt.err)
 		if !strings.Contains(f.Next, tt.next) || f.Exit != tt.exit {

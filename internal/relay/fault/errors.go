@@ -158,6 +158,7 @@ var faults = []fault{
 	{as[*replication.CredentialsError], exit.Source, Later, "", nextCredentials},
 	{as[*advisory.HeldError], exit.Unexpected, Standby, adviseHeld, ""},
 	{as[*catalog.LockError], exit.Source, Outage, adviseLock, nextLock},
+	{replication.IsDiskFull, exit.Source, Outage, "", nextDiskFull},
 	{is(replication.ErrBusy), exit.Source, Outage, "", nextBusy},
 	{is(replication.ErrServerStopping), exit.Source, Outage, "", nextServer},
 	{is(replication.ErrUnreachable), exit.Source, Outage, adviseServer, nextServer},
@@ -232,6 +233,7 @@ const (
 	nextLogin        = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
 	nextCredentials  = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
 	nextBusy         = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
+	nextDiskFull     = "free space on the disk of Postgres, then run the command again (docs/access.md#postgres)"
 	nextServer       = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
 	nextUndelivered = "correct the cause, or let the broker accept the earlier transaction, then start the relay (docs/bad-rows.md)"

@@ -64,18 +64,19 @@ func (l *Loss) Rows() (n int64) {
 // the slot continues at the record, and [catalog.ErrRefill] if the gap cannot be refilled. It reads the tables, which has no time
 // limit.
 func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
+	l := &Loss{cfg: cfg}
+	inspecting, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	if err := l.inspect(inspecting, log); err != nil { // also without a record: the wrong server has none
+		return nil, err
+	}
 	if record == nil {
 		return nil, fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
 			catalog.ErrRefill, cfg.Name, cfg.Positions)
 	}
-	l := &Loss{Record: *record, begins: *record, cfg: cfg}
+	l.Record, l.begins = *record, *record
 	if record.Refill != nil {
 		l.Record = record.Refill.Lost
-	}
-	inspecting, cancel := context.WithTimeout(ctx, cfg.Timeout)
-	defer cancel()
-	if err := l.inspect(inspecting, log); err != nil {
-		return nil, err
 	}
 	if err := l.judge(record); err != nil {
 		return nil, err

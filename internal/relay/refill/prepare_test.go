@@ -3,11 +3,16 @@ package refill
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
@@ -35,5 +40,17 @@ func TestReason(t *testing.T) {
 	l := Loss{Cause: state.Verify()}
 	if got, want := l.Reason(), `replication slot missing: slot "s" does not exist`; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A server that cannot be used is the reason, although there is no position record: perhaps source.dsn names the wrong one.
+func TestServerBeforeMissingRecord(t *testing.T) {
+	conn, err := pgconn.ParseConfig("postgres://cdc@127.0.0.1:1/app?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Source: replication.Config{Conn: conn, Publication: "p", Slot: "s"}, Timeout: time.Minute}
+	if _, err := Find(t.Context(), cfg, nil, slog.New(slog.DiscardHandler)); !errors.Is(err, replication.ErrUnreachable) {
+		t.Error(err)
 	}
 }
