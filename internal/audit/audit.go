@@ -35,6 +35,9 @@ type Config struct {
 	// AssumeConfirmed: each selected row must have a record, even if the slot has not confirmed it.
 	AssumeConfirmed bool
 
+	// DeadLettersOptional: the relay sends none, so the user need not have the right to read those of earlier.
+	DeadLettersOptional bool
+
 	// Progress is called with the progress of the reading, several times a second. Optional.
 	Progress func(doing string, done, total int)
 }

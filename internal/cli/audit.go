@@ -98,7 +98,7 @@ func (r *auditing) run(ctx context.Context) error {
 	}
 	r.cfg = audit.Config{
 		Relay: sending, Slot: cfg.Source.Slot, Selection: r.selection(cfg), PrunedBefore: *r.prunedBefore,
-		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed,
+		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed, DeadLettersOptional: !cfg.SendsDeadLetters(),
 	}
 	debug.SetGCPercent(auditGCPercent)
 	log := command.NewLogger(cfg.Log, r.stderr)

@@ -56,11 +56,14 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 		Messages:       c.Outbox.Messages,
 		StartupTimeout: c.StartupTimeout,
 	}
-	if c.OnBadRecord != stop {
+	if c.SendsDeadLetters() {
 		cfg.DeadLetterTopic, cfg.MissingTopicTimeout = c.DeadLetterTopic, c.MissingTopicTimeout
 	}
 	return cfg
 }
+
+// SendsDeadLetters reports whether the relay sends rows to the dead-letter topic.
+func (c *Config) SendsDeadLetters() bool { return c.OnBadRecord != stop }
 
 // Sending returns the settings for sending records beside a relay: Name, Route, Tables, Messages, Sink,
 // DeadLetterTopic, Positions, StartupTimeout and DrainTimeout, and Source.Conn and Source.Publication if a database is configured. The
