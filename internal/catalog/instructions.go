@@ -12,6 +12,9 @@ const (
 	InstructRecover = `outbox-cdc recover --dsn "$OPERATOR_DSN"`
 	InstructReplay  = `outbox-cdc replay --undelivered --dsn "$OPERATOR_DSN"`
 
+	// InstructUnpruned is in place of InstructRecover if a table has no delivered row any more, and only prune deletes rows.
+	InstructUnpruned = InstructRecover + " --assume-unpruned"
+
 	// InstructResume is for rows that the publication has left out, once it publishes their table again.
 	InstructResume = "send them with " + InstructReplay + ", then start the relay once with outbox-cdc run --accept-gap"
 

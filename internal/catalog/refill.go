@@ -18,6 +18,10 @@ import (
 // been deleted from the table.
 var ErrRefill = errors.New("the gap cannot be refilled from the table")
 
+// ErrPruned is the ErrRefill of a table without a delivered row: only the operator knows whether rows were deleted before they were
+// delivered.
+var ErrPruned = fmt.Errorf("%w", ErrRefill)
+
 // Missing selects the rows that a lost slot had not delivered and that its successor does not deliver.
 type Missing struct {
 	Delivered string // the snapshot that sees the delivered transactions: xmin:xmax:xip_list
@@ -161,8 +165,8 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 		if whole, err := c.isWhole(ctx, *t); err != nil {
 			return err
 		} else if !whole {
-			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only prune deletes rows: --assume-unpruned",
-				ErrRefill, t.SQLName())
+			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only prune deletes rows: %s",
+				ErrPruned, t.SQLName(), InstructUnpruned)
 		}
 	}
 	return nil

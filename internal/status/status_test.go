@@ -270,6 +270,11 @@ func TestLostSlotInstruction(t *testing.T) {
 				t.Errorf("%s: %q, want %q", name, r.Advice, want)
 			}
 		}
+		stop := &checkpoint.Stop{ExitCode: 11, Advice: "if only prune deletes rows, " + catalog.InstructUnpruned}
+		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7", Stopped: stop}, recover: catalog.InstructRecover})
+		if r.Advice != sentence(stop.Advice)+"." {
+			t.Errorf("%s, after a refill that the relay could not do: %q", name, r.Advice)
+		}
 	}
 }
 

@@ -105,6 +105,8 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	v = admin.SlotVerdict(risk)
 	if risk.Level() == catalog.LevelLost && r.byHand() {
 		v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
+	} else if stop := r.stoppedByLoss(); risk.Level() == catalog.LevelLost && stop != "" {
+		v.Advice = stop
 	}
 	return v, risk.Level() > catalog.LevelOK
 }
@@ -112,6 +114,15 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 // byHand reports whether recover cannot send the rows that a lost slot has not delivered.
 func (r *Report) byHand() bool {
 	return r.NextStart != nil && r.NextStart.recover == catalog.InstructByHand
+}
+
+// stoppedByLoss returns the advice with which the relay has stopped because of the lost slot. It may know why it cannot refill. It is
+// empty if the relay has not.
+func (r *Report) stoppedByLoss() string {
+	if n := r.NextStart; n != nil && n.Recorded != nil && n.Recorded.Stopped != nil && n.Recorded.Stopped.ExitCode == exit.SlotLost {
+		return sentence(joined(n.Recorded.Stopped.Advice)) + "."
+	}
+	return ""
 }
 
 // withoutSlot returns the verdict on a slot that does not exist.
@@ -133,6 +144,9 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 	case next.Recorded != nil:
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
+		if stop := r.stoppedByLoss(); stop != "" && !r.byHand() {
+			v.Advice = stop
+		}
 	case next.Error != "":
 		v.Title, v.Why = noRelayYet, v.Why+" The next start fails: "+next.Error+"."
 		v.Advice = "Check that source.dsn and source.slot are right. " + sentence(next.Advice) + "."

@@ -112,6 +112,8 @@ var faults = []fault{
 	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
 	{as[*catalog.UnrefillableError], exit.SlotLost, Never, "", nextByHand},
+	{isLoss(catalog.ErrPruned), exit.SlotLost, Never, "", nextLostPruned},
+	{isLoss(catalog.ErrRefill), exit.SlotLost, Never, "", nextLostByHand},
 	{is(replication.ErrSlotMissing), exit.SlotLost, Never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), exit.SlotLost, Never, "", ""},
 	{as[*catalog.WALLevelError], exit.Source, Never, "", nextWALLevel},
@@ -121,6 +123,7 @@ var faults = []fault{
 	{is(checkpoint.ErrOtherSlot), exit.Continuity, Never, adviseOtherSlot, nextOtherSlot},
 	{is(checkpoint.ErrEarlierTimeline), exit.Continuity, Never, adviseEarlier, nextEarlier},
 	{is(checkpoint.ErrOtherWAL), exit.Continuity, Never, adviseOtherWAL, nextOtherWAL},
+	{is(catalog.ErrPruned), exit.Continuity, Never, "", nextPruned},
 	{as[*checkpoint.GapError], exit.Continuity, Never, adviseGap, nextGap},
 	{is(position.ErrRecord), exit.Continuity, Never, adviseRecord, nextRecord},
 	{is(position.ErrKeysParked), exit.Continuity, Never, adviseParked, nextParked},
@@ -247,6 +250,9 @@ const (
 	nextNoTable     = "name the table in outbox.tables, or create it, then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextByHand      = "find out why the slot is gone, then do what the error says (docs/recover.md#recover-refuses)"
+	nextLostPruned  = "find out why the slot is gone, then, if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
+	nextLostByHand  = "find out why the slot is gone, then do by hand what recover cannot do (docs/recover.md#recover-refuses)"
+	nextPruned      = "if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
 	nextOtherSystem = "give this relay a name of its own, or correct source.dsn; after an upgrade or a restore, recover (docs/recover.md#the-database-was-upgraded-or-restored-from-a-dump)"
 	nextOtherSlot   = "give this relay a name of its own: set name (docs/runbook.md#exit-15)"
 	nextEarlier     = "let source.dsn lead to the new primary, then start the relay (docs/recover.md#which-server-this-is)"
@@ -275,6 +281,13 @@ func is(target error) func(error) bool {
 func as[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
+}
+
+// isLoss reports for an error whether it is about a slot that is lost, and wraps target.
+func isLoss(target error) func(error) bool {
+	return func(err error) bool {
+		return errors.Is(err, target) && (errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost))
+	}
 }
 
 func isUpdate(err error) bool {

@@ -77,6 +77,9 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"no publication":        {replication.ErrUnpublished, 13, Never, "outbox-cdc setup --drop"},
 		"no slot":               {replication.ErrSlotMissing, 11, Never, ""},
 		"slot without a refill": {&catalog.UnrefillableError{Err: replication.ErrSlotMissing}, 11, Never, ""},
+		"loss without a refill": {fmt.Errorf("%w; %w", replication.ErrSlotLost, catalog.ErrRefill), 11, Never, ""},
+		"pruned, slot missing":  {fmt.Errorf("%w; %w", replication.ErrSlotMissing, catalog.ErrPruned), 11, Never, ""},
+		"pruned, gap":           {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrPruned), 15, Never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, Never, ""},
 		"missing WAL":           {replication.ErrWALRemoved, 11, Briefly, ""},
 		"no password":           {&replication.CredentialsError{Err: errors.New("no token")}, 10, Later, ""},
@@ -255,6 +258,16 @@ func TestStopAdvice(t *testing.T) {
 	} {
 		if got := StopAdvice(err); strings.Count(got, "docs/") != 1 || !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %s", err, got, want)
+		}
+	}
+}
+
+// After the loss of a slot whose table has no delivered row any more, there is one next step, with its condition.
+func TestNextAfterALossOfAPrunedTable(t *testing.T) {
+	for _, cause := range []error{replication.ErrSlotMissing, replication.ErrSlotLost, &checkpoint.GapError{}} {
+		err := fmt.Errorf("%w; %w", cause, catalog.ErrPruned)
+		if next := StopAdvice(err); !strings.Contains(next, "if only prune deletes rows, "+catalog.InstructUnpruned+" (docs") || strings.Count(next, catalog.InstructRecover) != 1 {
+			t.Errorf("%v: next: %s", err, next)
 		}
 	}
 }

@@ -47,10 +47,17 @@ type MissingRows struct {
 }
 
 // Reason returns Cause in one line, without its advice, which is to refill.
-func (l *Loss) Reason() string {
-	reason, _, _ := strings.Cut(strings.Join(strings.Fields(l.Cause.Error()), " "), "; ")
+func (l *Loss) Reason() string { return unadvised{l.Cause}.Error() }
+
+// An unadvised is the reason for a refill, whose text does not have the advice of the error, which is to refill.
+type unadvised struct{ error }
+
+func (e unadvised) Error() string {
+	reason, _, _ := strings.Cut(strings.Join(strings.Fields(e.error.Error()), " "), "; ")
 	return reason
 }
+
+func (e unadvised) Unwrap() error { return e.error }
 
 // Rows returns the number of all missing rows.
 func (l *Loss) Rows() (n int64) {

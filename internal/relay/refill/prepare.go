@@ -38,11 +38,20 @@ func (p *Planner) Prepare(ctx context.Context, cause error) error {
 	err = p.startRefill(ctx, lock, record)
 	switch {
 	case errors.Is(err, catalog.ErrRefill) && cause != nil:
-		err = fmt.Errorf("%w; %w", cause, err)
+		err = unrefilled(cause, err)
 	case errors.Is(err, ErrNothingLost) && !p.recovering: // another process has recovered it meanwhile
 		err = nil
 	}
 	return err
+}
+
+// unrefilled returns cause with the reason why the relay cannot refill after it. It does not say to refill, unless the instruction is
+// another one already.
+func unrefilled(cause, reason error) error {
+	if _, ok := errors.AsType[*catalog.UnrefillableError](cause); !ok {
+		cause = unadvised{cause}
+	}
+	return fmt.Errorf("%w; %w", cause, reason)
 }
 
 func (p *Planner) lockSlot(ctx context.Context) (*catalog.SlotLock, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,5 +53,19 @@ func TestServerBeforeMissingRecord(t *testing.T) {
 	cfg := Config{Source: replication.Config{Conn: conn, Publication: "p", Slot: "s"}, Timeout: time.Minute}
 	if _, err := Find(t.Context(), cfg, nil, slog.New(slog.DiscardHandler)); !errors.Is(err, replication.ErrUnreachable) {
 		t.Error(err)
+	}
+}
+
+// If the relay cannot refill, its error does not also say to refill.
+func TestOneInstruction(t *testing.T) {
+	missing := fmt.Errorf("%w: slot s does not exist; %s creates the slot", replication.ErrSlotMissing, catalog.InstructRecover)
+	pruned := fmt.Errorf("%w: table t has no delivered row: %s", catalog.ErrPruned, catalog.InstructUnpruned)
+	err := unrefilled(missing, pruned)
+	if strings.Count(err.Error(), catalog.InstructRecover) != 1 || !strings.HasSuffix(err.Error(), catalog.InstructUnpruned) {
+		t.Errorf("error = %v", err)
+	}
+	byHand := &catalog.UnrefillableError{Err: fmt.Errorf("%w; %s", replication.ErrSlotMissing, catalog.InstructByHand)}
+	if err := unrefilled(byHand, pruned); !strings.Contains(err.Error(), catalog.InstructByHand) {
+		t.Errorf("error = %v", err)
 	}
 }
