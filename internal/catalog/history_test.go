@@ -234,7 +234,7 @@ func TestRetention(t *testing.T) {
 			steps(limited(100*mb, 900*mb), limited(600*mb, 400*mb), limited(700*mb, 300*mb), limited(901*mb, 99*mb), limited(1001*mb, -mb), limited(1002*mb, -2*mb)),
 			[]string{
 				"",
-				"it retains 600 MB of WAL, from 0/DB900000 on; after 400 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 8s at the current rate; the confirmed position is 0/DB900000, and later rows are not acknowledged",
+				"it retains 600 MB of WAL, from 0/DB900000 on; after 400 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 8s at the current rate; the confirmed position is 0/DB900000: the relay still reads the WAL after it, or the broker does not acknowledge its rows, which status says",
 				"",
 				"after 99 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 4s",
 				"Postgres may invalidate the slot at the next checkpoint",

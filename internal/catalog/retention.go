@@ -67,5 +67,5 @@ func retainedBy(c *State) string {
 	if behind := int64(c.WALEnd - s.ConfirmedFlushLSN); s.ConfirmedFlushLSN > c.WALEnd || behind < s.retained(c.WALEnd)/2 {
 		return fmt.Sprintf("the confirmed position is %s, and a long transaction retains the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
 	}
-	return fmt.Sprintf("the confirmed position is %s, and later rows are not acknowledged: check that the broker accepts records", s.ConfirmedFlushLSN)
+	return fmt.Sprintf("the confirmed position is %s: the relay still reads the WAL after it, or the broker does not acknowledge its rows, which status says", s.ConfirmedFlushLSN)
 }

@@ -257,6 +257,26 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// If no relay runs, a slot that is about to be lost needs one first. If the relay runs, it has to catch up.
+func TestSlotAboutToBeLost(t *testing.T) {
+	full := func(active bool) func(*Postgres, *admin.Status) {
+		return func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.WALStatus = active, "unreserved" }
+	}
+	for name, tc := range map[string]struct {
+		report *Report
+		advice string // its beginning
+		why    string
+	}{
+		"no relay":     {without(t, "refused", "", full(false)), startAdvice + " Let the relay catch up, or give it more room: ALTER SYSTEM", "No relay is running."},
+		"never run":    {nextStart(t, full(false), NextStart{}), "Start it: outbox-cdc run.", noRelayYet},
+		"a relay runs": {sides(t, full(true)), "Let the relay catch up", ""},
+	} {
+		if r := tc.report; r.Title != "The slot is about to be lost" || !strings.HasPrefix(r.Advice, tc.advice) || !strings.Contains(r.Why, tc.why) {
+			t.Errorf("%s: %+v", name, r.Verdict)
+		}
+	}
+}
+
 // The instruction after the loss of a slot fits the table.
 func TestLostSlotInstruction(t *testing.T) {
 	dropped := func(p *Postgres, _ *admin.Status) { p.Slot = nil }

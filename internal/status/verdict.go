@@ -85,7 +85,7 @@ func (s *Slot) standbyVerdict() (v admin.Verdict, ok bool) {
 	return admin.Verdict{}, false
 }
 
-// slotVerdict returns the verdict on a slot that is missing or at risk. ok is false for any other slot, and if
+// slotVerdict returns the verdict on a slot that is missing or at risk, after the Verdict on the two sides is set. ok is false for any other slot, and if
 // neither Postgres nor the relay knows.
 func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	var reserve catalog.Reserve
@@ -107,6 +107,9 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 		v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
 	} else if stop := r.stoppedByLoss(); risk.Level() == catalog.LevelLost && stop != "" {
 		v.Advice = stop
+	} else if s := r.Postgres.Slot; risk.Level() == catalog.LevelCritical && r.Relay.status == nil && s != nil && !s.Active {
+		v.Why += " " + r.Title + "."
+		v.Advice = r.Advice + " " + v.Advice // first, a relay has to run
 	}
 	return v, risk.Level() > catalog.LevelOK
 }
