@@ -64,7 +64,7 @@ func (m *mapping) steps(r *Result) []string {
 	}
 	return append(out,
 		fmt.Sprintf("outbox-cdc check --takeover -c %s%s", file, given),
-		fmt.Sprintf("outbox-cdc run -c %s, with the --skip-to that check prints", file))
+		fmt.Sprintf("outbox-cdc run -c %s, with the --skip-to that check prints, if it prints one", file))
 }
 
 // stopConnector returns the command that stops a connector of Kafka Connect.

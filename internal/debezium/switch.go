@@ -36,8 +36,8 @@ outbox-cdc check --takeover -c {file} --offsets offsets.json
 outbox-cdc check --takeover -c {file} --offsets {offsets}
 `
 	const tail = `
-# 4. Run the command that check prints, with --skip-to. At most the transaction that Debezium was sending when it
-#    stopped is duplicated; without --skip-to, everything since step 1 is.
+# 4. Run the command that check prints, with its --skip-to. At most the transaction that Debezium was sending when it
+#    stopped is duplicated; without the --skip-to that check prints, everything since step 1 is.
 `
 	const drop = `
 # 5. When outbox-cdc has run for a while, drop the old slot, which retains WAL until then:

@@ -1,12 +1,15 @@
 package kafka
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // What an operator has to do while records wait: the command of an administrator of Kafka, or the keys of the configuration.
@@ -34,6 +37,17 @@ func TestAdviceOnDeniedAccess(t *testing.T) {
 	} {
 		if got := tc.cfg.adviseDenied("t", tc.cause); !strings.Contains(got, tc.want) || got != "" && tc.want == "" {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// A broker that rejects the connection has not looked at any right of the user.
+func TestAdviceOnALogin(t *testing.T) {
+	for name, cause := range map[string]error{"TLS": x509.UnknownAuthorityError{}, "login": sarama.ErrSASLAuthenticationFailed} {
+		err := connectError("k:9093", cause, replied, true, true)
+		advised, ok := errors.AsType[sink.Advised](err)
+		if !errors.Is(err, sink.ErrAccess) || !ok || !strings.Contains(advised.Advice(), "sink.kafka.tls") || strings.Contains(advised.Advice(), "Write") {
+			t.Errorf("%s: %v: %+v", name, err, advised)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 var (
 	errUnreachable error = advisedError{kafkaError{sink.ErrUnreachable, "no Kafka broker can be reached"}, reachAdvice}
 	errAccess      error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, accessAdvice}
+	errLogin       error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, loginAdvice}
 	errMissing           = kafkaError{sink.ErrMissing, "topic does not exist"}
 	errFatal       error = kafkaError{sink.ErrFatal, "cannot continue writing to Kafka"}
 )

@@ -106,7 +106,7 @@ func TestDeniedAccessIsRetriedSlowly(t *testing.T) {
 // TestErrorsNameTheKeysToCheck: if the operator can fix an error in the configuration, its advice names the
 // configuration key.
 func TestErrorsNameTheKeysToCheck(t *testing.T) {
-	for err, key := range map[error]string{errUnreachable: "sink.kafka.brokers", errAccess: "sink.kafka.sasl"} {
+	for err, key := range map[error]string{errUnreachable: "sink.kafka.brokers", errAccess: "sink.kafka.sasl", errLogin: "sink.kafka.tls"} {
 		advised, ok := errors.AsType[sink.Advised](fmt.Errorf("contact Kafka: %w", err))
 		if !ok || !strings.Contains(advised.Advice(), key) {
 			t.Errorf("%v: the advice does not name %s", err, key)

@@ -30,13 +30,13 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 		return fmt.Errorf("%s: %w", addr, err)
 	}
 	if reason := sink.TLSReason(err, "broker"); reason != "" {
-		return fmt.Errorf("%w: %s: %s: %w", errAccess, addr, reason, err)
+		return fmt.Errorf("%w: %s: %s: %w", errLogin, addr, reason, err)
 	}
 	if k, ok := codeIn(err); ok && classify(k) == accessDenied {
-		return fmt.Errorf("%w: %s: %w", errAccess, addr, withCodeText(err))
+		return fmt.Errorf("%w: %s: %w", errLogin, addr, withCodeText(err))
 	}
 	if heard == repliedTLS && !encrypted {
-		return fmt.Errorf("%w: %s: the listener expects TLS: %w", errAccess, addr, err)
+		return fmt.Errorf("%w: %s: the listener expects TLS: %w", errLogin, addr, err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%s: %w", addr, withCodeText(err))
@@ -45,7 +45,7 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 	case login && heard == replied:
 		// Brokers before 1.0 and some proxies close the connection if the password is wrong.
 		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which some do if the user name or password is wrong: %w",
-			errAccess, addr, err)
+			errLogin, addr, err)
 	case !encrypted && heard == noReply:
 		return fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err)
 	case encrypted && heard == noReply:
