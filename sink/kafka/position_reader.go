@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,36 @@ type positionReader struct {
 	next     int64       // next offset to read
 	values   []sink.StoredValue
 
-	producers map[int64]bool // ids of the producers of positions
-	marker    identity       // of the last marker of this producer id
+	producers map[int64]bool    // ids of the producers of positions
+	newest    map[int64]ordinal // of each producer, by its id
+	marker    identity          // of the last marker of this producer id
+}
+
+// An ordinal is the place of a record among those of its producer.
+type ordinal struct {
+	epoch    int16
+	sequence int32
+}
+
+// compare returns a negative number if the producer has written the record at o before that at q.
+func (o ordinal) compare(q ordinal) int {
+	return cmp.Or(cmp.Compare(o.epoch, q.epoch), cmp.Compare(o.sequence, q.sequence))
+}
+
+// isLate reports whether the producer of a record had written a later one that is stored before it: a copy of a request that had got
+// no answer, which a broker has stored after it had forgotten the producer. Its value is not the newest one.
+func (r *positionReader) isLate(rec fetchedRecord) bool {
+	id := rec.batch.ProducerID
+	if id < 0 {
+		return false
+	}
+	at := ordinal{rec.batch.ProducerEpoch, rec.batch.FirstSequence + int32(rec.OffsetDelta)}
+	newest, known := r.newest[id]
+	if known && at.compare(newest) < 0 {
+		return true
+	}
+	r.newest[id] = at
+	return false
 }
 
 // readNew reads up to the current end of the topic. After a long pause it reads the whole topic again, because
@@ -93,7 +122,7 @@ func (r *positionReader) hangUp() {
 
 // forget makes the next read start at the beginning of the topic.
 func (r *positionReader) forget() {
-	r.next, r.values, r.producers = fromTheBeginning, nil, make(map[int64]bool)
+	r.next, r.values, r.producers, r.newest = fromTheBeginning, nil, make(map[int64]bool), make(map[int64]ordinal)
 }
 
 // readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
@@ -143,6 +172,7 @@ func (r *positionReader) readTo(l *link) error {
 		case !ok || rec.batch.IsTransactional: // of another program, because a value is in no transaction
 		case isRouted(rec.Record):
 			r.warnRouted(rec.offset())
+		case r.isLate(rec):
 		default:
 			if key == sink.PositionKey {
 				r.producers[rec.batch.ProducerID] = true

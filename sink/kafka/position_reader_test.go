@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -115,6 +116,36 @@ func TestPositionTopicIsFollowed(t *testing.T) {
 	produceKeyed(t, cl, "key/position", "4")
 	wantValues(t, s, "3", "4")
 	want(0, 5)
+}
+
+// A copy of a request that a broker stores late, after it has forgotten the producer, does not bring an older position back.
+func TestLateCopiesAreNotRead(t *testing.T) {
+	var r positionReader
+	r.forget()
+	for i, tc := range []struct {
+		producer int64
+		epoch    int16
+		first    int32 // sequence of the batch
+		delta    int64 // of the record in the batch
+		late     bool
+	}{
+		{7, 0, 0, 0, false},
+		{7, 0, 1, 0, false},
+		{7, 0, 1, 1, false},
+		{7, 0, 1, 0, true},
+		{7, 1, 0, 0, false}, // the next epoch counts from 0
+		{7, 0, 2, 0, true},
+		{7, 1, 0, 0, false}, // the same record again has the same value
+		{8, 0, 0, 0, false}, // a later owner with a new producer id
+		{7, 1, 1, 0, false},
+		{-1, -1, -1, 0, false}, // a program that is not idempotent
+		{-1, -1, -1, 0, false},
+	} {
+		rec := fetchedRecord{&sarama.Record{OffsetDelta: tc.delta}, &sarama.RecordBatch{ProducerID: tc.producer, ProducerEpoch: tc.epoch, FirstSequence: tc.first}}
+		if late := r.isLate(rec); late != tc.late {
+			t.Errorf("record %d, %+v: late is %t", i, tc, late)
+		}
+	}
 }
 
 // TestKeysOfOthersAreNotRead: a key belongs to the store if it is the name, a slash, and the key of a value.
