@@ -172,7 +172,7 @@ func turnOffTimeouts(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil {
 		return err
 	}
-	if last := results[len(results)-1].Rows; string(last[0][0]) != everySession()["row_security"] {
+	if last := results[len(results)-1].Rows; len(last) != 1 || string(last[0][0]) != everySession()["row_security"] {
 		return errIgnored
 	}
 	return nil
