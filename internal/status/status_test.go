@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -226,6 +227,7 @@ func TestVerdict(t *testing.T) {
 		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},
 		"never run":               {nextStart(t, inactive, NextStart{}), admin.Bad, "No relay has run yet", "of WAL are not delivered", false},
 		"never run, no slot":      {nextStart(t, dropped, NextStart{}), admin.Warn, "No relay has run yet", "There is no slot s", false},
+		"never run, slot missing": {nextStart(t, dropped, NextStart{Error: "slot s does not exist; for a relay that has never run … otherwise …", ExitCode: 11, Advice: "find out why the slot is gone"}), admin.Bad, "No relay has run yet", "There is no slot s on the server at db:5432/app.", false},
 		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13, Advice: "create it"}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
 		"stopped by a row": {
 			nextStart(t, inactive, NextStart{Recorded: &Recorded{Stopped: &checkpoint.Stop{ExitCode: 14, Reason: "a row:\n  cannot be a record", Advice: "Correct it."}}}),
@@ -248,8 +250,14 @@ func TestVerdict(t *testing.T) {
 			(!strings.HasPrefix(r.Advice, st.Sink.StallAdvice) || strings.Contains(r.Advice, "Check the broker") != (st.Sink.StallAdvice == "")) {
 			t.Errorf("%s: %q does not have the advice of the broker's error", name, r.Advice)
 		}
-		if next := r.NextStart; next != nil && next.Error != "" && !strings.Contains(r.Advice, sentence(next.Advice)) {
-			t.Errorf("%s: %q does not have the advice of the next start", name, r.Advice)
+		if next := r.NextStart; next != nil && next.Error != "" {
+			want := sentence(next.Advice)
+			if next.Recorded == nil && next.ExitCode == exit.SlotLost {
+				want = "create the slot: " + catalog.InstructSetup
+			}
+			if !strings.Contains(r.Advice, want) {
+				t.Errorf("%s: %q does not have the advice of the next start", name, r.Advice)
+			}
 		}
 		if r.Level == admin.Bad && r.Advice == "" && name != "stopped" && name != "both silent" {
 			t.Errorf("%s: there is no advice", name)

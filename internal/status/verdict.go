@@ -150,6 +150,8 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 		if stop := r.stoppedByLoss(); stop != "" && !r.byHand() {
 			v.Advice = stop
 		}
+	case next.ExitCode == exit.SlotLost: // only the slot is missing, and no row was delivered that one would have to know of
+		v.Title, v.Advice = noRelayYet, "Check that source.dsn, source.slot and name are right, then create the slot: "+catalog.InstructSetup+"."
 	case next.Error != "":
 		v.Title, v.Why = noRelayYet, v.Why+" The next start fails: "+next.Error+"."
 		v.Advice = "Check that source.dsn and source.slot are right. " + sentence(next.Advice) + "."
