@@ -87,9 +87,7 @@ func mistakes() []mistake {
 // The source code contains each text that a mistake replaces exactly once.
 func TestPlantsFit(t *testing.T) {
 	for _, m := range mistakes() {
-		if _, err := plant.Apply(m.edits); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
+		plant.RequireFit(t, m.name, m.edits)
 	}
 }
 

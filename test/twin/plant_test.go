@@ -144,9 +144,7 @@ var plants = []mistake{
 // The source code contains each text that a plant replaces exactly once.
 func TestPlantsFit(t *testing.T) {
 	for _, p := range plants {
-		if _, err := plant.Apply(p.edits); err != nil {
-			t.Errorf("%s: %v", p.name, err)
-		}
+		plant.RequireFit(t, p.name, p.edits)
 	}
 }
 

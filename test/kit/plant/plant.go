@@ -23,8 +23,16 @@ type Edit struct {
 // In returns an Edit of a file.
 func In(file, from, to string) Edit { return Edit{file, from, to} }
 
-// Apply returns the edited text of each file that has edits. It returns an error if a text does not occur exactly once.
-func Apply(edits []Edit) (map[string]string, error) {
+// RequireFit fails the test if a text that the edits of a mistake replace does not occur exactly once.
+func RequireFit(t *testing.T, mistake string, edits []Edit) {
+	t.Helper()
+	if _, err := apply(edits); err != nil {
+		t.Errorf("%s: %v", mistake, err)
+	}
+}
+
+// apply returns the edited text of each file that has edits. It returns an error if a text does not occur exactly once.
+func apply(edits []Edit) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, e := range edits {
 		text, ok := files[e.File]
@@ -46,7 +54,7 @@ func Apply(edits []Edit) (map[string]string, error) {
 // Overlay writes the edited files, and returns the path of a file for the flag -overlay of go build and go test.
 func Overlay(t *testing.T, edits []Edit) string {
 	t.Helper()
-	edited, err := Apply(edits)
+	edited, err := apply(edits)
 	if err != nil {
 		t.Fatal(err)
 	}
