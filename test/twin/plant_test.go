@@ -53,7 +53,7 @@ var plants = []mistake{
 		plant.In(startFile, "	if err := t.recorder.writeRecord(ctx, &p); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "without a claim|has not looked"},
 	{"a relay looks before it owns only", []plant.Edit{
-		plant.In(takeoverFile, "	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	o.positions.Timeline.StartSession", "	o.positions.Timeline.StartSession"),
+		plant.In(takeoverFile, "	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	o.followServer", "	o.followServer"),
 	}, "has not looked"},
 	{"a relay that reconnects does not prove that it owns", []plant.Edit{
 		plant.In(takeoverFile, "	err := o.useStore(ctx, s, stream, o.positions.Recorder.ProveOwner)\n", "	err := error(nil)\n"),

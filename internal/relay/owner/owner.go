@@ -71,6 +71,7 @@ type Owner struct {
 
 	ownership *ownership // nil: nothing was sent, and nothing is in flight
 	sender    sender     // of the newest session
+	standby   bool       // the newest session of ownership streams from a standby server, and goes on when that is promoted
 
 	tracker      atomic.Pointer[checkpoint.Tracker] // of the current or last ownership; nil: there was none
 	slotPosition atomic.Uint64                      // an LSN: the confirmed position of the slot

@@ -44,7 +44,6 @@ type ownership struct {
 	stopRest  context.CancelFunc      // stops the goroutines beside the writer
 	rest      sync.WaitGroup
 	over      bool // stop was called; used by the goroutine that runs the sessions only
-	standby   bool // the newest session streams from a standby server, and goes on when that is promoted; used as over is
 }
 
 // run starts the goroutines that also run between sessions: the writer, the position writer, the log of

@@ -56,8 +56,7 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 		return err
 	}
 	if o.ownership != nil && ended == nil {
-		o.positions.Timeline.StartSession(ctx, stream)
-		o.ownership.standby = stream.Standby()
+		o.followServer(ctx, stream)
 		return o.cfg.Pump.Skip.StartSession(s.id.system, o.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
 	if s.resumes {
@@ -75,12 +74,8 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 	if server, slot, err = o.checkSlot(ctx, s, stream); err != nil {
 		return err
 	}
-	o.positions.Timeline.StartSession(ctx, stream)
-	err = o.startOwnership(ctx, s, server, slot)
-	if err == nil {
-		o.ownership.standby = stream.Standby()
-	}
-	return err
+	o.followServer(ctx, stream)
+	return o.startOwnership(ctx, s, server, slot)
 }
 
 // ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner,

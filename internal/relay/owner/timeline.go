@@ -15,6 +15,12 @@ func serverOf(s *Session, stream *replication.Stream) checkpoint.Server {
 	}
 }
 
+// followServer has what the ownership reads from stream be of the server of stream.
+func (o *Owner) followServer(ctx context.Context, stream *replication.Stream) {
+	o.positions.Timeline.StartSession(ctx, stream)
+	o.standby = stream.Standby()
+}
+
 // WarnLostTail logs, once per promotion, the range of delivered rows that only the old server has. The
 // range ends at the record or, if this process held the slot on the old server, at the position that it
 // had read. What it had read from a standby server may be from after that server's own promotion.
@@ -23,7 +29,7 @@ func (o *Owner) WarnLostTail(ctx context.Context, record *checkpoint.Position, s
 		return
 	}
 	delivered := *record
-	if t := o.ownership; t != nil && !t.standby && t.id.system.Timeline == record.Timeline {
+	if t := o.ownership; t != nil && !o.standby && t.id.system.Timeline == record.Timeline {
 		delivered.EndLSN = max(delivered.EndLSN, o.cfg.Pump.Progress.Counts().Received)
 	}
 	fork, lost := delivered.LostTail(s)

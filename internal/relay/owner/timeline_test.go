@@ -40,7 +40,7 @@ func TestWarnLostTail(t *testing.T) {
 			var log bytes.Buffer
 			o := New(Config{Pump: pump.Config{Progress: new(pump.Progress)}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if tc.read != 0 {
-				o.ownership = &ownership{id: of1, standby: tc.standby}
+				o.ownership, o.standby = &ownership{id: of1}, tc.standby
 				o.cfg.Pump.Progress.Add(&pump.Counts{Received: tc.read})
 			}
 			for range 2 { // the session may be lost before the position is recorded
