@@ -39,14 +39,6 @@ func (r *Reader) MayPublish(ctx context.Context, tables []string) error {
 	return nil
 }
 
-// InstructRecover is [State.InstructRecover] for a state whose slot exists and does not continue at the position record.
-func (r *Reader) InstructRecover(ctx context.Context, c *State) (string, error) {
-	known := *c
-	var err error
-	known.Unrefillable, err = read(ctx, r, func(conn executor) (string, error) { return readUnrefillable(ctx, conn, c.Outboxes) })
-	return known.InstructRecover(), err
-}
-
 // GrantSelect returns the SQL that lets a role read t.
 func (t Table) GrantSelect(role string) string { return t.grantSelect(replication.QuoteIdent(role)) }
 

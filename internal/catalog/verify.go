@@ -258,8 +258,10 @@ func (e *UnrefillableError) Error() string { return e.Err.Error() }
 func (e *UnrefillableError) Unwrap() error { return e.Err }
 
 // InstructRecover returns how to continue after the loss of the slot.
-func (c *State) InstructRecover() string {
-	if c.Unrefillable != "" {
+func (c *State) InstructRecover() string { return instructRecover(c.Unrefillable) }
+
+func instructRecover(unrefillable string) string {
+	if unrefillable != "" {
 		return InstructByHand
 	}
 	return InstructRecover
