@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -85,8 +86,8 @@ func (s *Slot) standbyVerdict() (v admin.Verdict, ok bool) {
 	return admin.Verdict{}, false
 }
 
-// slotVerdict returns the verdict on a slot that is missing or at risk, after the Verdict on the two sides is set. ok is false for any other slot, and if
-// neither Postgres nor the relay knows.
+// slotVerdict returns the verdict on a slot that is missing or at risk, after the Verdict on the two sides is set. ok is false for any
+// other slot, and if neither Postgres nor the relay knows.
 func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	var reserve catalog.Reserve
 	switch s := r.Postgres.Slot; {
@@ -103,13 +104,18 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	}
 	risk := reserve.Judge(r.At)
 	v = admin.SlotVerdict(risk)
-	if risk.Level() == catalog.LevelLost && r.byHand() {
-		v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
-	} else if stop := r.stoppedByLoss(); risk.Level() == catalog.LevelLost && stop != "" {
-		v.Advice = stop
-	} else if s := r.Postgres.Slot; risk.Level() == catalog.LevelCritical && r.Relay.status == nil && s != nil && !s.Active {
-		v.Why += " " + r.Title + "."
-		v.Advice = r.Advice + " " + v.Advice // first, a relay has to run
+	switch risk.Level() {
+	case catalog.LevelLost:
+		if r.byHand() {
+			v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
+		} else {
+			v.Advice = cmp.Or(r.stoppedByLoss(), v.Advice)
+		}
+	case catalog.LevelCritical:
+		if s := r.Postgres.Slot; r.Relay.status == nil && s != nil && !s.Active { // first, a relay has to run
+			v.Why, v.Advice = v.Why+" "+r.Title+".", r.Advice+" "+v.Advice
+		}
+	case catalog.LevelOK, catalog.LevelWarning:
 	}
 	return v, risk.Level() > catalog.LevelOK
 }
