@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
@@ -86,16 +85,6 @@ type Parking struct {
 
 // ShortID returns the first characters of the ID, which tell parked keys apart.
 func (p *Parking) ShortID() string { return p.ID[:min(8, len(p.ID))] }
-
-// Instruction returns how to unpark the key. A row whose dead letter is truncated is sent from its table while the later records of its
-// key are still parked, so that they do not overtake it.
-func (p *Parking) Instruction() string {
-	if !p.Truncated {
-		return "fix the cause, then outbox-cdc dead-letter release --id " + p.ShortID()
-	}
-	return fmt.Sprintf("let topic %s accept larger records, then send the row from its table: %s, then the later records: outbox-cdc dead-letter discard --id %s --yes",
-		p.Topic, catalog.InstructReplayRow(p.RowID), p.ShortID())
-}
 
 // Follows reports whether a dead letter at a place may be one of the parking. After a crash, a relay may find that a row which an
 // earlier one has found bad is deliverable, and park the key again because of a later row that was bad before too.

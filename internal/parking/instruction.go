@@ -1,0 +1,17 @@
+package parking
+
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+)
+
+// Instruction returns how to unpark the key. A row whose dead letter is truncated is sent from its table while the later records of its
+// key are still parked, so that they do not overtake it.
+func (p *Parking) Instruction() string {
+	if !p.Truncated {
+		return "fix the cause, then outbox-cdc dead-letter release --id " + p.ShortID()
+	}
+	return fmt.Sprintf("let topic %s accept larger records, then send the row from its table: %s, then the later records: outbox-cdc dead-letter discard --id %s --yes",
+		p.Topic, catalog.InstructReplayRow(p.RowID), p.ShortID())
+}
