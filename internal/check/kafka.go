@@ -171,7 +171,7 @@ func (s *kafkaLook) identity(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
 	if err := s.inspector.MayWrite(limited); err != nil {
-		s.fail("idempotent write", "", oneLine(err), s.acl("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
+		s.fail("idempotent write", "", oneLine(err), s.cfg.GrantCommand("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
 		return
 	}
 	s.ok("idempotent write", "", "the user gets a producer id")
@@ -198,11 +198,8 @@ func (s *kafkaLook) ownership(ctx context.Context) {
 	case err == nil:
 		s.ok(name, "", "the user may use "+id)
 	case kafka.IsRefusal(err):
-		s.warn(name, "", oneLine(err)+": "+twice, s.acl("--operation Write --operation Describe --transactional-id "+id))
+		s.warn(name, "", oneLine(err)+": "+twice, s.cfg.GrantCommand("--operation Write --operation Describe --transactional-id "+id))
 	default:
 		s.warn(name, "", oneLine(err)+": "+twice, "use brokers that have transactions, and whose topic __transaction_state has leaders")
 	}
 }
-
-// acl returns the command that grants the user a right.
-func (s *kafkaLook) acl(right string) string { return s.cfg.GrantCommand(right) }

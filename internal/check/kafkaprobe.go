@@ -36,7 +36,7 @@ func (s *kafkaLook) probe(ctx context.Context) {
 		s.fail("older writer", "", oneLine(found)+": a standby that takes over cannot write", `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
 	default: // nothing was created
 		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
-			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.Positions.Topic+".probe-"))
+			s.cfg.GrantCommand("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.Positions.Topic+".probe-"))
 		return
 	}
 	s.deleteProbeTopic(ctx, topic)

@@ -114,7 +114,7 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 		fix := ""
 		if kafka.IsRefusal(t.Err) {
 			found = "the user lacks Describe: " + found
-			fix = s.acl(operations(u.needs) + " --topic " + u.topic)
+			fix = s.cfg.GrantCommand(operations(u.needs) + " --topic " + u.topic)
 		}
 		s.fail("topic", u.topic, found, fix)
 		return
@@ -131,7 +131,7 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 		if s.cfg.MaxMessageBytes == 0 {
 			found += ", and the relay limits batches to 1,000,000 bytes"
 		}
-		s.warn("settings", u.topic, found, s.acl("--operation DescribeConfigs --topic "+u.topic))
+		s.warn("settings", u.topic, found, s.cfg.GrantCommand("--operation DescribeConfigs --topic "+u.topic))
 		return
 	}
 	s.ok("settings", u.topic, "readable")
@@ -174,7 +174,7 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 	case err == nil:
 		s.ok("topic", u.topic, "does not exist; the relay can create it")
 	case kafka.IsRefusal(err):
-		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+oneLine(err), create+"; or "+s.acl("--operation Create --topic "+u.topic))
+		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+oneLine(err), create+"; or "+s.cfg.GrantCommand("--operation Create --topic "+u.topic))
 	default:
 		s.fail("topic", u.topic, "does not exist, and the cluster rejects its creation: "+oneLine(err), create)
 	}
@@ -195,7 +195,7 @@ func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 	}
 	if len(lacking) > 0 {
 		s.fail("rights", u.topic, "the user lacks "+strings.ReplaceAll(strings.TrimPrefix(operations(lacking), "--operation "), " --operation ", " and "),
-			s.acl(operations(lacking)+" --topic "+u.topic))
+			s.cfg.GrantCommand(operations(lacking)+" --topic "+u.topic))
 		return
 	}
 	s.readBack(u, t)
@@ -209,7 +209,7 @@ func (s *kafkaLook) readBack(u use, t *kafka.Topic) {
 		return
 	}
 	if ok, known := t.Allows(kafka.OperationRead); known && !ok {
-		s.warn(name, u.topic, "the user lacks Read: "+twice, s.acl("--operation Read --topic "+u.topic))
+		s.warn(name, u.topic, "the user lacks Read: "+twice, s.cfg.GrantCommand("--operation Read --topic "+u.topic))
 		return
 	}
 	s.ok(name, u.topic, "a relay that takes over can read which rows are stored")

@@ -103,7 +103,7 @@ func (s *sourceLook) tables(ctx context.Context, reader *catalog.Reader) {
 	for _, name := range s.Relay.Tables {
 		if slices.Contains(missing, name) {
 			s.missingTable(name)
-			owns = false // whoever creates it owns it
+			owns = false // the role that creates it will own it
 			continue
 		}
 		var t *catalog.TableDetails

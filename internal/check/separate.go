@@ -34,13 +34,13 @@ func (s *kafkaLook) topicNames() {
 // separation returns the commands that grant a relay's user only the rights on its own topics and its transactional id.
 func (s *kafkaLook) separation() string {
 	const rights = "--operation Describe --operation Write --operation Read"
-	commands := []string{s.acl(rights + " --resource-pattern-type prefixed --topic '<prefix>'")}
+	commands := []string{s.cfg.GrantCommand(rights + " --resource-pattern-type prefixed --topic '<prefix>'")}
 	if dead := s.Relay.DeadLetterTopic; dead != "" {
-		commands = append(commands, s.acl(rights+" --topic "+dead))
+		commands = append(commands, s.cfg.GrantCommand(rights+" --topic "+dead))
 	}
 	if positions := s.Relay.Positions.Topic; positions != "" {
-		commands = append(commands, s.acl(rights+" --topic "+positions),
-			s.acl("--operation Describe --operation Write --transactional-id "+s.transactionalID()))
+		commands = append(commands, s.cfg.GrantCommand(rights+" --topic "+positions),
+			s.cfg.GrantCommand("--operation Describe --operation Write --transactional-id "+s.transactionalID()))
 	}
 	return strings.Join(commands, "; ")
 }
