@@ -233,8 +233,9 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 		return
 	}
 	t.errorLogged, t.recoveryUnlogged = true, true
-	attrs := []slog.Attr{slog.String("topic", t.name), slog.Any("err", errorOf(k))}
-	fix := p.client.cfg.adviseDenied(t.name, errorOf(k))
+	err := errorOf(k)
+	attrs := []slog.Attr{slog.String("topic", t.name), slog.Any("err", err)}
+	fix := p.client.cfg.adviseDenied(t.name, err)
 	if c == unknownTopic {
 		fix = p.adviseMissing(t)
 	}
