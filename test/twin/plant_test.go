@@ -14,7 +14,7 @@ import (
 )
 
 // plantSeeds is the maximum number of seeds until each bug is found.
-const plantSeeds = 1000
+const plantSeeds = 5000
 
 // A mistake is a bug for the source code of the relay. The protocol prevents the bug, or an earlier
 // version of the relay had it.
@@ -98,7 +98,7 @@ var plants = []mistake{
 		plant.In(fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"),
 	}, "heard nothing|after it has lost the slot"},
 	{"a lost source waits for Kafka", []plant.Edit{ // the relay does not reconnect while records are unacknowledged
-		plant.In(ownershipFile, "		s.leave(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, errStopReading)\n		return s.err\n"),
+		plant.In(ownershipFile, "		s.leave(ctx, cmp.Or(", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		s.leave(ctx, cmp.Or("),
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []plant.Edit{
 		plant.In(recordFile, "r.store.Read(ctx)\n	r.record.addLost(found)\n", "r.store.Read(ctx)\n	if r.store.values != nil {\n		r.record.addLost(found)\n	}\n"),
@@ -123,7 +123,7 @@ var plants = []mistake{
 	}, "still parked"},
 	{"a position is stored before the keys that it covers are", []plant.Edit{
 		plant.In(writerFile, "	if err := w.parked.Store(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
-	}, "has not come|have not arrived"},
+	}, "has not come|have not arrived|has lost the parked keys"},
 	{"a later relay forgets the parked keys", []plant.Edit{
 		plant.In(parkedFile, "		k.set.StartOwnership(start, next, k.record)\n", "		k.set.StartOwnership(start, next, nil)\n"),
 	}, "has not come|have not arrived|still parked"},
