@@ -103,10 +103,8 @@ func (o *Owner) NoteConfirmed(lsn pglogrepl.LSN) {
 // Failure returns the error with which the ownership has failed between two sessions, if another
 // session cannot recover from it.
 func (o *Owner) Failure() error {
-	if t := o.ownership; t != nil && t.life.Err() != nil {
-		if cause := context.Cause(t.life); fault.PatienceFor(cause) == fault.Never {
-			return cause
-		}
+	if t := o.ownership; t != nil && fault.PatienceFor(t.cause()) == fault.Never {
+		return t.cause()
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type ownership struct {
 	drainTimeout time.Duration
 	log          *slog.Logger
 
-	life      context.Context //nolint:containedctx // ends with the first failure, which is its cause
+	life      context.Context //nolint:containedctx // ends with the first failure, or with errStopped during a session
 	fail      context.CancelCauseFunc
 	stopWrite context.CancelCauseFunc // ends the writer
 	written   chan struct{}           // closed when the writer has ended
@@ -83,11 +83,12 @@ func (t *ownership) run(ctx context.Context) {
 // drainTimeout until every record has an outcome, and ends the ownership and the session.
 //
 // watch reads the catalog until its context ends. An error of watch ends the session.
+//
+// A session has three contexts: its own life, which ends with the reading; running, for the pump, which ends with that life or with hard;
+// and hard, which ends drainTimeout after the life of the ownership.
 func (t *ownership) runSession(ctx context.Context, s *Session, published *catalog.Publication, c pump.Catalog, watch func(context.Context) error) error {
-	soft, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })() //nolint:contextcheck // of the ownership
-	hard, cancel := withGrace(soft, t.drainTimeout)
+	defer context.AfterFunc(ctx, func() { t.fail(errStopped) })()
+	hard, cancel := withGrace(ctx, t.life, t.drainTimeout)
 	defer cancel()
 
 	t.fence.open(s.stream, s.clock)
@@ -95,57 +96,68 @@ func (t *ownership) runSession(ctx context.Context, s *Session, published *catal
 	t.writer.Flush() // records may have waited since the last session
 	ended := make(chan struct{})
 	defer func() { <-ended }()
-	defer s.stop(errStopReading)
 	context.AfterFunc(s.life, func() { //nolint:contextcheck // of the session
 		defer close(ended)
 		t.fence.close()
 		t.writer.Flush() // after CloseSend, Run detects the closed fence only then
 	})
 
-	watching, stopWatch := context.WithCancel(hard)
+	var found error // by watch
 	var watched sync.WaitGroup
 	watched.Go(func() {
-		if err := watch(watching); err != nil {
-			if fault.PatienceFor(err) != fault.Never {
-				s.stop(err) // another session continues, even inside a transaction
-			}
-			fail(err)
+		if found = watch(s.life); found != nil {
+			t.failSession(s, found)
 		}
 	})
-	pumping, release := s.during(hard)
-	t.pump.StartSession(pumping, published, c)
-	if err := t.pump.Run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
-		if _, ok := errors.AsType[*pump.SendError](err); ok {
-			select {
-			case <-t.written:
-				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the ownership
-			case <-pumping.Done():
-			}
-		}
-		fail(err)
+	running, release := s.during(hard)
+	t.pump.StartSession(running, published, c)
+	if err := t.pump.Run(running, t.life.Done(), s.batches); err != nil && running.Err() == nil {
+		t.failSession(s, t.explainSend(running, err))
 	}
 	release()
-	cause := context.Cause(soft)
-	if soft.Err() == nil || ctx.Err() == nil && fault.PatienceFor(cause) != fault.Never {
-		stopWatch()
+	if !t.ends(ctx) {
+		s.leave(ctx, cmp.Or(t.cause(), errStopReading))
 		watched.Wait()
-		if cause := context.Cause(soft); cause != nil { // another session recovers
-			s.leave(ctx, cause)
-			return cause
-		}
-		s.leave(ctx, errStopReading)
-		return s.err
+		return cmp.Or(t.cause(), found, s.cause()) // another session recovers
 	}
+	cause := t.cause()
 	err := t.drain(hard)
-	stopWatch()
+	unsaved := t.stop(ctx, s)
 	watched.Wait()
-	if err == nil {
-		err = t.stop(ctx, s)
-	} else {
-		_ = t.stop(ctx, s)
-	}
 	if ctx.Err() == nil {
 		return t.undelivered(cause)
+	}
+	return cmp.Or(err, unsaved)
+}
+
+// cause returns why the life of the ownership has ended, or nil.
+func (t *ownership) cause() error { return context.Cause(t.life) }
+
+// errStopped ends the life of an ownership when the relay stops.
+var errStopped = errors.New("the relay stops")
+
+// failSession ends the session s if another one can recover from err, even inside a transaction. Otherwise it ends the ownership.
+func (t *ownership) failSession(s *Session, err error) {
+	if fault.PatienceFor(err) == fault.Never {
+		t.fail(err)
+	} else {
+		s.stop(err)
+	}
+}
+
+// ends reports whether the ownership ends with the session: the relay stops, or no other session can recover from its failure.
+func (t *ownership) ends(ctx context.Context) bool {
+	return ctx.Err() != nil || fault.PatienceFor(t.cause()) == fault.Never
+}
+
+// explainSend returns why the writer does not accept records, if err says only that, and otherwise err.
+func (t *ownership) explainSend(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*pump.SendError](err); ok {
+		select {
+		case <-t.written:
+			return cmp.Or(t.cause(), err)
+		case <-ctx.Done():
+		}
 	}
 	return err
 }
@@ -230,10 +242,10 @@ func (t *ownership) ackRecords(seqs []uint64) error {
 	return t.outcomes.Ack(seqs)
 }
 
-// withGrace returns a context that ends d after parent.
-func withGrace(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
-	stop := context.AfterFunc(parent, func() {
+// withGrace returns a context that ends d after life.
+func withGrace(ctx, life context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(life, func() {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {

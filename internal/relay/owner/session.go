@@ -52,7 +52,7 @@ type Session struct {
 	observer *catalog.Observer // of the server that streams; used by one goroutine at a time: by takeOver, then by the watcher
 
 	batches chan *replication.Batch
-	life    context.Context         //nolint:containedctx // ends when the reading ends, with the reason as its cause
+	life    context.Context         //nolint:containedctx // ends when the reading is stopped or has ended, with the reason as its cause
 	stop    context.CancelCauseFunc // stops the reading
 	ended   chan struct{}           // closed when the reading has ended
 	err     error                   // why the reading has ended; valid after ended is closed
@@ -66,8 +66,7 @@ type Session struct {
 // startSession reads from a started stream until the stream ends or close is called. It calls noted with each position that is confirmed
 // to Postgres, and ended if the session ends by itself, before the connection is closed.
 func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32, noted func(pglogrepl.LSN), ended func(context.Context, error)) *Session {
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	reading, stop := context.WithCancelCause(life)
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &Session{
 		stream: stream, id: id, pid: pid, clock: newClock(),
 		batches: make(chan *replication.Batch, batchQueue), life: life, stop: stop, ended: make(chan struct{}),
@@ -76,12 +75,13 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 	go func() { // close waits for it
 		defer close(s.ended)
 		defer close(s.batches)
-		s.err = stream.Run(reading, s.nextReport, s.batches)
-		end(s.err)
+		s.err = stream.Run(life, s.nextReport, s.batches)
+		endedItself := life.Err() == nil
+		stop(s.err)
 		if s.unstopped() {
 			ended(ctx, s.err)
 		}
-		if reading.Err() == nil {
+		if endedItself {
 			s.closeStream(ctx, closeTimeout) // a server that shuts down must not wait for the sink
 		}
 	}()
@@ -150,10 +150,13 @@ func (s *Session) leave(ctx context.Context, cause error) {
 // unstopped reports whether the reading ended without a call of close. The session must have ended.
 func (s *Session) unstopped() bool { return s.err != nil && !errors.Is(s.err, errStopReading) }
 
+// cause returns why the reading was stopped or has ended, or nil.
+func (s *Session) cause() error { return context.Cause(s.life) }
+
 // during returns a context that ends with ctx or with the session, with the cause of the first.
 func (s *Session) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	release := context.AfterFunc(s.life, func() { cancel(s.cause()) })
 	return ctx, func() {
 		release()
 		cancel(nil)

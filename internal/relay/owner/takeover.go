@@ -210,8 +210,8 @@ func (o *Owner) mayContinue(t *ownership, s *Session, server checkpoint.Server) 
 	switch {
 	case t.id != s.id:
 		return fault.ErrOtherServer
-	case t.life.Err() != nil:
-		return context.Cause(t.life)
+	case t.cause() != nil:
+		return t.cause()
 	case t.pump.Copying():
 		return errCopyInterrupted
 	}
