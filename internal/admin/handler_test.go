@@ -132,6 +132,8 @@ func TestProbes(t *testing.T) {
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "waiting: no source; Kafka has not acknowledged for 20s: refused", "",
 		},
+		"held back for a standby":          {func(st *relay.Stat) { st.Slot.Standbys = []string{"sb1"} }, 0, "no standby streams from sb1", ""},
+		"held back, but for another relay": {func(st *relay.Stat) { set(st, relay.Waiting, relay.Standby); st.Slot.Standbys = []string{"sb1"} }, 0, "", ""},
 		"over": {func(st *relay.Stat) {
 			set(st, relay.Stopped, relay.NoRole)
 			st.Since = time.Now()

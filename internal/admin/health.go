@@ -57,6 +57,8 @@ func (last *sample) unready(broker string) string {
 		stalled = fmt.Sprintf("%s for %s: %s", what, lasted.Round(time.Second), st.Sink.StallReason)
 	}
 	switch {
+	case stalled == "" && st.Role == relay.Active && len(st.Slot.Standbys) > 0:
+		return withheldTitle + ": " + withheld(st.Slot.Standbys)
 	case st.Role != relay.NoRole:
 		return stalled
 	case st.LastError == "":

@@ -126,7 +126,7 @@ func gauges() []metric {
 		gauge("lag_bytes", "Bytes of WAL after the confirmed position, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
 		{
 			name: namespace + "lag_seconds", kind: prometheus.GaugeValue,
-			help: "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing. Absent while it is a standby.",
+			help: "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. While the relay reads nothing, or Postgres does not send WAL that it has, the time since then. Absent while it is a standby.",
 			values: func(s *sample, put emit) {
 				if lag := float64(s.lag()); !math.IsNaN(lag) {
 					put(lag)

@@ -112,6 +112,10 @@ var situations = []situation{
 		st.Slot.WALEnd += 180_000_000
 		st.Sink.WindowAdvice = "To deliver faster: set sink.kafka.window.bytes to 75497472."
 	}},
+	{"withheld", "Postgres waits for a standby", "no standby streams from sb1", "outbox-cdc check", func(st *relay.Stat) {
+		st.Behind, st.Slot.Standbys = time.Now().Add(-95*time.Second), []string{"sb1"}
+		st.Sink.InFlightRecords, st.Sink.InFlightBytes = 0, 0
+	}},
 	{"standby", "Standby", "takes over", "", func(st *relay.Stat) {
 		st.State, st.Role, st.LastError = relay.Waiting, relay.Standby, "slot orders is in use by process 4711"
 		st.Failures = []fault.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: exit.SlotInUse}}

@@ -52,8 +52,9 @@ func (s *sample) lagBytes() int64 {
 }
 
 // lag returns the seconds since the commit of the oldest unacknowledged transaction, or since the position of an
-// acknowledged one has been waiting to be recorded. While the relay reads nothing, the lag is unknown, and lag returns a
-// lower bound: the time since the last read. The lag of a standby is that of another process, and lag returns none.
+// acknowledged one has been waiting to be recorded. While the relay reads nothing, or Postgres does not send WAL that it
+// has, the lag is unknown, and lag returns the time since then. The lag of a standby is that of another process, and lag
+// returns none.
 func (s *sample) lag() number {
 	var lag time.Duration
 	if s.stat.Role == relay.Standby {

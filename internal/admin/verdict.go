@@ -94,12 +94,12 @@ func (st *Status) Relaying() Verdict {
 	switch {
 	case st.Stalls() && (st.State == string(relay.Streaming) || st.StandsBy() || st.Sink.Unsaved):
 		return st.stalled()
+	case st.State == string(relay.Streaming) && len(st.Slot.Standbys) > 0:
+		return Withheld(st.Slot.Standbys)
 	case !st.Ready:
 		return st.notReady()
 	case st.StandsBy():
 		return Verdict{Warn, "Standby", "Another process streams from the slot. This relay takes over when that one stops.", ""}
-	case len(st.Slot.Standbys) > 0:
-		return Withheld(st.Slot.Standbys)
 	case st.Refill != nil:
 		return st.refilling()
 	case st.fencedLately():
@@ -186,10 +186,16 @@ func (st *Status) stalled() Verdict {
 // Withheld returns the verdict on a slot through which Postgres sends nothing, because no standby streams from these slots.
 func Withheld(standbys []string) Verdict {
 	return Verdict{
-		Bad, "Postgres waits for a standby", fmt.Sprintf("It sends nothing to the relay while no standby streams from %s (synchronized_standby_slots). Nothing is lost: Postgres retains the WAL.",
-			strings.Join(standbys, ", ")),
+		Bad, withheldTitle, "It sends nothing to the relay while " + withheld(standbys) + ". Nothing is lost: Postgres retains the WAL.",
 		"Start the standby, or remove it from synchronized_standby_slots: outbox-cdc check prints the statement.",
 	}
+}
+
+const withheldTitle = "Postgres waits for a standby"
+
+// withheld says why Postgres sends nothing.
+func withheld(standbys []string) string {
+	return "no standby streams from " + strings.Join(standbys, ", ") + " (synchronized_standby_slots)"
 }
 
 // refilling returns the verdict on a relay that refills.

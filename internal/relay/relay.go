@@ -172,6 +172,7 @@ type Relay struct {
 	progress    pump.Progress
 	state       stateMachine
 	slot        atomic.Pointer[SlotStat] // nil: the catalog was not read yet
+	unsent      atomic.Pointer[unsent]   // nil: the catalog was not read yet
 	deadLetters *pump.DeadLetters
 
 	waits     waitLog

@@ -51,9 +51,10 @@ type Stat struct {
 	ParkedRecords uint64            // dead letters of parked keys
 	Neighbours    []string          // published tables whose rows are skipped, as of the last read of the catalog
 
-	// Behind is the earlier of two times: the commit time of the oldest unacknowledged transaction, by
-	// the server's clock, and the time since which an acknowledged position has been waiting to be
-	// recorded, by our clock. Zero if there is neither.
+	// Behind is the earliest of three times: the commit time of the oldest unacknowledged transaction, by
+	// the server's clock, the time since which an acknowledged position has been waiting to be recorded,
+	// and the time of the first read of the catalog that has shown WAL that is still not received. Zero if
+	// there is none.
 	Behind time.Time
 
 	Received  pglogrepl.LSN   // highest position read: end LSNs and keepalives
@@ -86,6 +87,28 @@ type SlotStat struct {
 	Standbys      []string      // slots of synchronized_standby_slots from which no standby streams: Postgres sends nothing meanwhile
 }
 
+// unsent is the oldest WAL that a read of the catalog has shown before Postgres has sent it.
+type unsent struct {
+	end   pglogrepl.LSN // the end of the WAL at that time
+	since time.Time
+}
+
+// next returns u, which may be nil, after another read of the catalog, which has shown WAL up to end.
+func (u *unsent) next(end, received pglogrepl.LSN, at time.Time) *unsent {
+	if u != nil && received < u.end && u.end <= end { // otherwise it was received, or the server is another one
+		return u
+	}
+	return &unsent{end, at}
+}
+
+// waitingSince returns the time since which the WAL is waiting; zero if it was received. u may be nil.
+func (u *unsent) waitingSince(received pglogrepl.LSN) time.Time {
+	if u == nil || received >= u.end {
+		return time.Time{}
+	}
+	return u.since
+}
+
 // Risk returns the risk at the time now that Postgres invalidates the slot.
 func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 	if !s.Exists {
@@ -96,24 +119,24 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 	}.Judge(now)
 }
 
-// newSlotStat returns the state of the slot in c.
-func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
+// noteSlot keeps the state of the slot in c.
+func (r *Relay) noteSlot(c *catalog.State) {
+	limitAt := r.history.LimitAt()
 	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd, Standbys: c.MissingStandbys()}
+	r.unsent.Store(r.unsent.Load().next(c.WALEnd, r.progress.Counts().Received, c.ReadAt))
 	if c.Slot != nil {
 		r := c.Reserve(limitAt)
 		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt
 		st.SpilledBytes = c.Slot.Decoding.SpilledBytes
 	}
-	return st
+	r.slot.Store(st)
 }
 
 // Stat returns a snapshot of the Relay. It may be called at any time, from any goroutine.
 func (r *Relay) Stat() Stat {
 	st := Stat{Confirmed: r.owner.SlotPosition(), Behind: r.positions.Writer.WaitingSince()}
 	if t := r.owner.Tracker(); t != nil {
-		if oldest := t.OldestCommitTime(); st.Behind.IsZero() || !oldest.IsZero() && oldest.Before(st.Behind) {
-			st.Behind = oldest
-		}
+		st.Behind = earlier(st.Behind, t.OldestCommitTime())
 	}
 	counts := r.progress.Counts()
 	st.Transactions, st.Rows, st.Received, st.WALBytes = counts.Transactions, counts.Rows, counts.Received, counts.WALBytes
@@ -121,6 +144,7 @@ func (r *Relay) Stat() Stat {
 	st.Refill = r.progress.Refill()
 	st.DeadLetters, st.Refused, st.Followed = r.deadLetters.Counts()
 	st.Parked, st.ParkedRecords = r.deadLetters.Parked().List(), r.deadLetters.Parked().Total()
+	st.Behind = earlier(st.Behind, r.unsent.Load().waitingSince(st.Received))
 	r.state.addTo(&st)
 	if slot := r.slot.Load(); slot != nil {
 		st.Slot = *slot
@@ -134,6 +158,14 @@ func (r *Relay) Stat() Stat {
 		st.Spans = new(r.cfg.Tracer.Stat())
 	}
 	return st
+}
+
+// earlier returns the earlier one of two times, of which each may be zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // sinkStat returns the Stat of the sink. A position store that is not at the broker counts as part of the sink: without it nothing is

@@ -199,7 +199,7 @@ func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error 
 	if err == nil {
 		r.positions.Recorder.SetPublication(state.Published())
 	}
-	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
+	r.noteSlot(state)
 	if state.Slot != nil {
 		r.owner.NoteConfirmed(state.Slot.ConfirmedFlushLSN)
 	}

@@ -182,10 +182,14 @@ func TestVerdict(t *testing.T) {
 		"left on a standby":                  {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Orphaned = true }), admin.Bad, "The slot is left on a standby", "when it was the primary", false},
 		"blocks a standby":                   {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Blocked = []string{"old:5432"} }), admin.Warn, "A standby cannot synchronize the slot", "The standby at old:5432 has a slot", true},
 		"standby missing":                    {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Missing = []string{"sb1", "sb2"} }), admin.Bad, "Postgres waits for a standby", "streams from sb1, sb2", false},
-		"standby missing, as the relay says": {sides(t, func(_ *Postgres, st *admin.Status) { st.Slot.Standbys = []string{"sb1"} }), admin.Bad, "Postgres waits for a standby", "streams from sb1", false},
-		"copy":                               {onStandby(t, func(*Slot) {}), admin.Good, "The copy of the slot is ready", "If it is promoted, a relay continues", true},
-		"copy, temporary":                    {onStandby(t, func(s *Slot) { s.temporary, s.Active = true, true }), admin.Bad, "The copy of the slot is not ready", "has not completed it", false},
-		"copy, invalidated":                  {onStandby(t, func(s *Slot) { s.Invalidation, s.WALStatus = "wal_removed", "lost" }), admin.Bad, "The copy of the slot is not ready", "invalidated (wal_removed)", false},
+		"standby missing, as the relay says": {sides(t, func(_ *Postgres, st *admin.Status) { st.Slot.Standbys, st.Ready = []string{"sb1"}, false }), admin.Bad, "Postgres waits for a standby", "streams from sb1", false},
+		"standby missing, without a relay":   {nextStart(t, func(p *Postgres, st *admin.Status) { p.Slot.Missing, p.Slot.Active = []string{"sb1"}, false }, NextStart{}), admin.Bad, "No relay has run yet", "not delivered", false},
+		"standby missing, and the broker": {sides(t, func(p *Postgres, st *admin.Status) {
+			p.Slot.Missing, st.Slot.Standbys, st.Ready, st.Sink.Stalled = []string{"sb1"}, []string{"sb1"}, false, 12
+		}), admin.Bad, "Kafka does not acknowledge records", "For 12 s", false},
+		"copy":              {onStandby(t, func(*Slot) {}), admin.Good, "The copy of the slot is ready", "If it is promoted, a relay continues", true},
+		"copy, temporary":   {onStandby(t, func(s *Slot) { s.temporary, s.Active = true, true }), admin.Bad, "The copy of the slot is not ready", "has not completed it", false},
+		"copy, invalidated": {onStandby(t, func(s *Slot) { s.Invalidation, s.WALStatus = "wal_removed", "lost" }), admin.Bad, "The copy of the slot is not ready", "invalidated (wal_removed)", false},
 		"position file, at the start": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.State, st.Ready, st.Reason = "starting", false, "starting"
 			st.Sink.Stalled, st.Sink.StallReason, st.Sink.Unsaved = 4, "no space left on device", true

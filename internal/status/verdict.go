@@ -36,6 +36,9 @@ func (r *Report) judge(cfg *Config) {
 	default:
 		r.Verdict = r.With(slot)
 	}
+	if s := r.Postgres.Slot; s != nil && s.Active && len(s.Missing) > 0 && r.Level != admin.Bad {
+		r.Verdict = admin.Withheld(s.Missing)
+	}
 	if slot, ok := r.Postgres.Slot.standbyVerdict(); ok && (slot.Level == admin.Bad || r.Level == admin.Good) {
 		r.Verdict = slot
 	}
@@ -63,13 +66,10 @@ func (s *Slot) copyVerdict() admin.Verdict {
 	}
 }
 
-// standbyVerdict returns the verdict on a slot that prevents the synchronization of the primary's slot to a standby, or that waits for
-// a standby. s may be nil.
+// standbyVerdict returns the verdict on a slot that prevents the synchronization of the primary's slot to a standby. s may be nil.
 func (s *Slot) standbyVerdict() (v admin.Verdict, ok bool) {
 	switch {
 	case s == nil:
-	case len(s.Missing) > 0:
-		return admin.Withheld(s.Missing), true
 	case s.Orphaned:
 		return admin.Verdict{
 			Level: admin.Bad, Title: "The slot is left on a standby",
