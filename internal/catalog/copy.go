@@ -27,10 +27,11 @@ type Copy struct {
 	// Snapshot is pg_current_snapshot() of the Copy.
 	Snapshot string
 
-	conn     *pgconn.PgConn
-	missing  *Missing // nil: all rows that filter selects
-	filter   CopyFilter
-	maxBytes int
+	conn        *pgconn.PgConn
+	publication string
+	missing     *Missing // nil: all rows that filter selects
+	filter      CopyFilter
+	maxBytes    int
 }
 
 // OpenCopy returns a Copy of the current rows of the outbox tables that cfg.Copy selects, or of the missing ones, for a
@@ -75,7 +76,7 @@ func newCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Co
 	if err != nil {
 		return nil, err
 	}
-	return &Copy{conn: conn, missing: missing, maxBytes: cfg.MaxMessageBytes}, nil
+	return &Copy{conn: conn, publication: cfg.Publication, missing: missing, maxBytes: cfg.MaxMessageBytes}, nil
 }
 
 // currentSnapshot reads pg_current_snapshot(). If transactions rolled back while a slot was created, the xmax of

@@ -22,6 +22,10 @@ var ErrRefill = errors.New("the gap cannot be refilled from the table")
 // delivered.
 var ErrPruned = fmt.Errorf("%w", ErrRefill)
 
+// ErrParts is the ErrRefill of a publication that sends the rows of each partition as the partition's: their order across partitions is
+// not known.
+var ErrParts = fmt.Errorf("%w", ErrRefill)
+
 // Missing selects the rows that a lost slot had not delivered and that its successor does not deliver.
 type Missing struct {
 	Delivered string // the snapshot that sees the delivered transactions: xmin:xmax:xip_list
@@ -143,14 +147,19 @@ func (l *SlotLock) RecreateSlot(ctx context.Context, cfg replication.Config, kno
 	return s.openCopy(ctx, cfg, made, &missing)
 }
 
+// PublishViaRoot returns the SQL that makes a publication send the rows of partitions as those of their root.
+func PublishViaRoot(publication string) string {
+	return "ALTER PUBLICATION " + replication.QuoteIdent(publication) + " SET (publish_via_partition_root = true)"
+}
+
 // checkRefill returns an error that wraps ErrRefill unless every table still has all its missing rows, and their
 // order.
 func (c *Copy) checkRefill(ctx context.Context) error {
 	for i := range c.Tables {
 		t := &c.Tables[i]
 		if t.partition && len(c.Tables) > 1 {
-			return fmt.Errorf("%w: the publication sends the rows of partition %s as the partition's, so the order across partitions is not known: ALTER PUBLICATION … SET (publish_via_partition_root = true)",
-				ErrRefill, t.SQLName())
+			return fmt.Errorf("%w: the publication sends the rows of partition %s as the partition's, so the order across partitions is not known; as its owner: %s",
+				ErrParts, t.SQLName(), PublishViaRoot(c.publication))
 		}
 		alter, err := refillAlter(ctx, c.conn, *t)
 		switch {

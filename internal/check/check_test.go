@@ -148,6 +148,10 @@ func statements(sql string) func(*testing.T, *rig) {
 	}
 }
 
+const byPartition = `ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
+	CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS INCLUDING IDENTITY) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
+	ALTER PUBLICATION pub ADD TABLE outbox`
+
 var brokenSources = []broken{
 	{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: Failed, says: "lacks REPLICATION", fix: "set source.dsn to the relay's role, or "},
 	{
@@ -183,9 +187,11 @@ var brokenSources = []broken{
 		mend: statements(`CREATE TABLE events (LIKE outbox INCLUDING ALL); ALTER PUBLICATION pub SET TABLE events`),
 	},
 	{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres rejects the application's"},
-	{name: "partitions by themselves", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
-		CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS INCLUDING IDENTITY) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
-		ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: Doubt, says: "is partitioned"},
+	{name: "partitions by themselves", breaks: statements(byPartition), title: "via root outbox", state: Doubt, says: "if the slot is lost, recover cannot refill"},
+	{name: "a refill of partitions by themselves", breaks: func(t *testing.T, r *rig) {
+		r.set("source.on_slot_loss", "refill")
+		statements(byPartition)(t, r)
+	}, title: "via root outbox", state: Failed, says: "source.on_slot_loss is refill, which is not available"},
 	{name: "no column to refill by", breaks: statements(`ALTER TABLE outbox DROP COLUMN xid`), title: "refill outbox", state: Doubt, says: "recover cannot tell"},
 	{name: "no column for the refill", breaks: func(t *testing.T, r *rig) {
 		r.set("source.on_slot_loss", "refill")

@@ -42,7 +42,7 @@ func sourceDefinitions() []definition {
 		{Source, "table", "table", "The table exists, and every INSERT into it, its partitions and its children by inheritance is published.", false},
 		{Source, "row filter", "table", "The publication has no row filter.", false},
 		{Source, "owner", "table", "The role owns the table, if `run` would publish it.", false},
-		{Source, "via root", "table", "Changes of a partitioned table are published as its own (`publish_via_partition_root`).", false},
+		{Source, "via root", "table", "Changes of a partitioned table are published as its own (`publish_via_partition_root`). A refill needs that.", false},
 		{Source, "columns", "table", "The table, and the publication's column list if there is one, has all columns of `outbox` with suitable types.", false},
 		{Source, "replica identity", "table", "If UPDATEs or DELETEs are published, the table has a replica identity. Otherwise Postgres rejects them.", true},
 		{Source, "refill", "table", "The table has the columns `xid` and `position`, so that `outbox-cdc recover` can send what a lost slot had not delivered.", false},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -33,7 +34,10 @@ func (s *sourceLook) position(ctx context.Context) {
 	if err != nil {
 		return // the record is not known here, or another condition has the reason
 	}
-	s.recorded, s.elsewhere = next.Record != nil, errors.Is(next.Broken, checkpoint.ErrOtherSystem)
+	s.recorded, s.elsewhere, s.recovers = next.Record != nil, errors.Is(next.Broken, checkpoint.ErrOtherSystem), next.Recover
+	if errors.Is(next.Catalog, catalog.ErrRefill) {
+		s.refused = ": " + oneLine(next.Catalog)
+	}
 	s.add(PositionRecord(next))
 }
 

@@ -21,6 +21,10 @@ func TestPositionRecord(t *testing.T) {
 	t.Parallel()
 
 	srv, fake := pgtest.StartOther(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t)
+	const (
+		refilling = "rows deleted, a relay that refills"
+		pruned    = `INSERT INTO outbox (type, aggregatetype) VALUES ('T', 'x'); DELETE FROM outbox; SELECT pg_drop_replication_slot('SLOT')`
+	)
 	for name, tc := range map[string]struct {
 		change    string // SLOT is the slot
 		condition string
@@ -31,6 +35,8 @@ func TestPositionRecord(t *testing.T) {
 		"slot re-created":       {`SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')`, positionRecord, "run would exit with 15: slot", "outbox-cdc recover"},
 		"publication restored":  {`ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox`, positionRecord, "run would exit with 13: ", "do what the error says"},
 		"slot dropped, a relay": {`SELECT pg_drop_replication_slot('SLOT')`, "slot", "a relay has used it", "outbox-cdc recover"},
+		"rows deleted, too":     {pruned, "slot", "the gap cannot be refilled from the table: table", "if only prune deletes rows, outbox-cdc recover"},
+		refilling:               {pruned, "slot", "the gap cannot be refilled from the table: table", "if only prune deletes rows, outbox-cdc recover"},
 		"both dropped":          {`SELECT pg_drop_replication_slot('SLOT'); DROP PUBLICATION pub`, "slot", "a relay has used it", "outbox-cdc recover"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,6 +47,7 @@ func TestPositionRecord(t *testing.T) {
 			}
 			r.runOnce(t)
 			r.change = func(c *Config) { // what is missing is created at a first start only
+				c.Relay.RefillOnLoss = name == refilling
 				if c.Relay.Create = relay.CreateSlot; strings.Contains(tc.change, "DROP PUBLICATION") {
 					c.Relay.Create = relay.CreateAll
 				}
@@ -92,7 +99,7 @@ func conditionOf(t *testing.T, r *rig, name string) Condition {
 	return Condition{}
 }
 
-// runOnce runs the relay until it has recorded a position.
+// runOnce runs the relay until it has recorded what a refill needs.
 func (r *rig) runOnce(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -106,7 +113,7 @@ func (r *rig) runOnce(t *testing.T) {
 	go func() { ended <- run.Run(ctx) }()
 	wait.For(t, "a position record", func() bool {
 		p, err := relay.Recorded(t.Context(), cfg, slog.New(slog.DiscardHandler))
-		return err == nil && p != nil && p.EndLSN != 0
+		return err == nil && p != nil && len(p.Snapshots) > 0
 	})
 	stop()
 	if err := wait.Receive(t, "the relay to stop", ended); err != nil {

@@ -210,6 +210,7 @@ func (s *sourceLook) rowSecurity(name string, t *catalog.TableDetails, reads str
 func (s *sourceLook) refill(name string, t *catalog.TableDetails) {
 	switch {
 	case s.Relay.Positions.IsZero(): // nothing says what was delivered
+	case t.RefillAlter == "" && s.byPartition(t): // viaRoot says what a refill needs
 	case t.RefillAlter == "":
 		s.ok("refill", name, "has xid and position: recover can send what a lost slot had not delivered")
 	case s.Relay.RefillOnLoss:
@@ -221,12 +222,26 @@ func (s *sourceLook) refill(name string, t *catalog.TableDetails) {
 	}
 }
 
+// byPartition reports whether changes of t are published as those of its partitions.
+func (s *sourceLook) byPartition(t *catalog.TableDetails) bool {
+	p := s.catalog.Publication
+	return t.Partitioned && p != nil && !p.ViaRoot
+}
+
 func (s *sourceLook) viaRoot(name string, t *catalog.TableDetails) {
-	if !t.Partitioned || s.catalog.Publication.ViaRoot {
+	if !s.byPartition(t) {
 		return
 	}
-	s.warn("via root", name, "is partitioned, and changes are published as changes of the partitions: the relay notices a partition with other columns only at its first row",
-		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", replication.QuoteIdent(s.catalog.Publication.Name)))
+	const later = ", and the relay notices a partition with other columns only at its first row"
+	what, fix := "is partitioned, and changes are published as changes of the partitions: ", catalog.PublishViaRoot(s.catalog.Publication.Name)
+	switch {
+	case s.Relay.Positions.IsZero():
+		s.warn("via root", name, what+strings.TrimPrefix(later, ", and "), fix)
+	case s.Relay.RefillOnLoss:
+		s.fail("via root", name, what+"source.on_slot_loss is refill, which is not available without an order of all rows"+later, fix)
+	default:
+		s.warn("via root", name, what+"if the slot is lost, recover cannot refill without an order of all rows"+later, fix)
+	}
 }
 
 // columns checks that rows of sent, the table as published, can become records.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -29,7 +30,7 @@ func (s *sourceLook) slot(ctx context.Context) {
 		s.fail("slot", "", fmt.Sprintf("slot %s does not exist on this server, which is not that of the position record", c.SlotName), "see "+positionRecord)
 		return
 	case slot == nil && s.recorded:
-		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered", c.SlotName), c.InstructRecover())
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and a relay has used it: rows committed since then are not delivered%s", c.SlotName, s.refused), s.recovers)
 		return
 	case slot == nil:
 		s.fail("slot", "", fmt.Sprintf("slot %s does not exist; rows committed without it are not delivered", c.SlotName), catalog.InstructSetup)
@@ -81,8 +82,8 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 	kept, risk := terminal.Size(reserve.Retained), reserve.Judge(c.ReadAt)
 	switch {
 	case risk.Danger == catalog.Lost:
-		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered", slot.ConfirmedFlushLSN),
-			c.InstructRecover())
+		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": Postgres has removed WAL from %s on that was not delivered%s", slot.ConfirmedFlushLSN, s.refused),
+			cmp.Or(s.recovers, c.InstructRecover()))
 	case risk.Danger == catalog.Unreserved:
 		s.warn("wal_status", "", fmt.Sprintf("%s: %s of WAL are retained, and the next checkpoint may remove WAL that the slot needs", slot.WALStatus, kept),
 			"let the relay catch up now; "+s.provider.set("max_slot_wal_keep_size", "-1", false))

@@ -21,6 +21,8 @@ type sourceLook struct {
 	catalog   *catalog.State
 	recorded  bool     // there is a position record
 	elsewhere bool     // the position record is of another server
+	recovers  string   // how to continue after the loss of the slot; empty: nobody knows whether there is a record
+	refused   string   // ": " and why recover would refuse after the loss of the slot; empty: it would not
 	provider  provider // of a managed server; otherwise the zero value
 }
 

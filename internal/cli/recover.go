@@ -187,7 +187,7 @@ func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 	case ctx.Err() != nil:
 		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were acknowledged"), exit.Unexpected, "interrupted", ""
 		f.Next = "to continue: the same command"
-	case errors.Is(err, catalog.ErrPruned):
+	case errors.Is(err, catalog.ErrPruned), errors.Is(err, catalog.ErrParts):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; "+f.Next
 	case errors.Is(err, catalog.ErrRefill):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; see docs/recover.md#recover-refuses"

@@ -140,7 +140,7 @@ func (a *app) printNext(ctx context.Context, cfg *config.Config, created catalog
 // is ahead of the position record.
 func hindrance(next *relay.NextStart, steps []catalog.Step) string {
 	gap, ok := errors.AsType[*checkpoint.GapError](next.Broken)
-	if ok && gap.SameSlot() && slices.ContainsFunc(steps, catalog.Step.NewSlot) {
+	if ok && !errors.Is(next.Broken, catalog.ErrRefill) && gap.SameSlot() && slices.ContainsFunc(steps, catalog.Step.NewSlot) {
 		return fmt.Sprintf("The slot is new: rows committed after %s, the position recorded at %s, are not delivered.\nnext: %s",
 			next.Record.EndLSN, at(next.Record.WrittenAt), strings.TrimPrefix(next.Recover, catalog.InstructSetup+", then "))
 	}

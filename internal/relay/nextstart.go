@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 )
@@ -16,7 +18,7 @@ type NextStart struct {
 	Record  *checkpoint.Position // nil: there is none, so no relay of this name has run yet
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
-	Recover string               // how to continue if rows are missing: see [catalog.State.InstructRecover]
+	Recover string               // how to continue if rows are missing, without a full stop: [catalog.InstructRecover], or why not
 }
 
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
@@ -45,7 +47,8 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	}
 	reader := catalog.NewReader(reached.Conn)
 	defer reader.Close(ctx)
-	next := &NextStart{Record: found.Position, Catalog: state.Verify()}
+	next := &NextStart{Record: found.Position, Catalog: state.Verify(), Recover: state.InstructRecover()}
+	lost := next.Catalog // why rows are missing, if they are
 	switch {
 	case next.Record == nil && r.createsSource(state, next.Catalog):
 		next.Catalog = state.VerifyOutboxes() // what it creates needs the tables
@@ -55,21 +58,48 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	case next.Record != nil && r.planner.Refills(next.Catalog):
 		next.Catalog = nil
 	}
-	next.Recover = state.InstructRecover()
 	if state.Slot != nil {
 		next.Broken = r.findBreak(ctx, found, server, state)
+		if isGap(next.Broken) && err == nil {
+			next.Recover, err = reader.InstructRecover(ctx, state)
+		}
+		lost = cmp.Or(lost, next.Broken)
+		if r.planner.Refills(next.Broken) {
+			next.Broken = nil
+		}
 	} else if next.Record != nil {
 		if elsewhere := next.Record.Elsewhere(server); elsewhere != nil {
-			next.Catalog, next.Broken = nil, elsewhere
+			next.Catalog, next.Broken, lost = nil, elsewhere, nil
 		}
-	}
-	if _, gap := errors.AsType[*checkpoint.GapError](next.Broken); gap && err == nil {
-		next.Recover, err = reader.InstructRecover(ctx, state)
 	}
 	if err != nil {
 		return nil, err
 	}
+	if next.Record != nil && next.Recover == catalog.InstructRecover {
+		cfg := r.cfg.refill()
+		cfg.Source = reached
+		next.noteRefusal(lost, refill.Refused(ctx, cfg, next.Record, lost, server, state))
+	}
 	return next, nil
+}
+
+// noteRefusal changes n if the gap because of lost cannot be refilled: a start that would refill fails, and so does [catalog.InstructRecover].
+func (n *NextStart) noteRefusal(lost, refused error) {
+	if refused == nil {
+		return
+	}
+	err := refill.Unrefilled(lost, refused)
+	if isGap(lost) {
+		n.Broken = err
+	} else {
+		n.Catalog = err
+	}
+	n.Recover = fault.Next(err)
+}
+
+func isGap(err error) bool {
+	_, gap := errors.AsType[*checkpoint.GapError](err)
+	return gap
 }
 
 // mayPublish returns why the role may not create the publication, with the class of the error of a start.
@@ -81,13 +111,10 @@ func mayPublish(ctx context.Context, reader *catalog.Reader, tables []string) (d
 	return nil, err
 }
 
-// findBreak returns the error with which a session on s would end because of what is stored, unless the relay refills then.
+// findBreak returns the error with which a session on s would end because of what is stored.
 func (r *Relay) findBreak(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
 	err := r.positions.Starter.Check(ctx, found, s, state.CheckPublished)
-	switch {
-	case r.planner.Refills(err):
-		return nil
-	case err == nil && found.Position != nil:
+	if err == nil && found.Position != nil {
 		return r.planner.CheckFinished(found.Position)
 	}
 	return err

@@ -302,10 +302,9 @@ func TestLostSlotInstruction(t *testing.T) {
 				t.Errorf("%s: %q, want %q", name, r.Advice, want)
 			}
 		}
-		stop := &checkpoint.Stop{ExitCode: 11, Advice: "if only prune deletes rows, " + catalog.InstructUnpruned}
-		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7", Stopped: stop}, recover: catalog.InstructRecover})
-		if r.Advice != sentence(stop.Advice)+"." {
-			t.Errorf("%s, after a refill that the relay could not do: %q", name, r.Advice)
+		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "slot s is gone; no delivered row", recover: "if only prune deletes rows, " + catalog.InstructUnpruned})
+		if r.Advice != "If only prune deletes rows, "+catalog.InstructUnpruned+"." || !strings.Contains(r.Why, "Slot s is gone; no delivered row.") {
+			t.Errorf("%s, after which recover refuses: %+v", name, r.Verdict)
 		}
 	}
 }

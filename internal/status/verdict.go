@@ -109,7 +109,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 		if r.byHand() {
 			v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
 		} else {
-			v.Advice = cmp.Or(r.stoppedByLoss(), v.Advice)
+			v.Advice = cmp.Or(r.refused(&v), v.Advice)
 		}
 	case catalog.LevelCritical:
 		if s := r.Postgres.Slot; r.Relay.status == nil && s != nil && !s.Active { // first, a relay has to run
@@ -125,13 +125,14 @@ func (r *Report) byHand() bool {
 	return r.NextStart != nil && r.NextStart.recover == catalog.InstructByHand
 }
 
-// stoppedByLoss returns the advice with which the relay has stopped because of the lost slot. It may know why it cannot refill. It is
-// empty if the relay has not.
-func (r *Report) stoppedByLoss() string {
-	if n := r.NextStart; n != nil && n.Recorded != nil && n.Recorded.Stopped != nil && n.Recorded.Stopped.ExitCode == exit.SlotLost {
-		return sentence(joined(n.Recorded.Stopped.Advice)) + "."
+// refused returns the advice after the loss of the slot if recover would refuse, and adds the reason to v; otherwise it returns "".
+func (r *Report) refused(v *admin.Verdict) string {
+	n := r.NextStart
+	if n == nil || n.recover == "" || n.recover == catalog.InstructRecover || r.byHand() {
+		return ""
 	}
-	return ""
+	v.Why += " " + sentence(n.Error) + "."
+	return sentence(n.recover) + "."
 }
 
 // withoutSlot returns the verdict on a slot that does not exist.
@@ -153,9 +154,7 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 	case next.Recorded != nil:
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
-		if stop := r.stoppedByLoss(); stop != "" && !r.byHand() {
-			v.Advice = stop
-		}
+		v.Advice = cmp.Or(r.refused(&v), v.Advice)
 	case next.ExitCode == exit.SlotLost: // only the slot is missing, and no row was delivered that one would have to know of
 		v.Title, v.Advice = noRelayYet, "Check that source.dsn, source.slot and name are right, then create the slot: "+catalog.InstructSetup+"."
 	case next.Error != "":

@@ -113,6 +113,7 @@ var faults = []fault{
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
 	{as[*catalog.UnrefillableError], exit.SlotLost, Never, "", nextByHand},
 	{isLoss(catalog.ErrPruned), exit.SlotLost, Never, "", nextLostPruned},
+	{isLoss(catalog.ErrParts), exit.SlotLost, Never, "", nextLostParts},
 	{isLoss(catalog.ErrRefill), exit.SlotLost, Never, "", nextLostByHand},
 	{is(replication.ErrSlotMissing), exit.SlotLost, Never, "", nextNoSlot},
 	{is(replication.ErrSlotLost), exit.SlotLost, Never, "", ""},
@@ -124,6 +125,8 @@ var faults = []fault{
 	{is(checkpoint.ErrEarlierTimeline), exit.Continuity, Never, adviseEarlier, nextEarlier},
 	{is(checkpoint.ErrOtherWAL), exit.Continuity, Never, adviseOtherWAL, nextOtherWAL},
 	{is(catalog.ErrPruned), exit.Continuity, Never, "", nextPruned},
+	{is(catalog.ErrParts), exit.Continuity, Never, "", nextParts},
+	{isUnrefilledGap, exit.Continuity, Never, "", nextNoRefill},
 	{as[*checkpoint.GapError], exit.Continuity, Never, adviseGap, nextGap},
 	{is(position.ErrRecord), exit.Continuity, Never, adviseRecord, nextRecord},
 	{is(position.ErrKeysParked), exit.Continuity, Never, adviseParked, nextParked},
@@ -251,6 +254,8 @@ const (
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextByHand      = "find out why the slot is gone, then do what the error says (docs/recover.md#recover-refuses)"
 	nextLostPruned  = "find out why the slot is gone, then, if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
+	nextLostParts   = "find out why the slot is gone, then publish the partitions as the error says, and " + catalog.InstructRecover + " (docs/recover.md#prepare-for-it)"
+	nextParts       = "publish the partitions as the error says, then " + catalog.InstructRecover + " (docs/recover.md#prepare-for-it)"
 	nextLostByHand  = "find out why the slot is gone, then do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 	nextPruned      = "if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
 	nextOtherSystem = "give this relay a name of its own, or correct source.dsn; after an upgrade or a restore, recover (docs/recover.md#the-database-was-upgraded-or-restored-from-a-dump)"
@@ -288,6 +293,11 @@ func isLoss(target error) func(error) bool {
 	return func(err error) bool {
 		return errors.Is(err, target) && (errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost))
 	}
+}
+
+// isUnrefilledGap reports for a gap whether recover would refuse to refill it.
+func isUnrefilledGap(err error) bool {
+	return as[*checkpoint.GapError](err) && errors.Is(err, catalog.ErrRefill)
 }
 
 func isUpdate(err error) bool {

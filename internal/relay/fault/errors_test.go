@@ -79,6 +79,9 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"slot without a refill": {&catalog.UnrefillableError{Err: replication.ErrSlotMissing}, 11, Never, ""},
 		"loss without a refill": {fmt.Errorf("%w; %w", replication.ErrSlotLost, catalog.ErrRefill), 11, Never, ""},
 		"pruned, slot missing":  {fmt.Errorf("%w; %w", replication.ErrSlotMissing, catalog.ErrPruned), 11, Never, ""},
+		"gap without a refill":  {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrRefill), 15, Never, ""},
+		"partitions, lost slot": {fmt.Errorf("%w; %w", replication.ErrSlotLost, catalog.ErrParts), 11, Never, ""},
+		"partitions, gap":       {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrParts), 15, Never, ""},
 		"pruned, gap":           {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrPruned), 15, Never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, Never, ""},
 		"missing WAL":           {replication.ErrWALRemoved, 11, Briefly, ""},
@@ -258,6 +261,18 @@ func TestStopAdvice(t *testing.T) {
 	} {
 		if got := StopAdvice(err); strings.Count(got, "docs/") != 1 || !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %s", err, got, want)
+		}
+	}
+}
+
+// If recover would refuse, the next step is not recover alone.
+func TestNextIfRecoverRefuses(t *testing.T) {
+	for _, cause := range []error{replication.ErrSlotMissing, replication.ErrSlotLost, &checkpoint.GapError{}} {
+		if next := Next(fmt.Errorf("%w; %w", cause, catalog.ErrRefill)); strings.Contains(next, catalog.InstructRecover) || !strings.Contains(next, "by hand") {
+			t.Errorf("%v: next: %s", cause, next)
+		}
+		if next := Next(fmt.Errorf("%w; %w", cause, catalog.ErrParts)); !strings.Contains(next, "publish the partitions as the error says") || !strings.Contains(next, catalog.InstructRecover) {
+			t.Errorf("%v, partitions: next: %s", cause, next)
 		}
 	}
 }

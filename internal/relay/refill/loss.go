@@ -77,21 +77,47 @@ func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slo
 	if err := l.inspect(inspecting, log); err != nil { // also without a record: the wrong server has none
 		return nil, err
 	}
+	if err := l.find(record); err != nil {
+		return nil, err
+	}
+	return l, l.count(ctx)
+}
+
+// Refused returns an error that wraps [catalog.ErrRefill] if Find would return it for the gap after record because of lost: a slot that
+// is missing or lost, or a [*checkpoint.GapError]. It returns nil if Find would not, or if that is not known, for example because the
+// role may not read a table. server and state are those of cfg.Source, see [Inspect].
+func Refused(ctx context.Context, cfg Config, record *checkpoint.Position, lost error, server checkpoint.Server, state *catalog.State) error {
+	if !isLoss(lost) {
+		return nil
+	}
+	l := &Loss{cfg: cfg, server: server, state: state, WALEnd: server.WALEnd}
+	err := l.find(record)
+	if err == nil {
+		var c *catalog.Copy
+		if c, err = catalog.OpenMissing(ctx, cfg.Source, cfg.Tables, l.missing); err == nil {
+			c.Close(ctx)
+		}
+	}
+	if errors.Is(err, catalog.ErrRefill) {
+		return err
+	}
+	return nil
+}
+
+// find sets which rows the slot of record has not delivered.
+func (l *Loss) find(record *checkpoint.Position) error {
 	if record == nil {
-		return nil, fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
-			catalog.ErrRefill, cfg.Name, cfg.Positions)
+		return fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
+			catalog.ErrRefill, l.cfg.Name, l.cfg.Positions)
 	}
 	l.Record, l.begins = *record, *record
 	if record.Refill != nil {
 		l.Record = record.Refill.Lost
 	}
 	if err := l.judge(record); err != nil {
-		return nil, err
+		return err
 	}
-	if err := l.selectRows(); err != nil {
-		return nil, err
-	}
-	return l, l.count(ctx)
+	return l.selectRows()
 }
 
 // inspect reads the state of the server, the publication and the slot.

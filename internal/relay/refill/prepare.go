@@ -14,9 +14,13 @@ import (
 
 // Refills reports whether the relay refills after err.
 func (p *Planner) Refills(err error) bool {
+	return (p.recovering || p.cfg.OnLoss) && isLoss(err)
+}
+
+// isLoss reports whether err is one after which rows can be refilled.
+func isLoss(err error) bool {
 	_, gap := errors.AsType[*checkpoint.GapError](err)
-	return (p.recovering || p.cfg.OnLoss) &&
-		(errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) || gap)
+	return errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) || gap
 }
 
 // Prepare prepares a refill of what the slot of the position record has lost. cause may be nil. If another process prepares
@@ -38,16 +42,16 @@ func (p *Planner) Prepare(ctx context.Context, cause error) error {
 	err = p.startRefill(ctx, lock, record)
 	switch {
 	case errors.Is(err, catalog.ErrRefill) && cause != nil:
-		err = unrefilled(cause, err)
+		err = Unrefilled(cause, err)
 	case errors.Is(err, ErrNothingLost) && !p.recovering: // another process has recovered it meanwhile
 		err = nil
 	}
 	return err
 }
 
-// unrefilled returns cause with the reason why the relay cannot refill after it. It does not say to refill, unless the instruction is
+// Unrefilled returns cause with the reason why nobody can refill after it. It does not say to refill, unless the instruction is
 // another one already.
-func unrefilled(cause, reason error) error {
+func Unrefilled(cause, reason error) error {
 	if _, ok := errors.AsType[*catalog.UnrefillableError](cause); !ok {
 		cause = unadvised{cause}
 	}

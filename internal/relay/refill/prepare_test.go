@@ -60,12 +60,12 @@ func TestServerBeforeMissingRecord(t *testing.T) {
 func TestOneInstruction(t *testing.T) {
 	missing := fmt.Errorf("%w: slot s does not exist; %s creates the slot", replication.ErrSlotMissing, catalog.InstructRecover)
 	pruned := fmt.Errorf("%w: table t has no delivered row: %s", catalog.ErrPruned, catalog.InstructUnpruned)
-	err := unrefilled(missing, pruned)
+	err := Unrefilled(missing, pruned)
 	if strings.Count(err.Error(), catalog.InstructRecover) != 1 || !strings.HasSuffix(err.Error(), catalog.InstructUnpruned) {
 		t.Errorf("error = %v", err)
 	}
 	byHand := &catalog.UnrefillableError{Err: fmt.Errorf("%w; %s", replication.ErrSlotMissing, catalog.InstructByHand)}
-	if err := unrefilled(byHand, pruned); !strings.Contains(err.Error(), catalog.InstructByHand) {
+	if err := Unrefilled(byHand, pruned); !strings.Contains(err.Error(), catalog.InstructByHand) {
 		t.Errorf("error = %v", err)
 	}
 }
