@@ -54,10 +54,10 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil || cmp.Diff(stopped, back) != "" {
 		t.Errorf("%+v, %v", back, err)
 	}
-	if p := stopped.BeginRefill(Server{}, 1, ""); p.Stopped != nil || p.Refill.Lost.Stopped != nil {
+	if p := stopped.BeginRefill(Server{}, 1, "", false); p.Stopped != nil || p.Refill.Lost.Stopped != nil {
 		t.Errorf("a refill begins after the stop, and has %+v", p)
 	}
-	if p := parked.BeginRefill(Server{}, 1, ""); p.Publication != "" || p.Refill.Lost.Publication != "" {
+	if p := parked.BeginRefill(Server{}, 1, "", false); p.Publication != "" || p.Refill.Lost.Publication != "" {
 		t.Errorf("a refill sends what the publication has left out, and has %+v", p)
 	}
 }

@@ -22,6 +22,10 @@ type Refill struct {
 	// large for the record, and the refill cannot be continued, only started over.
 	Until string
 
+	// Unpruned means that the operator has said that no undelivered row had been deleted from the tables when the slot was lost. It is
+	// still true for a refill that continues this one after the loss of its slot.
+	Unpruned bool
+
 	// Earlier are the values of Until of refills that ended with the loss of their slots, the oldest first. The rows that the
 	// first one sees are sent first, then those that the second one sees, and so on. So the acknowledged rows of the
 	// interrupted refills are the first ones of this refill too.
@@ -29,17 +33,18 @@ type Refill struct {
 }
 
 type refillJSON struct {
-	Lost    Position `json:"lost"`
-	Start   string   `json:"start"`
-	Until   string   `json:"until,omitempty"`
-	Earlier []string `json:"earlier,omitempty"`
+	Lost     Position `json:"lost"`
+	Start    string   `json:"start"`
+	Until    string   `json:"until,omitempty"`
+	Unpruned bool     `json:"unpruned,omitempty"`
+	Earlier  []string `json:"earlier,omitempty"`
 }
 
 func (r *Refill) toJSON() *refillJSON {
 	if r == nil {
 		return nil
 	}
-	return &refillJSON{r.Lost, r.Start.String(), r.Until, r.Earlier}
+	return &refillJSON{r.Lost, r.Start.String(), r.Until, r.Unpruned, r.Earlier}
 }
 
 func (v *refillJSON) parse() (*Refill, error) {
@@ -56,7 +61,7 @@ func (v *refillJSON) parse() (*Refill, error) {
 	if slices.ContainsFunc(v.Earlier, func(text string) bool { return !ValidSnapshot(text) }) {
 		return nil, fmt.Errorf("earlier of a refill has what is no snapshot: %q", v.Earlier)
 	}
-	return &Refill{v.Lost, start, v.Until, v.Earlier}, nil
+	return &Refill{v.Lost, start, v.Until, v.Unpruned, v.Earlier}, nil
 }
 
 // Interrupted returns the member Earlier of another refill on server s that continues the refill of p after its slot was lost.
@@ -79,16 +84,16 @@ func (p Position) Interrupted(s Server) []string {
 
 // BeginRefill returns the record of a refill on server s. It makes p obsolete: it belongs to the next
 // generation, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the
-// acknowledged rows if it can, see [Position.Interrupted].
-func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Position {
+// acknowledged rows if it can, see [Position.Interrupted]. unpruned is for [Refill.Unpruned].
+func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string, unpruned bool) Position {
 	lost := p
 	if p.Refill != nil {
-		lost = p.Refill.Lost
+		lost, unpruned = p.Refill.Lost, unpruned || p.Refill.Unpruned
 	}
 	lost.Owner, lost.Open, lost.KeysParked, lost.Publication, lost.Stopped = 0, Prefix{}, false, "", nil
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
-		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start}, KeysParked: p.KeysParked,
+		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start, Unpruned: unpruned}, KeysParked: p.KeysParked,
 	}
 	if !ValidSnapshot(until) {
 		return next

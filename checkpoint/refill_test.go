@@ -16,7 +16,7 @@ func newSlotServer() Server {
 
 // A position record stores a refill. When the refill ends, the record has a snapshot for the next one.
 func TestRefillRoundTripsAsJSON(t *testing.T) {
-	begun := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801")
+	begun := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801", false)
 	data, err := json.Marshal(begun)
 	if err != nil {
 		t.Fatal(err)
@@ -42,14 +42,14 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 func TestRefillKeepsEarlierSnapshots(t *testing.T) {
 	const start = 0x1_0000_0500
 	s := newSlotServer()
-	ended := recorded().BeginRefill(s, start, "800:803:801").EndRefill()
+	ended := recorded().BeginRefill(s, start, "800:803:801", false).EndRefill()
 	ended.EndLSN = start
 	s.Timeline, s.History = ended.Timeline+1, History{ended.Timeline: start - 1}
 	before := recorded().Snapshots[0]
 	if got, reason := ended.Undelivered(s); got != before || reason != "" {
 		t.Errorf("%+v, %s, want %+v", got, reason, before)
 	}
-	begun := recorded().BeginRefill(newSlotServer(), start, "800:803:801")
+	begun := recorded().BeginRefill(newSlotServer(), start, "800:803:801", false)
 	begun.Timeline++ // the server was promoted during the refill
 	if ended := begun.EndRefill(); len(ended.Snapshots) != 1 {
 		t.Errorf("on another timeline: %+v", ended.Snapshots)
@@ -58,7 +58,7 @@ func TestRefillKeepsEarlierSnapshots(t *testing.T) {
 
 // When a refill starts over, it still resends everything that was missing when it first started.
 func TestRefillStartsOver(t *testing.T) {
-	again := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801").BeginRefill(newSlotServer(), 0x1_0000_0900, "not a snapshot")
+	again := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801", false).BeginRefill(newSlotServer(), 0x1_0000_0900, "not a snapshot", false)
 	if r := again.Refill; r.Lost.EndLSN != recorded().EndLSN || r.Start != 0x1_0000_0900 || r.Until != "" || again.Generation != recorded().Generation+2 {
 		t.Errorf("%+v", again)
 	}
@@ -72,9 +72,9 @@ func TestRefillStartsOver(t *testing.T) {
 func TestRefillContinuesAfterAnotherLoss(t *testing.T) {
 	const first, second = 0x1_0000_0500, 0x1_0000_0900
 	s := newSlotServer()
-	begun := recorded().BeginRefill(s, first, "800:803:801")
+	begun := recorded().BeginRefill(s, first, "800:803:801", true)
 	begun.EndLSN, begun.Open = first, Prefix{first - 1, 10, 7}
-	again := begun.BeginRefill(s, second, "900:900:")
+	again := begun.BeginRefill(s, second, "900:900:", false)
 	data, err := json.Marshal(again)
 	if err != nil {
 		t.Fatal(err)
@@ -88,12 +88,15 @@ func TestRefillContinuesAfterAnotherLoss(t *testing.T) {
 		t.Errorf("continues at %s, %v", start, err)
 	}
 	back = back.Moved(s, second)
-	if want := (Prefix{second - 1, 10, 7}); back.Open != want || !cmp.Equal(back.Refill.Earlier, []string{"800:803:801"}) || back.Refill.Until != "900:900:" {
+	if want := (Prefix{second - 1, 10, 7}); back.Open != want || !cmp.Equal(back.Refill.Earlier, []string{"800:803:801"}) || back.Refill.Until != "900:900:" || !back.Refill.Unpruned {
 		t.Errorf("%+v", back)
 	}
-	third := back.BeginRefill(s, second+0x100, "950:950:")
-	if want := []string{"800:803:801", "900:900:"}; !cmp.Equal(third.Refill.Earlier, want) || third.Open.Rows != 10 {
+	third := back.BeginRefill(s, second+0x100, "950:950:", false)
+	if want := []string{"800:803:801", "900:900:"}; !cmp.Equal(third.Refill.Earlier, want) || third.Open.Rows != 10 || !third.Refill.Unpruned {
 		t.Errorf("after a third loss: %+v", third)
+	}
+	if other := third.EndRefill().BeginRefill(s, second+0x200, "960:960:", false); other.Refill.Unpruned {
+		t.Error("what the operator has said of a loss is taken for another one")
 	}
 
 	for name, change := range map[string]func(p *Position, s *Server){
@@ -106,14 +109,14 @@ func TestRefillContinuesAfterAnotherLoss(t *testing.T) {
 		refill := *p.Refill
 		p.Refill = &refill
 		change(&p, &s)
-		if over := p.BeginRefill(s, second, "900:900:"); over.Open != (Prefix{}) || over.Refill.Earlier != nil {
+		if over := p.BeginRefill(s, second, "900:900:", false); over.Open != (Prefix{}) || over.Refill.Earlier != nil {
 			t.Errorf("%s: %+v", name, over)
 		}
 	}
 }
 
 func TestRefillRejectsOtherJSON(t *testing.T) {
-	valid, err := json.Marshal(recorded().BeginRefill(newSlotServer(), 0x500, "800:803:801"))
+	valid, err := json.Marshal(recorded().BeginRefill(newSlotServer(), 0x500, "800:803:801", false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +184,7 @@ func TestContinueRefill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSlotServer()
 			s.Confirmed = start
-			p := recorded().BeginRefill(s, start, "800:803:801")
+			p := recorded().BeginRefill(s, start, "800:803:801", false)
 			tc.change(&p, &s)
 			got, err := p.Continue(s)
 			if uint64(got) != tc.want || (err == nil) != (tc.reason == "") || err != nil && !strings.Contains(err.Error(), tc.reason) {

@@ -25,7 +25,7 @@ func TestRefillIsBegunByTheOwner(t *testing.T) {
 		if another {
 			continue
 		}
-		if err := w.Recorder.BeginRefill(t.Context(), before, positiontest.Server(0), 200, "5:5:"); err != nil {
+		if err := w.Recorder.BeginRefill(t.Context(), before, positiontest.Server(0), 200, "5:5:", false); err != nil {
 			t.Fatal(err)
 		}
 		next := newTestWriter(t, store, false)

@@ -183,6 +183,9 @@ func (l *Loss) selectRows() error {
 		return fmt.Errorf("%w: rows that are logical messages (outbox.messages) are in the WAL only", catalog.ErrRefill)
 	}
 	lost, assume := l.Record, l.cfg.Assume
+	if r := l.begins.Refill; r != nil && r.Unpruned { // the answer is about the same loss
+		assume.Unpruned = true
+	}
 	if lost.SystemID == l.server.SystemID {
 		assume.Upgraded, assume.Restored = false, false
 	} else if assume.Upgraded || assume.Restored {

@@ -99,7 +99,7 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 	p.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", p.cfg.Source.Slot)), slog.String("action", "created again"),
 		slog.String("from", c.Point.String()))
 	return position.Try(ctx, position.Timeout, func(ctx context.Context) error {
-		return p.positions.Recorder.BeginRefill(ctx, l.begins, l.server, c.Point, c.Snapshot)
+		return p.positions.Recorder.BeginRefill(ctx, l.begins, l.server, c.Point, c.Snapshot, l.missing.Assume.Unpruned)
 	})
 }
 

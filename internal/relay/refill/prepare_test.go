@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -67,5 +68,20 @@ func TestOneInstruction(t *testing.T) {
 	byHand := &catalog.UnrefillableError{Err: fmt.Errorf("%w; %s", replication.ErrSlotMissing, catalog.InstructByHand)}
 	if err := Unrefilled(byHand, pruned); !strings.Contains(err.Error(), catalog.InstructByHand) {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// What the operator has said of the tables holds until the refill of that loss is done, even if the new slot is lost too.
+func TestOperatorIsAskedOncePerLoss(t *testing.T) {
+	server := checkpoint.Server{SystemID: "7", Timeline: 1}
+	lost := checkpoint.Position{SystemID: "7", Timeline: 1, Snapshots: []checkpoint.Snapshot{{Text: "5:5:"}}}
+	for said, record := range map[bool]checkpoint.Position{
+		true:  lost.BeginRefill(server, 0x500, "8:8:", true),
+		false: lost.BeginRefill(server, 0x500, "8:8:", false),
+	} {
+		l := &Loss{Record: lost, begins: record, server: server}
+		if err := l.selectRows(); err != nil || l.missing.Assume.Unpruned != said {
+			t.Errorf("assumes %+v, %v, want %t", l.missing.Assume, err, said)
+		}
 	}
 }
