@@ -38,6 +38,9 @@ func (c Config) adviseMissing(topic string) string {
 	return fmt.Sprintf("Create the topic: %s; or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.createTopic(topic))
 }
 
+// adviseGone is for a topic that somebody has deleted, with its records.
+const adviseGone = `outbox-cdc audit --dsn "$OPERATOR_DSN" names the rows without a record; outbox-cdc replay --ids … --dsn "$OPERATOR_DSN" sends them again`
+
 // loginAdvice is for a broker that rejects the connection.
 const loginAdvice = "Fix sink.kafka.tls or sink.kafka.sasl, or the configuration of the listener."
 

@@ -151,7 +151,7 @@ func (p *producer) logCreation(name string, cause error) {
 	case cause == nil && !t.creationLogged:
 		t.creationLogged = true
 		p.logLater(func(ctx context.Context) {
-			p.log.InfoContext(ctx, "topic created", slog.String("topic", name))
+			p.log.InfoContext(ctx, "topic created", slog.String("topic", name), slog.String("hint", "if it existed before, its records are gone: "+adviseGone))
 		})
 	}
 }
@@ -331,7 +331,7 @@ func (p *producer) followPartitionCount(t *topic, info topicInfo) {
 	log := p.log.With(slog.String("topic", t.name), slog.Int("from", from), slog.Int("to", to))
 	p.logLater(func(ctx context.Context) {
 		if recreated {
-			log.WarnContext(ctx, "topic was re-created, its records are gone")
+			log.WarnContext(ctx, "topic was re-created, its records are gone", slog.String("fix", adviseGone))
 		} else {
 			log.WarnContext(ctx, "topic has more partitions, keys map to other partitions")
 		}

@@ -86,6 +86,24 @@ func TestMissingTopicsAreCreated(t *testing.T) {
 	}
 }
 
+// A topic that somebody has deleted while the relay was running is created again like a missing one, but with a warning: what consumers
+// have not read is gone.
+func TestDeletedTopicIsCreatedWithAWarning(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 2}})
+		r.sendKeyed("t", "key", "gone")
+		r.AwaitAcked(1)
+		if err := l.fake.DeleteTopic("t"); err != nil {
+			l.Fatal(err)
+		}
+		r.sendKeyed("t", "key", "x")
+		r.drain()
+		if s := r.Journal.String(); strings.Count(s, `level=WARN msg="topic was re-created, its records are gone"`) != 1 || !strings.Contains(s, "outbox-cdc audit") {
+			l.Errorf("log: %s", s)
+		}
+	})
+}
+
 // TestDeniedCreationIsRetried: the topic is waited for, loudly.
 func TestDeniedCreationIsRetried(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
