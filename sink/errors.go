@@ -34,6 +34,45 @@ type Advised interface {
 	Advice() string
 }
 
+// NewError returns an error of one of the classes above, with a text of its own. advice is that of an [Advised]; it may be empty.
+func NewError(class error, text, advice string) error {
+	err := &classError{class, text}
+	if advice == "" {
+		return err
+	}
+	return Advise(err, advice)
+}
+
+type classError struct {
+	class error
+	text  string
+}
+
+func (e *classError) Error() string { return e.text }
+
+func (e *classError) Unwrap() error { return e.class }
+
+// Advise returns err as an [Advised] error.
+func Advise(err error, advice string) error { return &advisedError{err, advice} }
+
+type advisedError struct {
+	error
+
+	advice string
+}
+
+func (e *advisedError) Unwrap() error { return e.error }
+
+func (e *advisedError) Advice() string { return e.advice }
+
+// AdviceOf returns the advice of err, or "" if neither err nor an error that it wraps is an [Advised] one.
+func AdviceOf(err error) string {
+	if advised, ok := errors.AsType[Advised](err); ok {
+		return advised.Advice()
+	}
+	return ""
+}
+
 // A RecordError says that a record was rejected for good, by a check before sending or by the broker.
 // Every record that was sent before it was or will be delivered.
 type RecordError struct {

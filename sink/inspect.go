@@ -36,6 +36,24 @@ type Finding struct {
 	Fix       string // a command, a setting or a sentence; empty if State is Met
 }
 
+// Findings collect what an [Inspector] finds.
+type Findings []Finding
+
+// Met adds that a condition is met.
+func (f *Findings) Met(condition, object, found string) {
+	*f = append(*f, Finding{Condition: condition, Object: object, State: Met, Found: found})
+}
+
+// Doubt adds a finding with the state [Doubt].
+func (f *Findings) Doubt(condition, object, found, fix string) {
+	*f = append(*f, Finding{Condition: condition, Object: object, State: Doubt, Found: found, Fix: fix})
+}
+
+// Failed adds a finding with the state [Failed].
+func (f *Findings) Failed(condition, object, found, fix string) {
+	*f = append(*f, Finding{Condition: condition, Object: object, State: Failed, Found: found, Fix: fix})
+}
+
 // A State says whether a condition is met.
 type State int
 

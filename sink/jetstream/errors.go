@@ -14,13 +14,12 @@ import (
 
 // The error classes of package sink with texts for NATS.
 var (
-	errUnreachable error = advisedError{natsError{sink.ErrUnreachable, "no NATS server can be reached"}, reachAdvice}
-	errAccess      error = advisedError{natsError{sink.ErrAccess, "no access to NATS"}, accessAdvice}
-	errDenied      error = advisedError{natsError{sink.ErrAccess, "the user may not publish to the subject"}, publishAdvice}
-	errClosed      error = advisedError{natsError{sink.ErrAccess, "the stream is sealed"}, sealedAdvice}
-	errNoJetStream error = advisedError{natsError{sink.ErrAccess, "JetStream is not enabled"}, enableAdvice}
-	errMissing           = natsError{sink.ErrMissing, "no stream has the subject"}
-	errFatal       error = natsError{sink.ErrFatal, "cannot continue writing to NATS"}
+	errUnreachable = sink.NewError(sink.ErrUnreachable, "no NATS server can be reached", reachAdvice)
+	errAccess      = sink.NewError(sink.ErrAccess, "no access to NATS", accessAdvice)
+	errDenied      = sink.NewError(sink.ErrAccess, "the user may not publish to the subject", publishAdvice)
+	errClosed      = sink.NewError(sink.ErrAccess, "the stream is sealed", sealedAdvice)
+	errNoJetStream = sink.NewError(sink.ErrAccess, "JetStream is not enabled", enableAdvice)
+	errFatal       = sink.NewError(sink.ErrFatal, "cannot continue writing to NATS", "")
 )
 
 const (
@@ -31,28 +30,9 @@ const (
 	enableAdvice  = "Start nats-server with -js or a jetstream block, and enable JetStream for the account of the user."
 )
 
-// A natsError is an error class with another text.
-type natsError struct {
-	class error
-	text  string
-}
-
-func (e natsError) Error() string { return e.text }
-
-func (e natsError) Unwrap() error { return e.class }
-
-// An advisedError is an error class with advice; it implements [sink.Advised].
-type advisedError struct {
-	natsError
-
-	advice string
-}
-
-func (e advisedError) Advice() string { return e.advice }
-
 // adviseMissing returns an error for a subject that no stream has.
 func adviseMissing(subject string) error {
-	return advisedError{errMissing, fmt.Sprintf("Add the subject to a stream, in a cluster with --replicas 3:\n  nats stream add NAME --subjects %q --storage file --dupe-window 2m --defaults", subject)}
+	return sink.NewError(sink.ErrMissing, "no stream has the subject", fmt.Sprintf("Add the subject to a stream, in a cluster with --replicas 3:\n  nats stream add NAME --subjects %q --storage file --dupe-window 2m --defaults", subject))
 }
 
 // A codeError is an error of a server's response: code is its err_code.

@@ -127,7 +127,7 @@ func (c *client) checkKnown(errorIn func(topicInfo) sarama.KError, topics ...str
 		}
 	}
 	if len(absent) > 0 {
-		return fmt.Errorf("%w: %s", advisedError{errMissing, c.cfg.adviseMissing(absent[0])}, strings.Join(absent, ", "))
+		return fmt.Errorf("%w: %s", sink.Advise(errMissing, c.cfg.adviseMissing(absent[0])), strings.Join(absent, ", "))
 	}
 	return nil
 }

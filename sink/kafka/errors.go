@@ -12,11 +12,11 @@ import (
 
 // The error classes of package sink with texts for Kafka.
 var (
-	errUnreachable error = advisedError{kafkaError{sink.ErrUnreachable, "no Kafka broker can be reached"}, reachAdvice}
-	errAccess      error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, accessAdvice}
-	errLogin       error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, loginAdvice}
-	errMissing           = kafkaError{sink.ErrMissing, "topic does not exist"}
-	errFatal       error = kafkaError{sink.ErrFatal, "cannot continue writing to Kafka"}
+	errUnreachable = sink.NewError(sink.ErrUnreachable, "no Kafka broker can be reached", reachAdvice)
+	errAccess      = sink.NewError(sink.ErrAccess, "no access to Kafka", accessAdvice)
+	errLogin       = sink.NewError(sink.ErrAccess, "no access to Kafka", loginAdvice)
+	errMissing     = sink.NewError(sink.ErrMissing, "topic does not exist", "")
+	errFatal       = sink.NewError(sink.ErrFatal, "cannot continue writing to Kafka", "")
 )
 
 const (
@@ -24,25 +24,6 @@ const (
 	accessAdvice = "Check sink.kafka.tls and sink.kafka.sasl. The user needs Describe and Write on the topics it writes, and Create, Describe,\n" +
 		"Read and Write on position_topic."
 )
-
-// A kafkaError is an error class with another text.
-type kafkaError struct {
-	class error
-	text  string
-}
-
-func (e kafkaError) Error() string { return e.text }
-
-func (e kafkaError) Unwrap() error { return e.class }
-
-// An advisedError is an error class with advice; it implements [sink.Advised].
-type advisedError struct {
-	kafkaError
-
-	advice string
-}
-
-func (e advisedError) Advice() string { return e.advice }
 
 // A codeError is an error code of the Kafka protocol. It comes from a broker, or from a check before sending:
 // https://kafka.apache.org/protocol#protocol_error_codes

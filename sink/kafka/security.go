@@ -136,7 +136,7 @@ func (s *SASL) secret(ctx context.Context) (string, error) {
 	if err == nil && secret == "" { // sarama would report a configuration error
 		err = fmt.Errorf("%w: the password or token is empty", errAccess)
 	} else if errors.Is(err, sink.ErrAccess) {
-		err = advisedError{kafkaError{err, err.Error()}, accessAdvice}
+		err = sink.Advise(err, accessAdvice)
 	}
 	return secret, err
 }

@@ -119,17 +119,9 @@ func (w *Writer) logRejection(d *destination, err error, now time.Time) {
 	})
 }
 
-// adviceOf returns how to fix err, or "" if the error does not say so.
-func adviceOf(err error) string {
-	if advised, ok := errors.AsType[sink.Advised](err); ok {
-		return advised.Advice()
-	}
-	return ""
-}
-
 // withAdvice returns attrs, and how to fix err if the error says so.
 func withAdvice(err error, attrs ...slog.Attr) []slog.Attr {
-	if advice := adviceOf(err); advice != "" {
+	if advice := sink.AdviceOf(err); advice != "" {
 		attrs = append(attrs, slog.String("fix", advice))
 	}
 	return attrs

@@ -67,7 +67,7 @@ func (w *Writer) oldestStall(now time.Time) stall {
 	if l := failing; l != nil {
 		s = stall{since: l.since, reason: l.cause.Error(), destination: l.destination.name, missing: errors.Is(l.cause, sink.ErrMissing)}
 		if s.missing {
-			s.advice = adviceOf(l.cause)
+			s.advice = sink.AdviceOf(l.cause)
 		}
 	}
 	return s

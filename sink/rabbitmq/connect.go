@@ -117,7 +117,7 @@ func (c Config) password(ctx context.Context) (string, error) {
 	}
 	password, err := c.Password(ctx)
 	if errors.Is(err, sink.ErrAccess) {
-		err = &advisedError{err, accessAdvice}
+		err = sink.Advise(err, accessAdvice)
 	}
 	return password, err
 }
@@ -183,13 +183,13 @@ func (c Config) loginError(addr string, err error, w *wire, took time.Duration) 
 	case ok && e.Server:
 		code := errorOf(e.Code)
 		if code.class == denied {
-			return &advisedError{fmt.Errorf("%w: %s: virtual host %s: %w", sink.ErrAccess, addr, c.VHost, code), accessAdvice}
+			return sink.Advise(fmt.Errorf("%w: %s: virtual host %s: %w", sink.ErrAccess, addr, c.VHost, code), accessAdvice)
 		}
 		return fmt.Errorf("%s: %w", addr, code)
 	case errors.Is(err, amqp.ErrSASL):
 		return fmt.Errorf("%w: %s: the broker offers no login with %s", sink.ErrAccess, addr, c.mechanism())
 	case errors.Is(err, amqp.ErrCredentials) && closed && took >= silentClose:
-		return &advisedError{fmt.Errorf("%w: %s: the broker closed the connection at the login, as it does if the user or password is wrong", sink.ErrAccess, addr), accessAdvice}
+		return sink.Advise(fmt.Errorf("%w: %s: the broker closed the connection at the login, as it does if the user or password is wrong", sink.ErrAccess, addr), accessAdvice)
 	case c.TLS == nil && bytes.Equal(heard, []byte{0x15, 0x03}): // the start of a TLS alert
 		return fmt.Errorf("%w: %s: the listener expects TLS", sink.ErrAccess, addr)
 	case heard == nil && closed:

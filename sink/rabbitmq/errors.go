@@ -80,42 +80,22 @@ var (
 	errTooLarge = errorOf(amqp.PreconditionFailed)
 )
 
-// A destinationError says that the broker does not accept messages for a destination.
-type destinationError struct {
-	kind   error // sink.ErrMissing or sink.ErrAccess
-	text   string
-	advice string
-}
-
-func (e *destinationError) Error() string  { return e.text }
-func (e *destinationError) Unwrap() error  { return e.kind }
-func (e *destinationError) Advice() string { return e.advice }
-
+// missingError returns the error for a destination that does not exist.
 func missingError(d destination) error {
-	e := &destinationError{kind: sink.ErrMissing, text: fmt.Sprintf("%s does not exist", d)}
+	advice := fmt.Sprintf("Declare the exchange, for example: rabbitmqadmin declare exchange name='%s' type=topic durable=true; and bind a queue to it. Until then, its messages are unroutable: docs/rabbitmq.md says how to avoid that.", d.exchange)
 	if d.exchange == "" {
-		e.advice = fmt.Sprintf("Declare the queue, for example: rabbitmqadmin declare queue name='%s' durable=true queue_type=quorum.", d.routingKey)
-	} else {
-		e.advice = fmt.Sprintf("Declare the exchange, for example: rabbitmqadmin declare exchange name='%s' type=topic durable=true; and bind a queue to it. Until then, its messages are unroutable: docs/rabbitmq.md says how to avoid that.", d.exchange)
+		advice = fmt.Sprintf("Declare the queue, for example: rabbitmqadmin declare queue name='%s' durable=true queue_type=quorum.", d.routingKey)
 	}
-	return e
+	return sink.NewError(sink.ErrMissing, fmt.Sprintf("%s does not exist", d), advice)
 }
 
+// deniedError returns the error for a destination to which the user may not write.
 func deniedError(d destination, user string) error {
 	text, name := fmt.Sprintf("the user may not write to %s, or it is internal", d), d.exchange
 	if d.exchange == "" {
 		text, name = "the user may not write to the default exchange", "amq.default"
 	}
-	return &destinationError{kind: sink.ErrAccess, text: text, advice: fmt.Sprintf(
+	return sink.NewError(sink.ErrAccess, text, fmt.Sprintf(
 		"Give user %s the permission to write to %s, in addition to those that rabbitmqctl list_user_permissions prints: "+
-			"rabbitmqctl set_permissions --vhost VHOST USER CONFIGURE WRITE READ; with topic permissions, also rabbitmqctl set_topic_permissions.", user, name)}
+			"rabbitmqctl set_permissions --vhost VHOST USER CONFIGURE WRITE READ; with topic permissions, also rabbitmqctl set_topic_permissions.", user, name))
 }
-
-// An advisedError adds advice to an error.
-type advisedError struct {
-	error
-	advice string
-}
-
-func (e *advisedError) Unwrap() error  { return e.error }
-func (e *advisedError) Advice() string { return e.advice }

@@ -1,8 +1,8 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -61,7 +61,7 @@ func (c Config) inspectServers(ctx context.Context) ([]sink.Finding, *connection
 		switch took := time.Since(start); {
 		case err != nil:
 			failures++
-			f.State, f.Found, f.Fix = sink.Failed, fmt.Sprintf("No connection: %v.", err), adviceOf(err, "Check the address, the firewall and TLS.")
+			f.State, f.Found, f.Fix = sink.Failed, fmt.Sprintf("No connection: %v.", err), cmp.Or(sink.AdviceOf(err), "Check the address, the firewall and TLS.")
 		case took > slowConnect:
 			f.State, f.Found = sink.Doubt, fmt.Sprintf("%s, connected after %s.", k.product(), took.Round(time.Millisecond))
 		default:
@@ -96,19 +96,11 @@ func (c Config) inspectDestination(k *connection, name string) sink.Finding {
 	switch {
 	case err != nil:
 		f.State, f.Found = sink.Failed, fmt.Sprintf("No message can be written: %v.", err)
-		f.Fix = adviceOf(err, "Check the log of the broker.")
+		f.Fix = cmp.Or(sink.AdviceOf(err), "Check the log of the broker.")
 	case d.exchange == "":
 		f.Found = fmt.Sprintf("The %s exists, and the user may write to it.", d)
 	default:
 		f.Found = fmt.Sprintf("The %s exists, and the user may write to it. AMQP does not show whether a queue is bound to it.", d)
 	}
 	return f
-}
-
-// adviceOf returns how to fix err, or otherwise if the error does not say so.
-func adviceOf(err error, otherwise string) string {
-	if advised, ok := errors.AsType[sink.Advised](err); ok {
-		return advised.Advice()
-	}
-	return otherwise
 }

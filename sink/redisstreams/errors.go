@@ -14,27 +14,14 @@ import (
 
 // The error classes of package sink with texts for Redis.
 var (
-	errAccess      error = &redisError{class: sink.ErrAccess, text: "no access to Redis", advice: accessAdvice}
-	errMissing     error = &redisError{class: sink.ErrMissing, text: "stream does not exist", advice: "Set sink.redis_streams.create_streams, or create it: XGROUP CREATE <stream> <group> 0 MKSTREAM"}
-	errUnusable    error = &redisError{class: sink.ErrMissing, text: "key cannot be written"}
-	errFatal       error = &redisError{class: sink.ErrFatal, text: "cannot continue writing to Redis"}
-	errUnreachable error = &redisError{class: lane.ErrConnection, text: "Redis cannot be reached"}
+	errAccess      = sink.NewError(sink.ErrAccess, "no access to Redis", accessAdvice)
+	errMissing     = sink.NewError(sink.ErrMissing, "stream does not exist", "Set sink.redis_streams.create_streams, or create it: XGROUP CREATE <stream> <group> 0 MKSTREAM")
+	errUnusable    = sink.NewError(sink.ErrMissing, "key cannot be written", "")
+	errFatal       = sink.NewError(sink.ErrFatal, "cannot continue writing to Redis", "")
+	errUnreachable = sink.NewError(lane.ErrConnection, "Redis cannot be reached", "")
 )
 
 const accessAdvice = "Check sink.redis_streams.user, its password and sink.redis_streams.tls. docs/redis-streams.md has the ACL rules that the relay needs."
-
-// A redisError is an error class with another text and advice.
-type redisError struct {
-	class        error
-	text, advice string
-}
-
-func (e *redisError) Error() string { return e.text }
-
-func (e *redisError) Unwrap() error { return e.class }
-
-// Advice implements [sink.Advised].
-func (e *redisError) Advice() string { return e.advice }
 
 // A class says what the response to a request means.
 type class uint8

@@ -23,26 +23,23 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	defer func() { _ = i.client.Close() }()
 	defer context.AfterFunc(ctx, i.client.abort)()
 	if err := i.client.Eval(ctx, "return 1", nil).Err(); err != nil {
-		i.add("connection", "", sink.Failed, causeOf(ctx, errorOf(err)).Error(), accessAdvice)
-		return i.findings
+		i.Failed("connection", "", causeOf(ctx, errorOf(err)).Error(), accessAdvice)
+		return i.Findings
 	}
-	i.add("connection", "", sink.Met, "the relay may connect and run scripts", "")
+	i.Met("connection", "", "the relay may connect and run scripts")
 	i.inspectServers(ctx)
 	if !use.Short {
 		i.inspectStreams(ctx, use)
 	}
-	return i.findings
+	return i.Findings
 }
 
 // An inspection collects findings.
 type inspection struct {
-	cfg      Config
-	client   *client
-	findings []sink.Finding
-}
+	sink.Findings
 
-func (i *inspection) add(condition, object string, state sink.State, found, fix string) {
-	i.findings = append(i.findings, sink.Finding{Condition: condition, Object: object, State: state, Found: found, Fix: fix})
+	cfg    Config
+	client *client
 }
 
 // inspectServers inspects the server, or each primary of the cluster.
@@ -62,7 +59,7 @@ func (i *inspection) inspectServers(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		i.add("cluster", "", sink.Failed, causeOf(ctx, errorOf(err)).Error(), "")
+		i.Failed("cluster", "", causeOf(ctx, errorOf(err)).Error(), "")
 		return
 	}
 	addrs := make([]string, 0, len(nodes))
@@ -78,20 +75,19 @@ func (i *inspection) inspectServers(ctx context.Context) {
 func (i *inspection) inspectServer(ctx context.Context, object string, node *redis.Client) {
 	text, err := node.Info(ctx, "everything").Result()
 	if err != nil {
-		i.add("server", object, sink.Doubt, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+causeOf(ctx, errorOf(err)).Error(),
-			"ACL SETUSER <user> +info '+config|get'")
+		i.Doubt("server", object, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+causeOf(ctx, errorOf(err)).Error(), "ACL SETUSER <user> +info '+config|get'")
 		return
 	}
 	info := parseInfo(text)
-	if version := info["redis_version"]; version != "" {
-		state, fix := sink.Met, ""
-		if older(version, 6, 2) {
-			state, fix = sink.Failed, "upgrade to Redis 6.2 or later"
-		}
-		i.add("version", object, state, "the server has version "+version, fix)
+	switch version := info["redis_version"]; {
+	case version == "":
+	case older(version, 6, 2):
+		i.Failed("version", object, "the server has version "+version, "upgrade to Redis 6.2 or later")
+	default:
+		i.Met("version", object, "the server has version "+version)
 	}
 	if info["role"] != "master" {
-		i.add("role", object, sink.Failed, "the server is a replica and rejects writes", "set sink.redis_streams.addresses to the primary, or use sink.redis_streams.sentinel")
+		i.Failed("role", object, "the server is a replica and rejects writes", "set sink.redis_streams.addresses to the primary, or use sink.redis_streams.sentinel")
 	}
 	i.inspectReplicas(object, info)
 	i.inspectPersistence(object, info, settings(ctx, node))
@@ -116,13 +112,11 @@ func (i *inspection) inspectReplicas(object string, info map[string]string) {
 	want := i.cfg.Wait.Replicas
 	switch {
 	case want > connected:
-		i.add("replicas", object, sink.Failed, fmt.Sprintf("%d replicas are connected, so no record is acknowledged: sink.redis_streams.wait.replicas is %d", connected, want),
-			"connect more replicas, or lower sink.redis_streams.wait.replicas")
+		i.Failed("replicas", object, fmt.Sprintf("%d replicas are connected, so no record is acknowledged: sink.redis_streams.wait.replicas is %d", connected, want), "connect more replicas, or lower sink.redis_streams.wait.replicas")
 	case want > 0:
-		i.add("replicas", object, sink.Met, fmt.Sprintf("%d replicas are connected, and a record is acknowledged when %d have it", connected, want), "")
+		i.Met("replicas", object, fmt.Sprintf("%d replicas are connected, and a record is acknowledged when %d have it", connected, want))
 	case connected > 0:
-		i.add("replicas", object, sink.Doubt, fmt.Sprintf("%d replicas are connected, and a record is acknowledged before they have it: a failover loses the records that they lack", connected),
-			"set sink.redis_streams.wait.replicas")
+		i.Doubt("replicas", object, fmt.Sprintf("%d replicas are connected, and a record is acknowledged before they have it: a failover loses the records that they lack", connected), "set sink.redis_streams.wait.replicas")
 	}
 }
 
@@ -130,16 +124,15 @@ func (i *inspection) inspectPersistence(object string, info, settings map[string
 	const name = "persistence"
 	switch appendOnly := info["aof_enabled"] == "1"; {
 	case !appendOnly:
-		i.add(name, object, sink.Doubt, "appendonly is no: when the server stops without a snapshot, all records since the last one are lost, although they are acknowledged",
-			"CONFIG SET appendonly yes, and appendfsync always if no acknowledged record may be lost")
+		i.Doubt(name, object, "appendonly is no: when the server stops without a snapshot, all records since the last one are lost, although they are acknowledged", "CONFIG SET appendonly yes, and appendfsync always if no acknowledged record may be lost")
 	case settings == nil:
-		i.add(name, object, sink.Doubt, "appendonly is yes; the user may not read appendfsync, so it is unknown when records are on disk", "ACL SETUSER <user> '+config|get'")
+		i.Doubt(name, object, "appendonly is yes; the user may not read appendfsync, so it is unknown when records are on disk", "ACL SETUSER <user> '+config|get'")
 	case settings["appendfsync"] == "always":
-		i.add(name, object, sink.Met, "appendonly is yes and appendfsync is always: an acknowledged record is on disk", "")
+		i.Met(name, object, "appendonly is yes and appendfsync is always: an acknowledged record is on disk")
 	case settings["appendfsync"] == "everysec":
-		i.add(name, object, sink.Doubt, "appendfsync is everysec: a crash of the server's machine loses up to two seconds of acknowledged records", "CONFIG SET appendfsync always")
+		i.Doubt(name, object, "appendfsync is everysec: a crash of the server's machine loses up to two seconds of acknowledged records", "CONFIG SET appendfsync always")
 	default:
-		i.add(name, object, sink.Doubt, "appendfsync is "+settings["appendfsync"]+": a crash of the server's machine loses acknowledged records that the system has not written to disk", "CONFIG SET appendfsync always")
+		i.Doubt(name, object, "appendfsync is "+settings["appendfsync"]+": a crash of the server's machine loses acknowledged records that the system has not written to disk", "CONFIG SET appendfsync always")
 	}
 }
 
@@ -151,18 +144,17 @@ func (i *inspection) inspectMemory(object string, info, settings map[string]stri
 	limit, _ := strconv.ParseInt(info["maxmemory"], 10, 64)
 	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
 	if strings.HasPrefix(policy, "allkeys-") {
-		i.add("eviction", object, sink.Failed, "maxmemory-policy is "+policy+": a full server deletes whole streams", "CONFIG SET maxmemory-policy noeviction")
+		i.Failed("eviction", object, "maxmemory-policy is "+policy+": a full server deletes whole streams", "CONFIG SET maxmemory-policy noeviction")
 	} else {
-		i.add("eviction", object, sink.Met, "maxmemory-policy is "+policy+": the server deletes no stream", "")
+		i.Met("eviction", object, "maxmemory-policy is "+policy+": the server deletes no stream")
 	}
 	const nearly = 90
 	switch {
 	case limit == 0:
 	case used*100 >= limit*nearly:
-		i.add("memory", object, sink.Doubt, fmt.Sprintf("%d of %d bytes (maxmemory) are in use; a full server rejects records, and the relay waits", used, limit),
-			"raise maxmemory, or let consumers trim the streams")
+		i.Doubt("memory", object, fmt.Sprintf("%d of %d bytes (maxmemory) are in use; a full server rejects records, and the relay waits", used, limit), "raise maxmemory, or let consumers trim the streams")
 	default:
-		i.add("memory", object, sink.Met, fmt.Sprintf("%d of %d bytes (maxmemory) are in use", used, limit), "")
+		i.Met("memory", object, fmt.Sprintf("%d of %d bytes (maxmemory) are in use", used, limit))
 	}
 }
 
@@ -174,8 +166,7 @@ func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 	for _, d := range use.Destinations {
 		i.inspectStream(ctx, d.Name)
 		if d.Largest > limit {
-			i.add("entry size", d.Name, sink.Failed, fmt.Sprintf("the largest of the last records has %d bytes, and the limit is %d", d.Largest, limit),
-				"raise proto-max-bulk-len and sink.redis_streams.max_entry_bytes")
+			i.Failed("entry size", d.Name, fmt.Sprintf("the largest of the last records has %d bytes, and the limit is %d", d.Largest, limit), "raise proto-max-bulk-len and sink.redis_streams.max_entry_bytes")
 		}
 	}
 	if use.DeadLetters != "" {
@@ -189,23 +180,23 @@ func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 		if redis.HasErrorPrefix(err, "NOPERM") {
 			fix = fmt.Sprintf("ACL SETUSER <user> '~%s' +hget +hset +hdel +hgetall", use.Positions)
 		}
-		i.add("position store", use.Positions, sink.Failed, causeOf(ctx, errorOf(err)).Error(), fix)
+		i.Failed("position store", use.Positions, causeOf(ctx, errorOf(err)).Error(), fix)
 		return
 	}
-	i.add("position store", use.Positions, sink.Met, "the hash can be read", "")
+	i.Met("position store", use.Positions, "the hash can be read")
 }
 
 func (i *inspection) inspectStream(ctx context.Context, name string) {
 	exists, err := i.client.exists(ctx, name)
 	switch {
 	case err != nil:
-		i.add("stream", name, sink.Failed, causeOf(ctx, err).Error(), "")
+		i.Failed("stream", name, causeOf(ctx, err).Error(), "")
 	case exists:
-		i.add("stream", name, sink.Met, "it exists", "")
+		i.Met("stream", name, "it exists")
 	case i.cfg.CreateStreams:
-		i.add("stream", name, sink.Met, "it does not exist yet; the first record creates it", "")
+		i.Met("stream", name, "it does not exist yet; the first record creates it")
 	default:
-		i.add("stream", name, sink.Failed, "it does not exist", fmt.Sprintf("XGROUP CREATE %s <group> 0 MKSTREAM", name))
+		i.Failed("stream", name, "it does not exist", fmt.Sprintf("XGROUP CREATE %s <group> 0 MKSTREAM", name))
 	}
 }
 

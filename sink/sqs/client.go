@@ -50,7 +50,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 	if err := lane.Retry(ctx, cl.stats, log, func(ctx context.Context) error { return cl.contact(ctx, first) }); err != nil {
 		cl.http.CloseIdleConnections()
 		if errors.Is(err, sink.ErrUnreachable) {
-			return nil, unreachableError{err}
+			return nil, sink.Advise(err, reachAdvice)
 		}
 		return nil, err
 	}

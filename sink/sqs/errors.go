@@ -18,8 +18,8 @@ import (
 
 // The error classes of package sink with texts for SQS and SNS.
 var (
-	errAccess  error = advisedError{classError{sink.ErrAccess, "no access to AWS"}, accessAdvice}
-	errMissing error = advisedError{classError{sink.ErrMissing, "queue or topic does not exist"}, missingAdvice}
+	errAccess  = sink.NewError(sink.ErrAccess, "no access to AWS", accessAdvice)
+	errMissing = sink.NewError(sink.ErrMissing, "queue or topic does not exist", missingAdvice)
 )
 
 const (
@@ -29,32 +29,6 @@ const (
 		"sqs:SendMessage and sqs:GetQueueAttributes on queues, sqs:GetQueueUrl on queues that are given by name or ARN, sns:Publish and\n" +
 		"sns:GetTopicAttributes on topics, and kms:GenerateDataKey and kms:Decrypt on the keys of encrypted ones."
 )
-
-// A classError is an error class with another text.
-type classError struct {
-	class error
-	text  string
-}
-
-func (e classError) Error() string { return e.text }
-
-func (e classError) Unwrap() error { return e.class }
-
-// An advisedError is an error class with advice; it implements [sink.Advised].
-type advisedError struct {
-	classError
-
-	advice string
-}
-
-func (e advisedError) Advice() string { return e.advice }
-
-// An unreachableError wraps sink.ErrUnreachable, and has advice.
-type unreachableError struct{ error }
-
-func (e unreachableError) Unwrap() error { return e.error }
-
-func (unreachableError) Advice() string { return reachAdvice }
 
 // A class says what an error code means for a message or a request.
 type class uint8

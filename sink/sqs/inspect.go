@@ -13,12 +13,9 @@ import (
 
 // An inspection collects what Inspect finds.
 type inspection struct {
-	client   *client
-	findings []sink.Finding
-}
+	sink.Findings
 
-func (i *inspection) add(state sink.State, condition, object, found, fix string) {
-	i.findings = append(i.findings, sink.Finding{Condition: condition, Object: object, State: state, Found: found, Fix: fix})
+	client *client
 }
 
 // Inspect implements [sink.Inspector]. It reads the attributes of the queues and topics.
@@ -26,35 +23,35 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	i := new(inspection)
 	var err error
 	if i.client, err = c.newClient(ctx, slog.New(slog.DiscardHandler)); err != nil {
-		i.add(sink.Failed, "credentials", "", err.Error(), accessAdvice)
-		return i.findings
+		i.Failed("credentials", "", err.Error(), accessAdvice)
+		return i.Findings
 	}
 	defer i.client.http.CloseIdleConnections()
 	first := i.client.cfg.contact()
 	host := i.client.host(first)
 	switch err := i.client.contact(ctx, first); {
 	case errors.Is(err, sink.ErrAccess):
-		i.add(sink.Failed, "connection", host, err.Error(), accessAdvice)
-		return i.findings
+		i.Failed("connection", host, err.Error(), accessAdvice)
+		return i.Findings
 	case err != nil:
-		i.add(sink.Failed, "connection", host, err.Error(), reachAdvice)
-		return i.findings
+		i.Failed("connection", host, err.Error(), reachAdvice)
+		return i.Findings
 	}
-	i.add(sink.Met, "connection", host, "responds, and accepts the credentials", "")
+	i.Met("connection", host, "responds, and accepts the credentials")
 	for _, d := range use.Destinations {
 		i.destination(ctx, d, true)
 	}
 	if use.DeadLetters != "" {
 		i.destination(ctx, sink.Destination{Name: use.DeadLetters}, false)
 	}
-	return i.findings
+	return i.Findings
 }
 
 // destination tests a queue or topic. ordered says that its records are to be in order.
 func (i *inspection) destination(ctx context.Context, d sink.Destination, ordered bool) {
 	to, err := ParseDestination(d.Name)
 	if err != nil {
-		i.add(sink.Failed, "destination", d.Name, err.Error(), "correct outbox.topic")
+		i.Failed("destination", d.Name, err.Error(), "correct outbox.topic")
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoResponse)
@@ -62,30 +59,28 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination, ordere
 	attributes, err := i.client.attributesOf(ctx, to)
 	switch err = i.client.wrap(responseError(ctx, err)); {
 	case errors.Is(err, sink.ErrMissing):
-		i.add(sink.Failed, "destination", d.Name, err.Error(), missingAdvice)
+		i.Failed("destination", d.Name, err.Error(), missingAdvice)
 		return
 	case errors.Is(err, sink.ErrAccess):
-		i.add(sink.Failed, "destination", d.Name, err.Error(), accessAdvice)
+		i.Failed("destination", d.Name, err.Error(), accessAdvice)
 		return
 	case err != nil:
-		i.add(sink.Failed, "destination", d.Name, err.Error(), reachAdvice)
+		i.Failed("destination", d.Name, err.Error(), reachAdvice)
 		return
 	}
-	i.add(sink.Met, "destination", d.Name, "exists"+retention(attributes), "")
+	i.Met("destination", d.Name, "exists"+retention(attributes))
 	i.size(d, attributes)
 	switch {
 	case !ordered:
 	case !to.fifo:
-		i.add(sink.Doubt, "order", d.Name, "is not FIFO: consumers may receive the records of a key in any order, and several times",
-			"create a queue or topic whose name ends in .fifo")
+		i.Doubt("order", d.Name, "is not FIFO: consumers may receive the records of a key in any order, and several times", "create a queue or topic whose name ends in .fifo")
 	case d.Keyless > 0:
-		i.add(sink.Doubt, "order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "name the key column in outbox.columns.key")
+		i.Doubt("order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "name the key column in outbox.columns.key")
 	default:
-		i.add(sink.Met, "order", d.Name, "FIFO: the records of a key are in order", "")
+		i.Met("order", d.Name, "FIFO: the records of a key are in order")
 	}
 	if to.service == queues && to.fifo && attributes["FifoThroughputLimit"] == "perQueue" {
-		i.add(sink.Doubt, "throughput", d.Name, "high throughput is off: the limit is 300 batches a second for the whole queue",
-			"set DeduplicationScope: messageGroup and FifoThroughputLimit: perMessageGroupId")
+		i.Doubt("throughput", d.Name, "high throughput is off: the limit is 300 batches a second for the whole queue", "set DeduplicationScope: messageGroup and FifoThroughputLimit: perMessageGroupId")
 	}
 }
 
@@ -97,13 +92,11 @@ func (i *inspection) size(d sink.Destination, attributes map[string]string) {
 	}
 	switch {
 	case d.Largest > limit:
-		i.add(sink.Failed, "message size", d.Name, fmt.Sprintf("accepts %d bytes, and a record has %d", limit, d.Largest),
-			"set MaximumMessageSize and sink.sqs.max_message_bytes to a larger size, up to 1048576")
+		i.Failed("message size", d.Name, fmt.Sprintf("accepts %d bytes, and a record has %d", limit, d.Largest), "set MaximumMessageSize and sink.sqs.max_message_bytes to a larger size, up to 1048576")
 	case limit < i.client.cfg.MaxBytes:
-		i.add(sink.Doubt, "message size", d.Name, fmt.Sprintf("accepts %d bytes, fewer than sink.sqs.max_message_bytes: larger records are sent and rejected", limit),
-			"set MaximumMessageSize and sink.sqs.max_message_bytes to the same size")
+		i.Doubt("message size", d.Name, fmt.Sprintf("accepts %d bytes, fewer than sink.sqs.max_message_bytes: larger records are sent and rejected", limit), "set MaximumMessageSize and sink.sqs.max_message_bytes to the same size")
 	default:
-		i.add(sink.Met, "message size", d.Name, fmt.Sprintf("accepts %d bytes", limit), "")
+		i.Met("message size", d.Name, fmt.Sprintf("accepts %d bytes", limit))
 	}
 }
 

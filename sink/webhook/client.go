@@ -97,7 +97,7 @@ func (c *client) contact(ctx context.Context) error {
 		return errors.Join(errs...)
 	})
 	if errors.Is(err, sink.ErrUnreachable) {
-		return &unreachableError{err}
+		return sink.Advise(err, reachAdvice)
 	}
 	return err
 }
@@ -123,13 +123,13 @@ func (c *client) contactServer(ctx context.Context, u *url.URL) error {
 	got, err := c.poster.sendEmpty(ctx, http.MethodHead, at)
 	switch {
 	case err == nil && got.code == http.StatusProxyAuthRequired:
-		return &accessError{&statusError{u.String(), got.code, lookup(got.code)}}
+		return accessError(&statusError{u.String(), got.code, lookup(got.code)})
 	case err == nil:
 		return nil
 	case errors.As(err, new(*privateError)):
 		return requestError(at, err, false, c.cfg.Timeout)
 	case sink.TLSReason(err, "receiver") != "":
-		return &accessError{fmt.Errorf("%s: %w", u, explain(err, c.cfg.Timeout))}
+		return accessError(fmt.Errorf("%s: %w", u, explain(err, c.cfg.Timeout)))
 	}
 	return fmt.Errorf("%s: %w", u, explain(err, c.cfg.Timeout))
 }

@@ -70,40 +70,15 @@ func (e *pausedError) RetryAfter() time.Duration { return e.pause }
 // Unwrap returns the error without the pause.
 func (e *pausedError) Unwrap() error { return e.error }
 
-// A refusedError is a destination that the relay may not connect to.
-type refusedError struct {
-	url string
-	err error
+// refusedAdvice is for a receiver that the relay may not connect to.
+const refusedAdvice = "If the receiver is in your own network, set sink.webhook.refuse_private_addresses: false and restart the relay; otherwise correct the name in the DNS."
+
+// accessError returns the error of a receiver whose certificate does not verify, or that rejects ours.
+func accessError(err error) error {
+	return sink.Advise(fmt.Errorf("%w to the receiver: %w", errNoAccess, err), accessAdvice)
 }
 
-// Error says why.
-func (e *refusedError) Error() string { return e.url + ": " + e.err.Error() }
-
-// Unwrap returns the class and the reason.
-func (e *refusedError) Unwrap() []error { return []error{sink.ErrMissing, e.err} }
-
-// Advice implements [sink.Advised].
-func (*refusedError) Advice() string {
-	return "If the receiver is in your own network, set sink.webhook.refuse_private_addresses: false and restart the relay; otherwise correct the name in the DNS."
-}
-
-// An accessError is a receiver whose certificate does not verify, or that rejects ours.
-type accessError struct{ err error }
-
-func (e *accessError) Error() string   { return "no access to the receiver: " + e.err.Error() }
-func (e *accessError) Unwrap() []error { return []error{sink.ErrAccess, e.err} }
-
-// Advice implements [sink.Advised].
-func (*accessError) Advice() string { return accessAdvice }
-
-// An unreachableError is the error of a first contact that did not succeed in time.
-type unreachableError struct{ err error }
-
-func (e *unreachableError) Error() string { return e.err.Error() }
-func (e *unreachableError) Unwrap() error { return e.err }
-
-// Advice implements [sink.Advised].
-func (*unreachableError) Advice() string { return reachAdvice }
+var errNoAccess = sink.NewError(sink.ErrAccess, "no access", "")
 
 // A dialError says that the connection could not be made, so nothing was sent.
 type dialError struct{ err error }
@@ -133,7 +108,7 @@ func requestError(at *address, err error, single bool, timeout time.Duration) er
 		return fenced
 	}
 	if refused, ok := errors.AsType[*privateError](err); ok {
-		return &refusedError{at.url.String(), refused}
+		return sink.NewError(sink.ErrMissing, fmt.Sprintf("%s: %v", at.url, refused), refusedAdvice)
 	}
 	text := fmt.Errorf("%s: %w", at.url, explain(err, timeout))
 	if _, ok := errors.AsType[*dialError](err); ok && single {

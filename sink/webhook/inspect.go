@@ -19,12 +19,9 @@ const certificateWarning = 14 * 24 * time.Hour
 
 // An inspection collects what Inspect finds.
 type inspection struct {
-	client   *client
-	findings []sink.Finding
-}
+	sink.Findings
 
-func (i *inspection) add(state sink.State, condition, object, found, fix string) {
-	i.findings = append(i.findings, sink.Finding{Condition: condition, Object: object, State: state, Found: found, Fix: fix})
+	client *client
 }
 
 // Inspect implements [sink.Inspector]. It sends no event: it asks each server that the configuration names without a wildcard
@@ -47,27 +44,26 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	if use.DeadLetters != "" {
 		i.destination(ctx, sink.Destination{Name: use.DeadLetters}, use.Short)
 	}
-	return i.findings
+	return i.Findings
 }
 
 // credentials tests whether secrets can be read.
 func (i *inspection) credentials(ctx context.Context) {
 	p := i.client.poster
 	if p.secrets == nil {
-		i.add(sink.Doubt, "signature", "", "requests are not signed, so a receiver cannot tell that they are from the relay",
-			"set sink.webhook.signing_secrets_file, and verify webhook-signature in the receiver")
+		i.Doubt("signature", "", "requests are not signed, so a receiver cannot tell that they are from the relay", "set sink.webhook.signing_secrets_file, and verify webhook-signature in the receiver")
 	} else if keys, err := p.secrets.read(ctx); err != nil {
-		i.add(sink.Failed, "signature", "", err.Error(), "write secrets of 24 to 64 bytes as base64, with whsec_ before each, one a line")
+		i.Failed("signature", "", err.Error(), "write secrets of 24 to 64 bytes as base64, with whsec_ before each, one a line")
 	} else {
-		i.add(sink.Met, "signature", "", fmt.Sprintf("requests are signed, number of secrets: %d", len(keys)), "")
+		i.Met("signature", "", fmt.Sprintf("requests are signed, number of secrets: %d", len(keys)))
 	}
 	if p.authorization == nil {
 		return
 	}
 	if _, err := p.authorization.read(ctx); err != nil {
-		i.add(sink.Failed, "authorization", "", err.Error(), "correct the file of the token or password")
+		i.Failed("authorization", "", err.Error(), "correct the file of the token or password")
 	} else {
-		i.add(sink.Met, "authorization", "", "the credentials can be read", "")
+		i.Met("authorization", "", "the credentials can be read")
 	}
 }
 
@@ -80,20 +76,20 @@ func (i *inspection) server(ctx context.Context, u *url.URL) {
 		if sink.TLSReason(err, "receiver") != "" {
 			fix = accessAdvice
 		}
-		i.add(sink.Failed, "receiver", name, explain(err, i.client.cfg.Timeout).Error(), fix)
+		i.Failed("receiver", name, explain(err, i.client.cfg.Timeout).Error(), fix)
 		return
 	}
 	found := fmt.Sprintf("responds over %s; to HEAD with %s, which says nothing about POST", got.protocol, statusText(got.code))
 	if got.code == http.StatusProxyAuthRequired {
-		i.add(sink.Failed, "receiver", name, statusText(got.code)+": "+lookup(got.code).detail, "check the credentials in HTTPS_PROXY")
+		i.Failed("receiver", name, statusText(got.code)+": "+lookup(got.code).detail, "check the credentials in HTTPS_PROXY")
 		return
 	}
-	i.add(sink.Met, "receiver", name, found, "")
+	i.Met("receiver", name, found)
 	switch {
 	case got.tls != nil:
 		i.certificate(name, got.tls)
 	case !isLoopback(u.Hostname()):
-		i.add(sink.Doubt, "encryption", name, "payloads and credentials are not encrypted on the network", "use https://")
+		i.Doubt("encryption", name, "payloads and credentials are not encrypted on the network", "use https://")
 	}
 }
 
@@ -105,10 +101,10 @@ func (i *inspection) certificate(name string, state *tls.ConnectionState) {
 	end := state.PeerCertificates[0].NotAfter
 	found := fmt.Sprintf("%s; the certificate is valid until %s", tls.VersionName(state.Version), end.UTC().Format(time.DateOnly))
 	if time.Until(end) < certificateWarning {
-		i.add(sink.Doubt, "encryption", name, found, "renew the certificate of the receiver")
+		i.Doubt("encryption", name, found, "renew the certificate of the receiver")
 		return
 	}
-	i.add(sink.Met, "encryption", name, found, "")
+	i.Met("encryption", name, found)
 }
 
 // origins tests whether rows can choose servers in the own network.
@@ -116,8 +112,7 @@ func (i *inspection) origins() {
 	cfg := &i.client.cfg
 	for _, o := range i.client.addresses.origins {
 		if o.isPattern() && !cfg.RefusePrivate {
-			i.add(sink.Doubt, "addresses", o.text, "rows may choose the server, and so make the relay send requests into your own network",
-				"set sink.webhook.refuse_private_addresses: true")
+			i.Doubt("addresses", o.text, "rows may choose the server, and so make the relay send requests into your own network", "set sink.webhook.refuse_private_addresses: true")
 			return
 		}
 	}
@@ -128,10 +123,10 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination, short 
 	at, illegal := i.client.addresses.find(d.Name)
 	switch {
 	case illegal != "":
-		i.add(sink.Failed, "destination", d.Name, illegal, "correct outbox.topic, sink.webhook.url or sink.webhook.origins")
+		i.Failed("destination", d.Name, illegal, "correct outbox.topic, sink.webhook.url or sink.webhook.origins")
 		return
 	case d.Keyless > 0:
-		i.add(sink.Doubt, "order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "")
+		i.Doubt("order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "")
 	}
 	method := i.client.cfg.CheckMethod
 	if short || method == "" {
@@ -140,11 +135,11 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination, short 
 	got, err := i.client.poster.sendEmpty(ctx, method, at)
 	switch {
 	case err != nil:
-		i.add(sink.Failed, "destination", d.Name, explain(err, i.client.cfg.Timeout).Error(), reachAdvice)
+		i.Failed("destination", d.Name, explain(err, i.client.cfg.Timeout).Error(), reachAdvice)
 	case got.code == http.StatusNotFound || got.code == http.StatusGone:
-		i.add(sink.Failed, "destination", d.Name, "responds to "+method+" with "+statusText(got.code), "make the receiver accept POST at this URL, or set sink.webhook.check_method: none if it knows only POST")
+		i.Failed("destination", d.Name, "responds to "+method+" with "+statusText(got.code), "make the receiver accept POST at this URL, or set sink.webhook.check_method: none if it knows only POST")
 	default:
-		i.add(sink.Met, "destination", d.Name, "responds to "+method+" with "+statusText(got.code), "")
+		i.Met("destination", d.Name, "responds to "+method+" with "+statusText(got.code))
 	}
 }
 
