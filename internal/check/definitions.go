@@ -78,7 +78,7 @@ func sinkDefinitions() []definition {
 		{Sink, "rights", "topic", "The user has Describe and Write on the topic, and Read on `position_topic`; with `on_bad_record: park`, also Read on `dead_letter_topic`.", true},
 		{Sink, "read back", "topic", "The user has Read on the topic, so that a relay that takes over does not send again what is stored there.", false},
 		{Sink, "settings", "topic", "The user may read the topic's configuration.", false},
-		{Sink, "min.insync.replicas", "topic", "The topic has at least this many replicas, and this many are in sync.", true},
+		{Sink, "min.insync.replicas", "topic", "The topic has at least this many replicas (with fewer, Kafka 4 waits for all of them, and older versions acknowledge nothing), and this many are in sync.", true},
 		{Sink, "durability", "topic", "An acknowledged record survives the loss of a broker, and the topic stays writable without one.", false},
 		{Sink, "cleanup.policy", "topic", "The topic keeps every event and accepts records without a key. `position_topic` is compacted.", true},
 		{Sink, "retention", "topic", "With `on_bad_record: park`: records in `dead_letter_topic` do not expire.", true},

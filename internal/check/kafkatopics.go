@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -232,7 +233,8 @@ func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
 	const name = "min.insync.replicas"
 	switch text := fmt.Sprintf("%d of %d replicas", insync, t.Replicas); {
 	case insync > t.Replicas:
-		s.fail(name, u.topic, fmt.Sprintf("%d, but the topic has %d replicas: Kafka never acknowledges a record", insync, t.Replicas), s.alter(u.topic, name, strconv.Itoa(max(1, t.Replicas-1))))
+		s.warn(name, u.topic, fmt.Sprintf("%d, but the topic has only %s: Kafka 4 waits for all of these, and older versions acknowledge no record", insync, terminal.Counted(t.Replicas, "replica")),
+			s.alter(u.topic, name, strconv.Itoa(max(1, t.Replicas-1))))
 	case insync > t.InSync:
 		s.fail(name, u.topic, fmt.Sprintf("%d, but %d replicas are in sync: records for it wait", insync, t.InSync), "start the brokers of the other replicas")
 	default:
@@ -246,8 +248,8 @@ func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
 		durable("unclean.leader.election.enable is true: a replica that is behind may become leader, and acknowledged records are lost", s.alter(u.topic, "unclean.leader.election.enable", "false"))
 	case insync < 2:
 		durable(fmt.Sprintf("min.insync.replicas is %d: a record that only one broker has is lost with it", insync), s.alter(u.topic, name, "2"))
-	case insync == t.Replicas:
-		durable(fmt.Sprintf("min.insync.replicas is %d, the number of replicas: without one broker, Kafka acknowledges nothing", insync), s.alter(u.topic, name, strconv.Itoa(t.Replicas-1)))
+	case insync >= t.Replicas:
+		durable(fmt.Sprintf("min.insync.replicas is %d, and there are %d replicas: without one broker, Kafka acknowledges nothing", insync, t.Replicas), s.alter(u.topic, name, strconv.Itoa(t.Replicas-1)))
 	default:
 		s.ok("durability", u.topic, fmt.Sprintf("%d replicas, at least %d in sync", t.Replicas, insync))
 	}

@@ -177,7 +177,7 @@ func (v *clusterView) explainSilence(q probe) finding {
 		if moved, ok := v.leaderMoved(q.node, at); ok {
 			return moved
 		}
-		if n, err := strconv.Atoi(v.required[at.topic]); err == nil && len(p.Isr) < n {
+		if n, err := strconv.Atoi(v.required[at.topic]); err == nil && len(p.Isr) < min(n, len(p.Replicas)) { // Kafka 4 requires no more than there are
 			return finding{state: "replicas", text: fmt.Sprintf("%s%d of %d replicas of %s are in sync, and %s is %d", but, len(p.Isr), len(p.Replicas), at, minISR, n)}
 		}
 	}

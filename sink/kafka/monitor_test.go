@@ -328,6 +328,8 @@ func TestExplainSilence(t *testing.T) {
 			required:   map[string]string{"t": "2"},
 		}
 	}
+	alone := partition(1, 1)
+	alone.partitions[at].Replicas = []int32{1}
 	throttled := partition(1, 1, 2)
 	throttled.throttled = true
 	unknown := partition(1, 1, 2)
@@ -338,6 +340,7 @@ func TestExplainSilence(t *testing.T) {
 	}{
 		{partition(1, 1, 2, 3), "in-sync replica (topic t, partition 3 is on brokers 1, 2, 3)"},
 		{partition(1, 1), "1 of 3 replicas of topic t, partition 3 are in sync, and min.insync.replicas is 2"},
+		{alone, "its disk or is overloaded"},
 		{partition(2, 1, 2), "no longer leads topic t, partition 3: broker 2 at b:2 does"},
 		{partition(noLeader, 2), "no longer leads topic t, partition 3, and no other broker does"},
 		{throttled, "a quota is used up"},
