@@ -135,11 +135,11 @@ func (s *kafkaLook) unreached(o outcome, others bool) {
 	}
 }
 
-// describeFailure returns what went wrong, and the fix if the broker rejected the connection.
+// describeFailure returns what went wrong, and the fix if the broker rejected the connection, or seems to have another kind of listener.
 func (s *kafkaLook) describeFailure(o outcome) (found, fix string) {
 	found = strings.TrimPrefix(strings.TrimPrefix(oneLine(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
-	if errors.Is(o.err, sink.ErrAccess) {
-		fix = "fix sink.kafka.tls or sink.kafka.sasl, or the configuration of the listener"
+	if advised, ok := errors.AsType[sink.Advised](o.err); ok && !errors.Is(o.err, sink.ErrUnreachable) {
+		fix = advised.Advice()
 	}
 	return found, fix
 }

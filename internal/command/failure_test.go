@@ -39,7 +39,7 @@ func TestFailureBlock(t *testing.T) {
 
 Check the brokers.
 
-exit 20 (sink access): slot s at 0/1A2B3C8; next: start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)
+exit 20 (sink access): slot s at 0/1A2B3C8; next: start the broker, or fix its address or TLS settings as the error says, then run the command again (docs/access.md#no-broker-can-be-reached)
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

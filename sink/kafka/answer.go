@@ -239,9 +239,7 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	if c == unknownTopic {
 		fix = p.adviseMissing(t)
 	}
-	if fix != "" {
-		attrs = append(attrs, slog.String("fix", fix))
-	}
+	attrs = withFix(attrs, fix)
 	p.logLater(func(ctx context.Context) {
 		p.log.LogAttrs(ctx, slog.LevelError, "topic rejects records, retrying", attrs...)
 	})

@@ -142,7 +142,7 @@ func (w *connector) dialTLS(ctx context.Context, network, addr string) (net.Conn
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("no response to the TLS handshake (is it a plaintext listener?): %w", err)
+			return nil, otherListener(fmt.Errorf("no response to the TLS handshake (is it a plaintext listener?): %w", err))
 		}
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func pingFinding(err error) finding {
 	if errors.Is(err, sink.ErrAccess) {
 		return finding{state, "rejects the connection: " + err.Error(), loginAdvice}
 	}
-	return finding{state: state, text: "cannot be connected to: " + err.Error()}
+	return finding{state, "cannot be connected to: " + err.Error(), sink.AdviceOf(err)}
 }
 
 // A clusterView is the metadata of topics as one broker has it.

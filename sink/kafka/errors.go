@@ -25,6 +25,19 @@ const (
 		"Read and Write on position_topic."
 )
 
+// otherListener returns err of a broker that behaves like one with another kind of listener than the configuration expects. A proxy
+// whose broker is down does so too, so a retry may help.
+func otherListener(err error) error { return sink.Advise(err, loginAdvice) }
+
+// unreachable returns the error class for brokers that could not be reached, with last as the last cause. If that has advice, the
+// class has none.
+func unreachable(last error) error {
+	if sink.AdviceOf(last) != "" {
+		return sink.NewError(sink.ErrUnreachable, errUnreachable.Error(), "")
+	}
+	return errUnreachable
+}
+
 // A codeError is an error code of the Kafka protocol. It comes from a broker, or from a check before sending:
 // https://kafka.apache.org/protocol#protocol_error_codes
 type codeError struct {

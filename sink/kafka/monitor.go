@@ -75,7 +75,9 @@ func (p *producer) checkHealth(ctx context.Context) (questions []probe, wait tim
 	p.mu.Lock()
 	now := time.Now()
 	questions, wait = p.checkSilences(now, logLine)
-	wait = min(wait, p.logStall(now, logLine))
+	if len(questions) == 0 { // otherwise the caller comes back with the findings, which may be the reason of the stall
+		wait = min(wait, p.logStall(now, logLine))
+	}
 	p.mu.Unlock()
 	for _, line := range lines {
 		line(ctx)
@@ -217,8 +219,11 @@ func (p *producer) runProbe(ctx context.Context, q probe) {
 	lasted := now.Sub(s.since)
 	p.mu.Unlock()
 	if news {
-		p.log.WarnContext(ctx, "broker does not respond", slog.Int("broker", int(q.node)), slog.String("addr", q.addr),
-			slog.Duration("for", lasted), slog.Int("records", q.records), slog.String("reason", found.text))
+		attrs := []slog.Attr{
+			slog.Int("broker", int(q.node)), slog.String("addr", q.addr),
+			slog.Duration("for", lasted), slog.Int("records", q.records), slog.String("reason", found.text),
+		}
+		p.log.LogAttrs(ctx, slog.LevelWarn, "broker does not respond", withFix(attrs, found.advice)...)
 	}
 }
 
@@ -327,9 +332,18 @@ func (p *producer) logStall(now time.Time, logLine func(func(context.Context))) 
 		if s.partition != sink.AnyPartition {
 			attrs = append(attrs, slog.Int("partition", int(s.partition)))
 		}
+		attrs = withFix(attrs, s.advice)
 		logLine(func(ctx context.Context) {
 			p.log.LogAttrs(ctx, slog.LevelError, "sink stalled", attrs...)
 		})
 	}
 	return stallAfter
+}
+
+// withFix returns attrs with advice, unless that is empty.
+func withFix(attrs []slog.Attr, advice string) []slog.Attr {
+	if advice == "" {
+		return attrs
+	}
+	return append(attrs, slog.String("fix", advice))
 }

@@ -104,7 +104,7 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 		}
 		if !sleepUntil(ctx, time.Now().Add(backoff(n, rand.Float64()))) {
 			return fmt.Errorf("%w at %s: %w (last cause: %w)",
-				errUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
+				unreachable(last), strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
 		}
 	}
 }

@@ -47,9 +47,9 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which some do if the user name or password is wrong: %w",
 			errLogin, addr, err)
 	case !encrypted && heard == noReply:
-		return fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err)
+		return otherListener(fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err))
 	case encrypted && heard == noReply:
-		return fmt.Errorf("%s: the broker closed the connection during the TLS handshake (is it a plaintext listener?): %w", addr, err)
+		return otherListener(fmt.Errorf("%s: the broker closed the connection during the TLS handshake (is it a plaintext listener?): %w", addr, err))
 	}
 	return fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
 }
@@ -57,7 +57,7 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 // requestError returns the error for a request that failed on an open connection.
 func requestError(addr string, err error, login bool) error {
 	if errors.Is(err, io.EOF) && !login {
-		return fmt.Errorf("%s: the broker closed the connection (does the listener expect a SASL login?): %w", addr, err)
+		return otherListener(fmt.Errorf("%s: the broker closed the connection (does the listener expect a SASL login?): %w", addr, err))
 	}
 	return fmt.Errorf("%s: %w", addr, withCodeText(err))
 }

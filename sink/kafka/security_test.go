@@ -157,6 +157,8 @@ func TestTLSHandshake(t *testing.T) {
 		}
 		if _, err := cfg.Open(ctx, slog.New(slog.DiscardHandler)); !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "plaintext listener?") {
 			t.Errorf("Open: %v", err)
+		} else if advised, ok := errors.AsType[sink.Advised](err); !ok || !strings.Contains(advised.Advice(), "sink.kafka.tls") {
+			t.Errorf("Open: %v, %+v", err, advised)
 		}
 	})
 }

@@ -271,7 +271,7 @@ const (
 	nextRefill      = catalog.InstructRecover + " (docs/recover.md#recover)"
 	nextNoRefill    = "do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 
-	nextBroker      = "start the broker, or fix its address, then run the command again (docs/access.md#no-broker-can-be-reached)"
+	nextBroker      = "start the broker, or fix its address or TLS settings as the error says, then run the command again (docs/access.md#no-broker-can-be-reached)"
 	nextBrokerLogin = "fix what the error names: the TLS settings, the login, or the rights of the relay's user at the broker, then run the command again (docs/access.md#broker)"
 	nextFile        = "let the operating-system user of the relay use that directory, then start the relay (docs/access.md#position-file)"
 	nextFileFailed  = "free space on its disk, or mend what the error names, then start the relay (docs/access.md#position-file)"
