@@ -56,6 +56,15 @@ type Record struct {
 	Position Position
 }
 
+// Size returns the size of the key, the value and the headers in bytes.
+func (r *Record) Size() int {
+	n := len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return n
+}
+
 // Restamp sets the timestamp of r to now, and adds a [TimestampHeader] with the one that it had, unless r already has one.
 func (r *Record) Restamp(now time.Time) {
 	if n := len(r.Headers); n == 0 || r.Headers[n-1].Key != TimestampHeader {

@@ -14,91 +14,120 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
-// A client is the [sink.Sink] of a NATS cluster. Its Writers have connections of their own.
+// A client is the [sink.Sink], the [sink.Reader] and the place of the position stores of a NATS cluster. It has one connection, for
+// everything but records: a Writer has its own. The client connects when it is used, and again when the connection was lost.
 type client struct {
-	cfg     Config
-	log     *slog.Logger
-	stats   *lane.Stats
-	control *control
+	*lane.Base
+
+	cfg   Config
+	inUse chan struct{} // cap 1: held by who uses link
+	link  *link         // nil: not connected
 }
 
-// Open implements [sink.Broker]. It connects to a server, logs in, and checks that JetStream is enabled for the account.
-func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
+// newClient returns a client that has contacted nobody.
+func (c Config) newClient(log *slog.Logger) (*client, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	c = c.withDefaults()
 	options := lane.Options{
-		Broker: strings.Join(c.hosts(), ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Prepare: prepare,
+		Broker: strings.Join(c.hosts(), ","), ReachAdvice: reachAdvice, Illegal: Names{}.Illegal,
+		WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes,
 	}
-	stats := lane.NewStats(options)
-	s := &client{cfg: c, log: log, stats: stats, control: newControl(c, stats, log)}
-	if err := s.control.firstContact(ctx); err != nil {
-		s.control.close()
-		return nil, err
-	}
-	return s, nil
+	return &client{Base: lane.NewBase(options, log), cfg: c, inUse: make(chan struct{}, 1)}, nil
 }
 
-// firstContact connects and checks that JetStream is there.
-func (c *control) firstContact(ctx context.Context) error {
-	err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error {
-		return c.use(ctx, func(ctx context.Context, l *link) error {
-			err := l.call(ctx, func(ctx context.Context) error {
-				_, err := l.js.AccountInfo(ctx)
-				return err
-			})
-			switch {
-			case errors.Is(err, errDenied): // it need not see the account
-				return nil
-			case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
-				errors.Is(err, nats.ErrNoResponders):
-				return errNoJetStream
-			}
-			return err
-		})
+// Open implements [sink.Broker]. It connects to a server, logs in, and checks that JetStream is enabled for the account.
+func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
+	cl, err := c.newClient(log)
+	if err != nil {
+		return nil, err
+	}
+	if err := cl.retry(ctx, findJetStream); err != nil {
+		return nil, errors.Join(err, cl.Close())
+	}
+	return cl, nil
+}
+
+// findJetStream returns an error if JetStream is not enabled for the account.
+func findJetStream(ctx context.Context, l *link) error {
+	err := l.call(ctx, func(ctx context.Context) error {
+		_, err := l.js.AccountInfo(ctx)
+		return err
 	})
-	if errors.Is(err, sink.ErrUnreachable) {
-		return fmt.Errorf("%w: %w", errUnreachable, err)
+	switch {
+	case errors.Is(err, errDenied): // it need not see the account
+		return nil
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		return errNoJetStream
 	}
 	return err
 }
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return lane.NewWriter(cfg, newTransport(c.cfg, c.stats), c.stats, c.log)
+	return c.NewWriterOver(&transport{cfg: c.cfg, base: c.Base}, cfg)
 }
 
 // CheckDestinations implements [sink.Sink]. JetStream does not say whether the user may publish to a subject.
 func (c *client) CheckDestinations(ctx context.Context, subjects ...string) error {
-	var absent []string
-	for _, subject := range subjects {
-		if why := (Names{}).Illegal(subject); why != "" {
-			return fmt.Errorf("destination %q %s", subject, why)
-		}
-		name := ""
-		err := c.control.retry(ctx, func(ctx context.Context, l *link) (err error) {
-			name, err = streamOf(ctx, l, subject)
-			return err
+	return c.CheckEach(ctx, subjects, func(ctx context.Context, subject string) error {
+		return c.use(ctx, func(ctx context.Context, l *link) error {
+			name, err := streamOf(ctx, l, subject)
+			if err == nil && name == "" {
+				return adviseMissing(subject)
+			}
+			return withClass(err)
 		})
-		switch {
-		case err != nil:
-			return fmt.Errorf("look up the stream of %s: %w", subject, err)
-		case name == "":
-			absent = append(absent, subject)
-		}
+	})
+}
+
+// use calls f with a link. Only one call runs at a time.
+func (c *client) use(ctx context.Context, f func(ctx context.Context, l *link) error) error {
+	select {
+	case c.inUse <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	if len(absent) > 0 {
-		return fmt.Errorf("%w: %s", adviseMissing(absent[0]), strings.Join(absent, ", "))
+	defer func() { <-c.inUse }()
+	if c.link != nil && c.link.failure() != nil {
+		c.link.close()
+		c.link = nil
+	}
+	if c.link == nil {
+		l, err := c.cfg.dial(ctx)
+		if err != nil {
+			return err
+		}
+		c.link = l
+	}
+	err := f(ctx, c.link)
+	if errors.Is(err, errTimeout) {
+		c.link.fail(err) // another server may respond
+	}
+	return err
+}
+
+// retry is use, with retries of transient errors.
+func (c *client) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
+	return c.Retry(ctx, func(ctx context.Context) error { return withClass(c.use(ctx, f)) })
+}
+
+// Close implements [sink.Sink] and [sink.Reader].
+func (c *client) Close() error {
+	if c.link != nil {
+		c.link.close()
+		c.link = nil
 	}
 	return nil
 }
 
-// Stat implements [sink.Sink].
-func (c *client) Stat() sink.Stat { return c.stats.Stat() }
-
-// Close implements [sink.Sink].
-func (c *client) Close() error {
-	c.control.close()
-	return nil
+// withClass returns err, as one of the class sink.ErrFatal if the server rejects the request itself.
+func withClass(err error) error {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok || api.Code >= 500 || api.Code == 404 || api.Code == 408 || api.Code == 429 {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errFatal, err)
 }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
-	"sync"
+	"net/url"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 const (
@@ -19,52 +20,26 @@ const (
 	missedPings  = 2 // after that many the server counts as lost
 )
 
-// dial connects to the first server that accepts us, beginning with any. If none does, the error has the last error of each
-// one, and wraps errAccess if a server rejects us and none of the others may accept us.
+// dial connects to the first server that accepts us. The error wraps errAccess if all servers reject us.
 func (c Config) dial(ctx context.Context) (*link, error) {
-	var failed []error
-	access := 0
-	for _, i := range rand.Perm(len(c.Servers)) {
-		l, err := c.dialServer(ctx, c.Servers[i])
-		if err == nil {
-			return l, nil
-		}
-		if ctx.Err() != nil && len(failed) > 0 {
-			break // the error of this server is that ctx has ended
-		}
-		if isAccess(err) {
-			access++
-		}
-		failed = append(failed, fmt.Errorf("%s: %w", c.hosts()[i], err))
-	}
-	err := &dialError{failed}
-	if access == len(failed) {
-		if errors.Is(failed[0], errAccess) {
+	l, _, err := network.First(ctx, c.Servers, rand.IntN(len(c.Servers)), func(ctx context.Context, server string) (*link, error) {
+		u, err := parseServer(server)
+		if err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%w: %w", errAccess, err)
-	}
-	return nil, err
+		l, err := c.dialServer(ctx, u)
+		if err != nil && isAccess(err) && !errors.Is(err, errAccess) {
+			err = fmt.Errorf("%w: %w", errAccess, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", u.Host, err)
+		}
+		return l, nil
+	}, (*link).close)
+	return l, err
 }
 
-// A dialError has the errors of all servers.
-type dialError struct{ servers []error }
-
-func (e *dialError) Error() string {
-	var texts []string
-	for _, err := range e.servers {
-		texts = append(texts, err.Error())
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (e *dialError) Unwrap() []error { return e.servers }
-
-func (c Config) dialServer(ctx context.Context, server string) (*link, error) {
-	u, err := parseServer(server)
-	if err != nil {
-		return nil, err
-	}
+func (c Config) dialServer(ctx context.Context, u *url.URL) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	login, err := c.Credentials.option(ctx)
@@ -72,7 +47,7 @@ func (c Config) dialServer(ctx context.Context, server string) (*link, error) {
 		return nil, err
 	}
 	l := newLink(c, u.Host)
-	d := &dialer{ctx: ctx, dial: c.Dial, link: l}
+	d := &dialer{ctx: ctx, network: &l.network}
 	options := []nats.Option{
 		login,
 		nats.Name(c.Name), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.CustomInboxPrefix(c.InboxPrefix),
@@ -88,8 +63,9 @@ func (c Config) dialServer(ctx context.Context, server string) (*link, error) {
 		}
 		options = append(options, nats.Secure(cfg))
 	}
+	stop := context.AfterFunc(ctx, l.network.Close)
 	conn, err := nats.Connect(u.String(), options...)
-	if !d.stop() && err == nil { // ctx has ended, and the connection is closed
+	if !stop() && err == nil { // ctx has ended, and the connection is closed
 		conn.Close()
 		err = context.Cause(ctx)
 	}
@@ -106,38 +82,16 @@ func (c Config) dialServer(ctx context.Context, server string) (*link, error) {
 	return l, nil
 }
 
-// A dialer makes the network connection of a link. It closes it if ctx ends before stop.
+// A dialer is the nats.CustomDialer of a link.
 type dialer struct {
-	ctx  context.Context //nolint:containedctx // nats.CustomDialer has none
-	dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	link *link
-	err  error
-
-	mu      sync.Mutex
-	release func() bool
+	ctx     context.Context //nolint:containedctx // nats.CustomDialer has none
+	network *network.Dialer
+	err     error
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
-	dial := d.dial
-	if dial == nil {
-		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
-	}
-	conn, err := dial(d.ctx, network, addr)
-	if err != nil {
-		d.err = err
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.link.network = conn
-	d.release = context.AfterFunc(d.ctx, func() { _ = conn.Close() })
-	return conn, nil
-}
-
-// stop ends the influence of ctx. It returns false if ctx has closed the connection.
-func (d *dialer) stop() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.release == nil || d.release()
+	conn, err := d.network.DialPlain(d.ctx, network, addr)
+	d.err = err
+	return conn, err
 }

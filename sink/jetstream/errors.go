@@ -1,11 +1,8 @@
 package jetstream
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/nats-io/nats.go"
 
@@ -14,7 +11,6 @@ import (
 
 // The error classes of package sink with texts for NATS.
 var (
-	errUnreachable = sink.NewError(sink.ErrUnreachable, "no NATS server can be reached", reachAdvice)
 	errAccess      = sink.NewError(sink.ErrAccess, "no access to NATS", accessAdvice)
 	errDenied      = sink.NewError(sink.ErrAccess, "the user may not publish to the subject", publishAdvice)
 	errClosed      = sink.NewError(sink.ErrAccess, "the stream is sealed", sealedAdvice)
@@ -124,12 +120,5 @@ func isAccess(err error) bool {
 			return true
 		}
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return true
-	}
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "remote error" // a TLS alert: the server rejects our certificate
+	return sink.TLSReason(err, "server") != ""
 }

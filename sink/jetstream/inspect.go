@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // minWindow is the least duplicates window that is expected to span the restart of a relay.
@@ -28,13 +26,16 @@ type inspection struct {
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	i := new(inspection)
-	control := newControl(c.withDefaults(), lane.NewStats(lane.Options{Broker: strings.Join(c.hosts(), ",")}), slog.New(slog.DiscardHandler))
-	defer control.close()
-	if err := control.firstContact(ctx); err != nil {
+	cl, err := c.newClient(slog.New(slog.DiscardHandler))
+	if err == nil {
+		defer func() { _ = cl.Close() }()
+		err = cl.retry(ctx, findJetStream)
+	}
+	if err != nil {
 		i.Failed("connection", "", err.Error(), sink.AdviceOf(err))
 		return i.Findings
 	}
-	err := control.use(ctx, func(ctx context.Context, l *link) error {
+	err = cl.use(ctx, func(ctx context.Context, l *link) error {
 		i.link = l
 		i.Met("connection", "", fmt.Sprintf("%s, version %s", l.server, l.conn.ConnectedServerVersion()))
 		i.streams(ctx, use)

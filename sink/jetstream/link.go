@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 // checkInterval is how often a link looks for requests that have no response in time, unless that is short.
@@ -30,7 +30,7 @@ var (
 type link struct {
 	server  string // host:port
 	timeout time.Duration
-	network net.Conn
+	network network.Dialer // of the connection
 
 	conn *nats.Conn
 	js   jetstream.JetStream
@@ -39,12 +39,12 @@ type link struct {
 
 	mu       sync.Mutex
 	calls    map[uint64]call
-	next     uint64    // id of the next call
-	oldest   uint64    // calls before it have ended
-	heardAt  time.Time // of the last response
-	denied   map[uint64]deniedFunc
-	lost     error         // why the connection is lost
-	ended    chan struct{} // closed when lost is set
+	next     uint64                             // id of the next call
+	oldest   uint64                             // calls before it have ended
+	heardAt  time.Time                          // of the last response
+	bound    map[uint64]context.CancelCauseFunc // of the contexts of bind
+	lost     error                              // why the connection is lost
+	ended    chan struct{}                      // closed when lost is set
 	finished sync.WaitGroup
 }
 
@@ -58,13 +58,10 @@ type call struct {
 // A respond is called with the response to a message, or an error. It must not block.
 type respond func(m *nats.Msg, err error)
 
-// A deniedFunc is called when the server says that the user may not publish or subscribe to a subject.
-type deniedFunc func(err error)
-
 func newLink(c Config, server string) *link {
 	return &link{
-		server: server, timeout: c.RequestTimeout,
-		calls: make(map[uint64]call), denied: make(map[uint64]deniedFunc), ended: make(chan struct{}),
+		server: server, timeout: c.RequestTimeout, network: network.Dialer{Dial: c.Dial},
+		calls: make(map[uint64]call), bound: make(map[uint64]context.CancelCauseFunc), ended: make(chan struct{}),
 	}
 }
 
@@ -90,7 +87,7 @@ func (l *link) start(conn *nats.Conn) error {
 
 // publish writes a message to which the server responds. It blocks while the connection takes no more bytes. If it returns
 // an error, done is not called; an error that wraps lane.ErrConnection is that of a lost link.
-func (l *link) publish(m *nats.Msg, at time.Time, done respond) error {
+func (l *link) publish(m *nats.Msg, done respond) error {
 	l.mu.Lock()
 	if l.lost != nil {
 		defer l.mu.Unlock()
@@ -98,7 +95,7 @@ func (l *link) publish(m *nats.Msg, at time.Time, done respond) error {
 	}
 	id := l.next
 	l.next++
-	l.calls[id] = call{m.Subject, at, done}
+	l.calls[id] = call{m.Subject, time.Now(), done}
 	l.mu.Unlock()
 
 	m.Reply = l.inbox + strconv.FormatUint(id, 36)
@@ -178,30 +175,10 @@ func (l *link) handleDenied(err error) {
 			delete(l.calls, id)
 		}
 	}
-	var watchers []deniedFunc
-	for _, f := range l.denied {
-		watchers = append(watchers, f)
-	}
+	l.endBound(denied)
 	l.mu.Unlock()
 	for _, c := range ended {
 		c.done(nil, denied)
-	}
-	for _, f := range watchers {
-		f(denied)
-	}
-}
-
-// onDenied calls f for each permission violation until the returned function is called.
-func (l *link) onDenied(f deniedFunc) (stop func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	id := l.next
-	l.next++
-	l.denied[id] = f
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.denied, id)
 	}
 }
 
@@ -225,11 +202,19 @@ func (l *link) fail(err error) {
 	}
 	lost, calls := l.lost, l.calls
 	l.calls = nil
+	l.endBound(lost)
 	close(l.ended)
 	l.mu.Unlock()
-	_ = l.network.Close() // also ends a write that blocks
+	l.network.Close() // also ends a write that blocks
 	for _, c := range calls {
 		c.done(nil, lost)
+	}
+}
+
+// endBound ends the contexts of bind. l.mu is held.
+func (l *link) endBound(cause error) {
+	for _, cancel := range l.bound {
+		cancel(cause)
 	}
 }
 
@@ -279,39 +264,21 @@ func (l *link) expire(now time.Time) (expired []call, silent bool) {
 	return expired, silent
 }
 
-// request publishes a message and waits for the response.
-func (l *link) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	type result struct {
-		m   *nats.Msg
-		err error
-	}
-	results := make(chan result, 1)
-	if err := l.publish(m, time.Now(), func(m *nats.Msg, err error) { results <- result{m, err} }); err != nil {
-		return nil, err
-	}
-	select {
-	case r := <-results:
-		return r.m, r.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // bind returns a context that also ends when the link is lost or the user lacks a permission. Its cause is that error.
 func (l *link) bind(ctx context.Context) (bound context.Context, release func()) {
 	bound, cancel := context.WithCancelCause(ctx)
-	stopDenied := l.onDenied(func(err error) { cancel(err) })
-	released := make(chan struct{})
-	go func() {
-		select {
-		case <-l.ended:
-			cancel(l.failure())
-		case <-released:
-		}
-	}()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost != nil {
+		cancel(l.lost)
+	}
+	id := l.next
+	l.next++
+	l.bound[id] = cancel
 	return bound, func() {
-		close(released)
-		stopDenied()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.bound, id)
 		cancel(nil)
 	}
 }

@@ -1,11 +1,8 @@
 package jetstream
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -40,13 +37,4 @@ func (Names) Illegal(name string) string {
 		}
 	}
 	return ""
-}
-
-// prepare rejects records whose subject would be a command to the server, or break the connection.
-func prepare(r *sink.Record) error {
-	why := Names{}.Illegal(r.Topic)
-	if why == "" {
-		return nil
-	}
-	return &sink.RecordError{Reason: errors.New("the subject " + why)}
 }

@@ -1,28 +1,25 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 const (
-	bucketPrefix     = "KV_"
-	bucketSubject    = "$KV."
-	clusterReplicas  = 3
-	codeLastSequence = 10071
+	bucketPrefix    = "KV_"
+	bucketSubject   = "$KV."
+	clusterReplicas = 3
 )
 
 // A bucket has the values of a name in a key-value bucket. The key of a value follows the name and a dot. Its methods read from the
@@ -52,7 +49,7 @@ func (c *client) OpenPositions(ctx context.Context, store, name string) (sink.Po
 	if err != nil {
 		return nil, err
 	}
-	err = c.control.retry(ctx, func(ctx context.Context, l *link) error { return c.ensureBucket(ctx, l, store) })
+	err = c.retry(ctx, func(ctx context.Context, l *link) error { return c.ensureBucket(ctx, l, store) })
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", store, err)
 	}
@@ -113,16 +110,21 @@ func (c *client) ensureBucket(ctx context.Context, l *link, bucket string) error
 	})
 }
 
-// retry calls f until it succeeds or ctx ends.
+// retry calls f until it succeeds or ctx ends. It also retries if the server rejects the login or the request: the relay runs and
+// must hold its slot, and a rejected login may be one whose secret is being replaced.
 func (s *positionStore) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
-	c := s.client.control
-	return lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return insist(c.use(ctx, f)) })
+	return s.client.Retry(ctx, func(ctx context.Context) error {
+		err := s.client.use(ctx, f)
+		if errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) {
+			return errors.New(err.Error())
+		}
+		return err
+	})
 }
 
 // Read implements [sink.PositionStore].
-func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
-	var values []sink.StoredValue
-	err := s.retry(ctx, func(ctx context.Context, l *link) (err error) {
+func (s *positionStore) Read(ctx context.Context) (values []sink.StoredValue, err error) {
+	err = s.retry(ctx, func(ctx context.Context, l *link) error {
 		values, err = s.values(ctx, l)
 		return err
 	})
@@ -133,13 +135,12 @@ func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 }
 
 // ReadPositions implements [sink.PositionReader].
-func (r *reader) ReadPositions(ctx context.Context, store, name string) ([]sink.StoredValue, error) {
+func (c *client) ReadPositions(ctx context.Context, store, name string) (values []sink.StoredValue, err error) {
 	b, err := newBucket(store, name)
 	if err != nil {
 		return nil, err
 	}
-	var values []sink.StoredValue
-	err = r.control.retry(ctx, func(ctx context.Context, l *link) (err error) {
+	err = c.retry(ctx, func(ctx context.Context, l *link) error {
 		values, err = b.values(ctx, l)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil // the bucket does not exist
@@ -158,26 +159,21 @@ func (b bucket) values(ctx context.Context, l *link) ([]sink.StoredValue, error)
 	if err != nil {
 		return nil, err
 	}
-	var found []storedMessage
+	var found []*jetstream.RawStreamMsg
 	for _, subject := range subjects {
-		m, missing, err := b.last(ctx, l, subject)
+		m, err := b.last(ctx, l, subject)
 		if err != nil {
 			return nil, err
 		}
-		if !missing && m.isValue() {
+		if isValue(m) && sink.IsStoreKey(strings.TrimPrefix(subject, b.prefix)) {
 			found = append(found, m)
 		}
 	}
-	slices.SortFunc(found, func(a, b storedMessage) int { return int(a.Sequence) - int(b.Sequence) })
+	slices.SortFunc(found, func(a, b *jetstream.RawStreamMsg) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	var values []sink.StoredValue
 	for _, m := range found {
-		key := strings.TrimPrefix(m.Subject, b.prefix)
-		if !sink.IsStoreKey(key) {
-			continue
-		}
-		values = append(values, sink.StoredValue{
-			Key: key, Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence),
-		})
+		place := fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence)
+		values = append(values, sink.StoredValue{Key: strings.TrimPrefix(m.Subject, b.prefix), Value: m.Data, Place: place})
 	}
 	return values, nil
 }
@@ -202,75 +198,61 @@ func (b bucket) subjects(ctx context.Context, l *link) ([]string, error) {
 	return subjects, err
 }
 
-// A storedMessage is a message as the leader of a stream returns it.
-type storedMessage struct {
-	Subject  string    `json:"subject"`
-	Sequence uint64    `json:"seq"`
-	Headers  []byte    `json:"hdrs"`
-	Data     []byte    `json:"data"`
-	Time     time.Time `json:"time"`
-}
-
-// isValue reports whether the message has no headers but the one of put.
-func (m *storedMessage) isValue() bool {
-	if len(m.Headers) == 0 {
-		return true
-	}
-	headers, err := nats.DecodeHeadersMsg(m.Headers)
-	delete(headers, jetstream.ExpectedLastSubjSeqHeader)
-	delete(headers, ownerHeader)
-	return err == nil && len(headers) == 0
-}
-
-// ownedBy reports whether an owner has stored the message.
-func (m *storedMessage) ownedBy(id string) bool {
-	headers, err := nats.DecodeHeadersMsg(m.Headers)
-	return err == nil && headers.Get(ownerHeader) == id
-}
-
-// isRemoved reports whether the message says that there is no value.
-func (m *storedMessage) isRemoved() bool {
-	headers, err := nats.DecodeHeadersMsg(m.Headers)
-	return err == nil && headers.Get(operationHeader) != ""
-}
-
-// last returns the last message of a subject of the bucket.
-func (b bucket) last(ctx context.Context, l *link, subject string) (m storedMessage, missing bool, err error) {
+// last returns the last message of a subject of the bucket; its Sequence is 0 if there is none. The client library would ask
+// any replica.
+func (b bucket) last(ctx context.Context, l *link, subject string) (*jetstream.RawStreamMsg, error) {
 	request, err := json.Marshal(struct {
 		Last string `json:"last_by_subj"`
 	}{subject})
 	if err != nil {
-		return m, false, err
-	}
-	answer, err := l.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + bucketPrefix + b.name, Data: request})
-	if err != nil {
-		return m, false, err
+		return nil, err
 	}
 	var response struct {
-		Message storedMessage       `json:"message"`
-		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject  string `json:"subject"`
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+		Error *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(answer.Data, &response); err != nil {
-		return m, false, fmt.Errorf("read bucket %s: %w", b.name, err)
+	err = l.call(ctx, func(ctx context.Context) error {
+		answer, err := l.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+bucketPrefix+b.name, request)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(answer.Data, &response)
+	})
+	switch failed := response.Error; {
+	case err != nil:
+		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
+	case failed != nil && failed.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return new(jetstream.RawStreamMsg), nil
+	case failed != nil:
+		return nil, failed
 	}
-	if response.Error != nil {
-		return m, response.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound, ignoreNotFound(response.Error)
+	m := &jetstream.RawStreamMsg{Subject: response.Message.Subject, Sequence: response.Message.Sequence, Data: response.Message.Data}
+	if len(response.Message.Header) > 0 {
+		m.Header, err = nats.DecodeHeadersMsg(response.Message.Header)
 	}
-	return response.Message, false, nil
+	return m, err
 }
 
-func ignoreNotFound(err *jetstream.APIError) error {
-	if err.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-		return nil
+// isValue reports whether a message has no headers but those of a value that put has stored.
+func isValue(m *jetstream.RawStreamMsg) bool {
+	for name := range m.Header {
+		if name != jetstream.ExpectedLastSubjSeqHeader && name != ownerHeader {
+			return false
+		}
 	}
-	return err
+	return m.Sequence > 0
 }
 
 // Post implements [sink.PositionStore].
 func (s *positionStore) Post(ctx context.Context, key string, value []byte) error {
 	err := s.retry(ctx, func(ctx context.Context, l *link) error {
 		for {
-			m, _, err := s.last(ctx, l, s.prefix+key)
+			m, err := s.last(ctx, l, s.prefix+key)
 			if err != nil {
 				return err
 			}
@@ -317,12 +299,12 @@ func (s *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 // take stores a value again.
 func (o *owner) take(ctx context.Context, l *link, key string) error {
 	for {
-		m, missing, err := o.store.last(ctx, l, o.store.prefix+key)
+		m, err := o.store.last(ctx, l, o.store.prefix+key)
 		if err != nil {
 			return err
 		}
 		value := m.Data
-		if missing || m.isRemoved() {
+		if m.Sequence == 0 || m.Header.Get(operationHeader) != "" {
 			value = nil
 		}
 		stored, err := o.store.put(ctx, l, key, o.id, value, m.Sequence)
@@ -362,11 +344,11 @@ func (o *owner) replace(ctx context.Context, l *link, key string, value []byte) 
 		if !errors.Is(err, errReplaced) {
 			return err
 		}
-		m, _, err := o.store.last(ctx, l, o.store.prefix+key)
+		m, err := o.store.last(ctx, l, o.store.prefix+key)
 		if err != nil {
 			return err
 		}
-		if !m.ownedBy(o.id) {
+		if m.Header.Get(ownerHeader) != o.id {
 			return fmt.Errorf("%w: bucket %s has another owner", sink.ErrSuperseded, o.store.name)
 		}
 		o.revisions[key] = m.Sequence
@@ -377,22 +359,23 @@ func (o *owner) replace(ctx context.Context, l *link, key string, value []byte) 
 var errReplaced = errors.New("the position has another revision")
 
 // put stores a value, or a marker that it was removed, and returns its revision.
-func (s *positionStore) put(ctx context.Context, l *link, key, owner string, value []byte, revision uint64) (uint64, error) {
-	m := &nats.Msg{Subject: s.prefix + key, Data: value, Header: nats.Header{
-		jetstream.ExpectedLastSubjSeqHeader: []string{strconv.FormatUint(revision, 10)},
-	}}
+func (s *positionStore) put(ctx context.Context, l *link, key, owner string, value []byte, revision uint64) (stored uint64, err error) {
+	m := &nats.Msg{Subject: s.prefix + key, Data: value, Header: make(nats.Header)}
 	if value == nil {
-		m.Header[operationHeader] = []string{"DEL"}
+		m.Header.Set(operationHeader, "DEL")
 	}
 	if owner != "" {
-		m.Header[ownerHeader] = []string{owner}
+		m.Header.Set(ownerHeader, owner)
 	}
-	answer, err := l.request(ctx, m)
-	if err != nil {
-		return 0, err
-	}
-	stored, err := parseAck(answer.Data)
-	if code, ok := errors.AsType[*codeError](err); ok && (code.code == codeLastSequence || code.code == int(jetstream.JSErrCodeStreamWrongLastSequenceConstant)) {
+	err = l.call(ctx, func(ctx context.Context) error {
+		ack, err := l.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision))
+		if err == nil {
+			stored = ack.Sequence
+		}
+		return err
+	})
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return 0, errReplaced
 	}
 	return stored, err

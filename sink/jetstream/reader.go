@@ -4,55 +4,35 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
-
-// A reader is the [sink.Reader] and [sink.PositionReader] of a cluster. A destination has one partition, 0. Its offsets are sequences of the stream,
-// which may have other subjects too.
-type reader struct {
-	control *control
-}
 
 var _ sink.ReaderOpener = Config{}
 
-// OpenReader implements [sink.ReaderOpener].
-func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) { return c.openReader(log) }
+// OpenReader implements [sink.ReaderOpener]. A destination has one partition, 0. Its offsets are sequences of the stream, which may
+// have other subjects too.
+func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) { return c.newClient(log) }
 
 // OpenDeadLetters implements [sink.ReaderOpener].
 func (c Config) OpenDeadLetters(ctx context.Context, subject string, log *slog.Logger) (sink.DeadLetters, error) {
-	r, err := c.openReader(log)
+	r, err := c.newClient(log)
 	if err != nil {
 		return nil, err
 	}
 	return sink.ReadDeadLetters(ctx, r, subject, func(subject string) error { return fmt.Errorf("%w: %s", adviseMissing(subject), subject) })
 }
 
-func (c Config) openReader(log *slog.Logger) (*reader, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	return &reader{control: newControl(c.withDefaults(), lane.NewStats(lane.Options{Broker: strings.Join(c.hosts(), ",")}), log)}, nil
-}
-
-// Close implements [sink.Reader].
-func (r *reader) Close() error {
-	r.control.close()
-	return nil
-}
-
 // OffsetRanges implements [sink.Reader].
-func (r *reader) OffsetRanges(ctx context.Context, subjects ...string) (map[string][]sink.OffsetRange, error) {
+func (c *client) OffsetRanges(ctx context.Context, subjects ...string) (map[string][]sink.OffsetRange, error) {
 	ranges := make(map[string][]sink.OffsetRange, len(subjects))
 	for _, subject := range subjects {
 		var offsets sink.OffsetRange
 		found := false
-		err := r.control.retry(ctx, func(ctx context.Context, l *link) error {
+		err := c.retry(ctx, func(ctx context.Context, l *link) error {
 			stream, err := openStream(ctx, l, subject)
 			if err != nil || stream == nil {
 				return err
@@ -85,13 +65,13 @@ func openStream(ctx context.Context, l *link, subject string) (stream jetstream.
 }
 
 // Read implements [sink.Reader].
-func (r *reader) Read(ctx context.Context, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
+func (c *client) Read(ctx context.Context, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
 	if offsets.Begin >= offsets.End {
 		return nil
 	}
 	for offsets.Begin < offsets.End { // an attempt takes limited time
 		var fnErr error
-		err := r.control.retry(ctx, func(attempt context.Context, l *link) error {
+		err := c.retry(ctx, func(attempt context.Context, l *link) error {
 			next, err := readSome(attempt, l, subject, offsets, func(rec *sink.StoredRecord) error {
 				fnErr = fn(rec)
 				return fnErr

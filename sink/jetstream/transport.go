@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,7 +15,7 @@ import (
 // A transport implements [lane.Transport] over one connection at a time.
 type transport struct {
 	cfg     Config
-	stats   *lane.Stats
+	base    *lane.Base
 	encoder encoder
 	message nats.Msg // of the current Publish
 	link    *link    // nil: not connected
@@ -29,16 +28,11 @@ type transport struct {
 	over    error // ctx has ended
 }
 
-func newTransport(cfg Config, stats *lane.Stats) *transport {
-	return &transport{cfg: cfg, stats: stats}
-}
-
 // Publish implements [lane.Transport].
 func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	if t.stop == nil {
 		t.stop = context.AfterFunc(ctx, func() { t.end(context.Cause(ctx)) })
 	}
-	start, dialed := time.Now(), false
 	if t.link == nil || t.link.failure() != nil {
 		if err := t.connect(ctx); err != nil {
 			for _, r := range requests {
@@ -46,29 +40,22 @@ func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 			}
 			return
 		}
-		dialed = true
 	}
 	for _, r := range requests {
-		now := time.Now()
-		if dialed || now.Sub(start) > fenceInterval {
-			if err := r.Fence(); err != nil {
-				r.Done(0, err)
-				continue
-			}
+		if err := r.Fence(); err != nil { // to connect, and to write the requests before, may take long
+			r.Done(0, err)
+			continue
 		}
-		t.publish(ctx, r, now)
+		t.publish(ctx, r)
 	}
 }
 
-// fenceInterval is how long after the Writer has called the fence a request may still be written without another call.
-const fenceInterval = 5 * time.Millisecond
-
 // publish writes one request.
-func (t *transport) publish(ctx context.Context, r *lane.Request, now time.Time) {
+func (t *transport) publish(ctx context.Context, r *lane.Request) {
 	rec := r.Records[0] // Options.RequestRecords is 1
 	t.message = nats.Msg{Subject: rec.Topic, Header: t.encoder.encode(rec), Data: rec.Value}
 	l := t.link
-	err := l.publish(&t.message, now, func(m *nats.Msg, err error) { t.handle(ctx, l, r, m, err) })
+	err := l.publish(&t.message, func(m *nats.Msg, err error) { t.handle(ctx, l, r, m, err) })
 	switch {
 	case err == nil:
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -89,7 +76,7 @@ func (t *transport) handle(ctx context.Context, l *link, r *lane.Request, m *nat
 		return
 	}
 	if err == nil {
-		_, err = parseAck(m.Data)
+		err = parseAck(m.Data)
 	}
 	if err != nil {
 		r.Done(0, err)
@@ -117,7 +104,7 @@ func (t *transport) connect(ctx context.Context) error {
 		l.fail(over)
 	}
 	if again {
-		t.stats.Reconnected()
+		t.base.Reconnected()
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func BenchmarkWriter(b *testing.B) {
 		{"no key", 0, Options{}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			w := NewWriter(sink.WriterConfig{Fence: func() error { return nil }}, newNullTransport(), NewStats(bench.o), slog.New(slog.DiscardHandler))
+			w := NewBase(bench.o, slog.New(slog.DiscardHandler)).NewWriterOver(newNullTransport(), sink.WriterConfig{Fence: func() error { return nil }})
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(context.Background(), func([]uint64, error) {}) }()
 			r := sink.Record{

@@ -134,9 +134,9 @@ func (t *memoryTransport) Close() error {
 
 // A memorySink is the Sink of a memoryBroker.
 type memorySink struct {
+	*Base
+
 	broker *memoryBroker
-	stats  *Stats
-	log    *slog.Logger
 }
 
 func (b *memoryBroker) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
@@ -150,23 +150,18 @@ func (b *memoryBroker) Open(ctx context.Context, log *slog.Logger) (sink.Sink, e
 			return nil
 		}
 	}
-	s := &memorySink{broker: b, stats: NewStats(o), log: log}
-	return s, Retry(ctx, s.stats, log, func(context.Context) error { return nil })
+	s := &memorySink{NewBase(o, log), b}
+	return s, s.Retry(ctx, func(context.Context) error { return nil })
 }
 
 func (b *memoryBroker) String() string { return "memory:1" }
 
 func (s *memorySink) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return NewWriter(cfg, &memoryTransport{memoryBroker: s.broker}, s.stats, s.log)
+	return s.NewWriterOver(&memoryTransport{memoryBroker: s.broker}, cfg)
 }
 
-func (s *memorySink) CheckDestinations(_ context.Context, destinations ...string) error {
-	for _, name := range destinations {
-		if err := s.broker.missing(name); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *memorySink) CheckDestinations(ctx context.Context, destinations ...string) error {
+	return s.CheckEach(ctx, destinations, func(_ context.Context, name string) error { return s.broker.missing(name) })
 }
 
 func (b *memoryBroker) missing(name string) error {
@@ -178,8 +173,7 @@ func (b *memoryBroker) missing(name string) error {
 	return nil
 }
 
-func (s *memorySink) Stat() sink.Stat { return s.stats.Stat() }
-func (s *memorySink) Close() error    { return nil }
+func (s *memorySink) Close() error { return nil }
 
 // A memoryReader reads a memoryBroker.
 type memoryReader struct{ *memoryBroker }

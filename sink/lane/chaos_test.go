@@ -142,7 +142,7 @@ func newChaosRun(t *testing.T, seed uint64, o Options) *chaosRun {
 		r.broker.create(name)
 	}
 	j := sinktest.NewJournal()
-	on := &memorySink{broker: r.broker, stats: NewStats(o), log: j.Logger()}
+	on := &memorySink{Base: NewBase(o, j.Logger()), broker: r.broker}
 	cfg := sink.WriterConfig{
 		Fence: func() error {
 			if r.closed.Load() {
@@ -152,7 +152,7 @@ func newChaosRun(t *testing.T, seed uint64, o Options) *chaosRun {
 		},
 		Substitute: toDead,
 	}
-	r.writer = NewWriter(cfg, r.transport, on.stats, j.Logger())
+	r.writer = on.NewWriterOver(r.transport, cfg)
 	r.session = sinktest.StartWriter(t, on, r.writer, j)
 	return r
 }

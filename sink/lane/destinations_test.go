@@ -2,6 +2,7 @@ package lane
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 
@@ -21,7 +22,7 @@ func TestManyDestinations(t *testing.T) {
 			ack(requests...)
 			synctest.Wait()
 		}
-		topics := s.stats.Stat().Topics
+		topics := s.base.Stat().Topics
 		if len(s.writer.destinations) > maxDestinations || len(topics) > maxDestinations+1 {
 			s.Errorf("the Writer has %d destinations, Stat %d", len(s.writer.destinations), len(topics))
 		}
@@ -78,7 +79,7 @@ func TestGiveUpAfterManyDestinations(t *testing.T) {
 
 // What is known of writable destinations is limited too.
 func TestManyWritable(t *testing.T) {
-	s := NewStats(Options{})
+	s := NewBase(Options{}, slog.New(slog.DiscardHandler))
 	for i := range 2 * maxWritable {
 		s.written(fmt.Sprint("entity", i))
 	}

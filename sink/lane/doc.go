@@ -1,6 +1,6 @@
 // Package lane is the [sink.Writer] of brokers that acknowledge each record on its own and do not order those that are
 // in flight: JetStream, RabbitMQ, Redis Streams, SQS, SNS, and HTTP. The package of a broker provides a [Transport], which
-// writes requests and reports their outcomes. It has one [Stats] for each Sink.
+// writes requests and reports their outcomes, and a [sink.Sink] that embeds a [Base].
 //
 // # Lanes
 //

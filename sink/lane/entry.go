@@ -15,7 +15,7 @@ type entry struct {
 	payload int    // size of keys, values and headers
 	memory  int    // what it takes of the window
 	sent    bool   // a request with it may have reached the broker
-	checked bool   // Options.Prepare has accepted it
+	checked bool   // Writer.check has accepted it
 	removed bool   // to be unlinked by sweep
 }
 
@@ -29,15 +29,6 @@ const (
 	// bufStep is the unit of sizes of entry.buf, so that they fit many records.
 	bufStep = 64
 )
-
-// payloadOf returns the size of the key, the value and the headers of r.
-func payloadOf(r *sink.Record) int {
-	n := len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
-	}
-	return n
-}
 
 // memoryOf returns about how much of the window r takes.
 func memoryOf(r *sink.Record, payload int) int {

@@ -61,7 +61,7 @@ func (w *Writer) joins(f *flight, e *entry) bool {
 		return false
 	}
 	if !e.checked {
-		e.checked = w.check(e) == nil
+		e.checked = w.check(f.lane.destination, e) == nil
 	}
 	return e.checked
 }

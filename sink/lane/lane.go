@@ -11,6 +11,7 @@ import (
 // A destination is a place to write to, and its lanes.
 type destination struct {
 	name     string
+	illegal  string               // see Options.Illegal
 	salt     uint64               // of the hashes of its lanes
 	counters *destinationCounters // nil: nothing was written to it
 	lanes    *lane                // list of all lanes
@@ -229,7 +230,7 @@ func (w *Writer) enqueue(r *sink.Record, payload int) {
 }
 
 func (w *Writer) addDestination(name string) *destination {
-	d := &destination{name: name, salt: maphash.String(w.table.seed, name), counters: w.stats.counters(name)}
+	d := &destination{name: name, illegal: w.options.illegal(name), salt: maphash.String(w.table.seed, name), counters: w.base.counters(name)}
 	w.destinations[name] = d
 	return d
 }

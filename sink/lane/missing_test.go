@@ -39,7 +39,7 @@ func TestMissing(t *testing.T) {
 			s.want("t/a/1")[0].Done(0, advisedError{})
 		}
 		synctest.Wait()
-		if st := s.stats.Stat(); !st.StalledSince.Equal(start) || st.StallMissing != "t" || st.StallAdvice != "Create it." || st.StallReason != "destination t: nothing there" {
+		if st := s.base.Stat(); !st.StalledSince.Equal(start) || st.StallMissing != "t" || st.StallAdvice != "Create it." || st.StallReason != "destination t: nothing there" {
 			s.Errorf("%+v", st)
 		}
 		sleepABit()
@@ -78,7 +78,7 @@ func TestGiveUp(t *testing.T) {
 			s.Errorf("asked %+v", asked)
 		}
 		synctest.Wait()
-		if _, ok := s.stats.Stat().Topics["t"]; ok || !isEmpty(s.writer) {
+		if _, ok := s.base.Stat().Topics["t"]; ok || !isEmpty(s.writer) {
 			s.Error("the Writer keeps the destination")
 		}
 		s.Drain(4)
@@ -92,7 +92,7 @@ func TestGiveUpAfterWriting(t *testing.T) {
 		return true
 	}}
 	onStage(t, Options{}, cfg, func(s *stage) {
-		s.stats.written("t")
+		s.base.written("t")
 		s.send("t/a/1")
 		for range 10 {
 			sleepABit()
@@ -132,7 +132,7 @@ func TestManyMissing(t *testing.T) {
 	const n = 200
 	cfg := sink.WriterConfig{Substitute: bury, GiveUp: func(sink.Missing) bool { return true }}
 	onStage(t, Options{}, cfg, func(s *stage) {
-		s.stats.written("dead")
+		s.base.written("dead")
 		for i := range n {
 			s.send(fmt.Sprintf("missing%d/a/x", i))
 		}
@@ -148,7 +148,7 @@ func TestManyMissing(t *testing.T) {
 			bubble.Sleep(backoffBase)
 		}
 		synctest.Wait()
-		if !isEmpty(s.writer) || len(s.writer.destinations) != 1 || len(s.stats.Stat().Topics) != 1 {
+		if !isEmpty(s.writer) || len(s.writer.destinations) != 1 || len(s.base.Stat().Topics) != 1 {
 			s.Errorf("%d destinations are left", len(s.writer.destinations))
 		}
 		s.Drain(n)

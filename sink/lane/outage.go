@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -19,6 +18,8 @@ const (
 	// attemptTimeout limits an attempt, so that a server that does not respond does not keep us from another one.
 	attemptTimeout = 10 * time.Second
 )
+
+var errNoResponse = fmt.Errorf("no response within %s", attemptTimeout)
 
 // An outage records since when attempts outside of a [Writer] have failed, such as connecting to the broker or reading
 // positions.
@@ -38,7 +39,7 @@ func (o *outage) attempt(ctx context.Context, f func(context.Context) error) err
 	o.attempting++
 	o.mu.Unlock()
 	start := time.Now()
-	limited, cancel := context.WithTimeout(ctx, attemptTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, attemptTimeout, errNoResponse)
 	err := f(limited)
 	cancel()
 	o.mu.Lock()
@@ -80,32 +81,6 @@ func (o *outage) warns() (warn, firstContact bool) {
 // isFinal reports whether a retry does not help.
 func isFinal(err error) bool {
 	return errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrMissing) || errors.Is(err, sink.ErrSuperseded)
-}
-
-// Retry calls attempt until it succeeds: the first contact of a [sink.Broker], or a later request, for example of a position store.
-// It returns an error that wraps [sink.ErrAccess], [sink.ErrMissing], [sink.ErrFatal] or [sink.ErrSuperseded] at once, retries any other one with
-// back-off until ctx ends, and then returns an error that wraps [sink.ErrUnreachable]. The context of an attempt ends after
-// 10 seconds.
-func Retry(ctx context.Context, s *Stats, log *slog.Logger, attempt func(context.Context) error) error {
-	var last error // of an attempt that ctx has not ended
-	for n := 0; ; n++ {
-		err := s.outage.attempt(ctx, attempt)
-		if err == nil || isFinal(err) {
-			return err
-		}
-		if last == nil || !isOver(ctx) {
-			last = err
-		}
-		s.RecordError(err)
-		if warn, first := s.outage.warns(); warn && first {
-			log.WarnContext(ctx, "broker not reached yet", slog.String("broker", s.options.Broker), slog.Any("err", err))
-		} else if warn {
-			log.WarnContext(ctx, "request to the broker failed, retrying", slog.String("broker", s.options.Broker), slog.Any("err", err))
-		}
-		if !sleep(ctx, backoff(n, backoffMax)) {
-			return fmt.Errorf("%w at %s: %w (last cause: %w)", sink.ErrUnreachable, s.options.Broker, context.Cause(ctx), last)
-		}
-	}
 }
 
 // isOver reports whether ctx has ended or its deadline has passed. A dialer may detect the deadline first.

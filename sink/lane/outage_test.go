@@ -17,8 +17,9 @@ import (
 // The first contact is retried until the broker responds, and Stat has the stall meanwhile.
 func TestConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, s, attempts, start := sinktest.NewJournal(), NewStats(Options{Broker: "host:1"}), 0, time.Now()
-		err := Retry(t.Context(), s, j.Logger(), func(ctx context.Context) error {
+		j, attempts, start := sinktest.NewJournal(), 0, time.Now()
+		s := NewBase(Options{Broker: "host:1"}, j.Logger())
+		err := s.Retry(t.Context(), func(ctx context.Context) error {
 			if attempts++; attempts == 2 {
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -45,8 +46,8 @@ func TestConnect(t *testing.T) {
 
 func TestConnectEndsAtOnce(t *testing.T) {
 	for _, class := range []error{sink.ErrAccess, sink.ErrFatal, sink.ErrMissing} {
-		s := NewStats(Options{})
-		err := Retry(t.Context(), s, sinktest.NewJournal().Logger(), func(context.Context) error { return fmt.Errorf("no: %w", class) })
+		s := NewBase(Options{}, sinktest.NewJournal().Logger())
+		err := s.Retry(t.Context(), func(context.Context) error { return fmt.Errorf("no: %w", class) })
 		if !errors.Is(err, class) || !s.Stat().StalledSince.IsZero() {
 			t.Errorf("Retry: %v", err)
 		}
@@ -58,7 +59,7 @@ func TestConnectUnreachable(t *testing.T) {
 		over := errors.New("over")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 		defer cancel()
-		err := Retry(ctx, NewStats(Options{Broker: "host:1"}), sinktest.NewJournal().Logger(), func(ctx context.Context) error {
+		err := NewBase(Options{Broker: "host:1"}, sinktest.NewJournal().Logger()).Retry(ctx, func(ctx context.Context) error {
 			if time.Until(must(ctx.Deadline())) < attemptTimeout {
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -81,8 +82,9 @@ func must(deadline time.Time, _ bool) time.Time { return deadline }
 // An outage of position stores is a stall only while attempts go on.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, j := NewStats(Options{}), sinktest.NewJournal()
-		if err := Retry(t.Context(), s, j.Logger(), func(context.Context) error { return nil }); err != nil {
+		j := sinktest.NewJournal()
+		s := NewBase(Options{}, j.Logger())
+		if err := s.Retry(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.outage.attempt(t.Context(), func(context.Context) error { return errBusy }); !errors.Is(err, errBusy) {
@@ -96,7 +98,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		n := 0
-		err := Retry(t.Context(), s, j.Logger(), func(context.Context) error {
+		err := s.Retry(t.Context(), func(context.Context) error {
 			if n++; n < 3 {
 				return errBusy
 			}

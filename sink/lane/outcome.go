@@ -101,7 +101,7 @@ func (w *Writer) apply(f *flight, now time.Time) {
 // count counts records of d that are stored, and their size. w.mu is held.
 func (w *Writer) count(d *destination, records, size int) {
 	if d.counters == nil {
-		d.counters = w.stats.written(d.name)
+		d.counters = w.base.written(d.name)
 	}
 	d.counters.records.Add(int64(records))
 	d.counters.bytes.Add(int64(size))
@@ -165,7 +165,7 @@ func (w *Writer) takeBack(f *flight, l *lane, left int) {
 func (w *Writer) retry(f *flight, l *lane, err error, now time.Time) {
 	if l.attempts == 0 && errors.Is(err, ErrStale) { // no failure, so it is no stall either
 		l.recordFailure(err, f.start, now, backoffMax)
-		w.stats.retries.Add(1)
+		w.base.retries.Add(1)
 		w.makeReady(l)
 		return
 	}
@@ -181,8 +181,8 @@ func (w *Writer) retry(f *flight, l *lane, err error, now time.Time) {
 
 // recordRetry counts a request that is sent again.
 func (w *Writer) recordRetry(d *destination, err error) {
-	w.stats.retries.Add(1)
-	w.stats.recordError("destination " + d.name + ": " + err.Error())
+	w.base.retries.Add(1)
+	w.base.recordError("destination " + d.name + ": " + err.Error())
 }
 
 // stop ends the Writer with err: nothing more is sent, and Run waits for the requests that are outstanding. w.mu is

@@ -63,7 +63,7 @@ type stage struct {
 	*puppet
 	*sinktest.Session
 	writer *Writer
-	stats  *Stats
+	base   *Base
 	seq    uint64
 }
 
@@ -73,9 +73,9 @@ func onStage(t *testing.T, o Options, cfg sink.WriterConfig, f func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Broker = "puppet:1"
 		j, p := sinktest.NewJournal(), new(puppet)
-		s := &stage{T: t, puppet: p, stats: NewStats(o)}
-		s.writer = NewWriter(cfg, p, s.stats, j.Logger())
-		s.Session = sinktest.StartWriter(t, &memorySink{stats: s.stats}, s.writer, j)
+		s := &stage{T: t, puppet: p, base: NewBase(o, j.Logger())}
+		s.writer = s.base.NewWriterOver(p, cfg)
+		s.Session = sinktest.StartWriter(t, &memorySink{Base: s.base}, s.writer, j)
 		synctest.Wait() // Run would publish the first records without the others if it started between them
 		f(s)
 	})

@@ -12,8 +12,11 @@ import (
 // errRejected is the reason of a RecordError that has none.
 var errRejected = errors.New("rejected by the broker")
 
-// check returns why Options.Prepare does not accept a record, or nil.
-func (w *Writer) check(e *entry) *sink.RecordError {
+// check returns why a record of d cannot be written, or nil.
+func (w *Writer) check(d *destination, e *entry) *sink.RecordError {
+	if d.illegal != "" {
+		return &sink.RecordError{Reason: errors.New("the destination " + d.illegal)}
+	}
 	if w.options.Prepare == nil {
 		return nil
 	}
@@ -27,10 +30,10 @@ func (w *Writer) check(e *entry) *sink.RecordError {
 	return &sink.RecordError{Reason: err}
 }
 
-// prepare rejects the first records of the busy lane l as long as Options.Prepare does not accept them. w.mu is held.
+// prepare rejects the first records of the busy lane l as long as check does not accept them. w.mu is held.
 func (w *Writer) prepare(l *lane) {
 	for l.head != nil && !l.head.checked {
-		rejected := w.check(l.head)
+		rejected := w.check(l.destination, l.head)
 		if rejected == nil {
 			l.head.checked = true
 			return
@@ -65,7 +68,7 @@ func (w *Writer) rejectFirst(l *lane, reason *sink.RecordError) {
 	e, d := l.pop(), l.destination
 	rejected := describe(reason, &e.record, e.payload)
 	if instead := w.substitute(e, rejected); instead != nil {
-		payload := payloadOf(instead)
+		payload := instead.Size()
 		if w.sameLane(instead, rejected) {
 			l.pushFront(w.newEntry(d, instead, payload))
 		} else {
@@ -181,7 +184,7 @@ func (w *Writer) divertLater(d *destination, after uint64) {
 			continue
 		}
 		instead.Seq = e.record.Seq
-		w.enqueue(instead, payloadOf(instead))
+		w.enqueue(instead, instead.Size())
 		e.removed, diverted = true, true
 	}
 	if diverted {
@@ -210,7 +213,7 @@ func (w *Writer) rejectAll(d *destination, l *lane, reason error) {
 			break
 		}
 		instead.Seq = rejected.Seq
-		w.enqueue(instead, payloadOf(instead))
+		w.enqueue(instead, instead.Size())
 	}
 	w.sweepLanes(d)
 }

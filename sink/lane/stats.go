@@ -2,31 +2,11 @@ package lane
 
 import (
 	"hash/maphash"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
-
-// Stats are the figures of a Sink: those of its Writers, its connections and its position stores. Its methods may be
-// called from any goroutine.
-type Stats struct {
-	options    Options
-	retries    atomic.Int64
-	reconnects atomic.Int64
-	lost       atomic.Bool // ConnectionLost was called since ConnectionMade
-	outage     outage
-
-	mu           sync.Mutex
-	destinations map[string]*destinationCounters // at most maxDestinations
-	others       destinationCounters             // of all other destinations
-	writable     map[uint64]struct{}             // hashes of their names, at most maxWritable
-	seed         maphash.Seed                    // of writable
-	lastError    string
-	lastErrorAt  time.Time
-	current      *Writer
-}
 
 // Rows may choose any number of destinations, so what is kept of them is limited.
 const (
@@ -42,66 +22,58 @@ type destinationCounters struct {
 	records, bytes atomic.Int64
 }
 
-// NewStats returns the Stats of a Sink, whose Writers have the given options.
-func NewStats(o Options) *Stats {
-	return &Stats{
-		options: o.withDefaults(), destinations: make(map[string]*destinationCounters),
-		writable: make(map[uint64]struct{}), seed: maphash.MakeSeed(),
-	}
-}
-
 // Reconnected counts a connection that has replaced a lost one.
-func (s *Stats) Reconnected() { s.reconnects.Add(1) }
+func (b *Base) Reconnected() { b.reconnects.Add(1) }
 
 // ConnectionLost notes that a connection of a pool broke, so that the next one counts as its replacement. Connections that
 // break together count once.
-func (s *Stats) ConnectionLost() { s.lost.Store(true) }
+func (b *Base) ConnectionLost() { b.lost.Store(true) }
 
 // ConnectionMade notes that a pool has made a connection.
-func (s *Stats) ConnectionMade() {
-	if s.lost.Swap(false) {
-		s.Reconnected()
+func (b *Base) ConnectionMade() {
+	if b.lost.Swap(false) {
+		b.Reconnected()
 	}
 }
 
 // RecordError notes an error that is retried. Its text has no part of a record.
-func (s *Stats) RecordError(err error) { s.recordError(err.Error()) }
+func (b *Base) RecordError(err error) { b.recordError(err.Error()) }
 
-func (s *Stats) recordError(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastError, s.lastErrorAt = text, time.Now()
+func (b *Base) recordError(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lastError, b.lastErrorAt = text, time.Now()
 }
 
 // counters returns the counters of a destination, or nil if nothing was written to it.
-func (s *Stats) counters(name string) *destinationCounters {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d := s.destinations[name]; d != nil {
+func (b *Base) counters(name string) *destinationCounters {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if d := b.destinations[name]; d != nil {
 		return d
 	}
-	if _, ok := s.writable[maphash.String(s.seed, name)]; ok {
-		return &s.others
+	if _, ok := b.writable[maphash.String(b.seed, name)]; ok {
+		return &b.others
 	}
 	return nil
 }
 
 // written returns the counters of a destination to which a record was written.
-func (s *Stats) written(name string) *destinationCounters {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d := s.destinations[name]; d != nil {
+func (b *Base) written(name string) *destinationCounters {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if d := b.destinations[name]; d != nil {
 		return d
 	}
-	if len(s.destinations) < maxDestinations {
+	if len(b.destinations) < maxDestinations {
 		d := new(destinationCounters)
-		s.destinations[name] = d
+		b.destinations[name] = d
 		return d
 	}
-	hash := maphash.String(s.seed, name)
-	MakeRoom(s.writable, hash, maxWritable)
-	s.writable[hash] = struct{}{}
-	return &s.others
+	hash := maphash.String(b.seed, name)
+	MakeRoom(b.writable, hash, maxWritable)
+	b.writable[hash] = struct{}{}
+	return &b.others
 }
 
 // MakeRoom removes any entry of m if m has limit entries and none with the key k, which is added next.
@@ -115,16 +87,16 @@ func MakeRoom[K comparable, V any](m map[K]V, k K, limit int) {
 	}
 }
 
-func (s *Stats) setWriter(w *Writer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current = w
+func (b *Base) setWriter(w *Writer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.current = w
 }
 
 // Stat returns a snapshot for [sink.Sink].
-func (s *Stats) Stat() sink.Stat {
-	st, w := s.snapshot()
-	oldest := s.outage.stall(time.Now())
+func (b *Base) Stat() sink.Stat {
+	st, w := b.snapshot()
+	oldest := b.outage.stall(time.Now())
 	if w != nil {
 		if t := w.addStat(&st); oldest.since.IsZero() || !t.since.IsZero() && t.since.Before(oldest.since) {
 			oldest = t
@@ -137,24 +109,24 @@ func (s *Stats) Stat() sink.Stat {
 	return st
 }
 
-func (s *Stats) snapshot() (sink.Stat, *Writer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (b *Base) snapshot() (sink.Stat, *Writer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	st := sink.Stat{
-		Topics:        make(map[string]sink.TopicStat, len(s.destinations)+1),
-		WindowRecords: s.options.WindowRecords,
-		WindowBytes:   s.options.WindowBytes,
-		Retries:       s.retries.Load(),
-		Reconnects:    s.reconnects.Load(),
-		LastError:     s.lastError,
-		LastErrorAt:   s.lastErrorAt,
+		Topics:        make(map[string]sink.TopicStat, len(b.destinations)+1),
+		WindowRecords: b.options.WindowRecords,
+		WindowBytes:   b.options.WindowBytes,
+		Retries:       b.retries.Load(),
+		Reconnects:    b.reconnects.Load(),
+		LastError:     b.lastError,
+		LastErrorAt:   b.lastErrorAt,
 	}
-	for name, d := range s.destinations {
+	for name, d := range b.destinations {
 		st.Topics[name] = sink.TopicStat{Records: d.records.Load(), Bytes: d.bytes.Load()}
 	}
-	if n := s.others.records.Load(); n > 0 {
+	if n := b.others.records.Load(); n > 0 {
 		of := st.Topics[sink.OtherTopics]
-		st.Topics[sink.OtherTopics] = sink.TopicStat{Records: of.Records + n, Bytes: of.Bytes + s.others.bytes.Load()}
+		st.Topics[sink.OtherTopics] = sink.TopicStat{Records: of.Records + n, Bytes: of.Bytes + b.others.bytes.Load()}
 	}
-	return st, s.current
+	return st, b.current
 }

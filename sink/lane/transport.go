@@ -38,7 +38,7 @@ type Request struct {
 
 	// Fence returns an error while nothing may be written. The Writer calls it immediately before Publish. A Transport
 	// that writes the request later than that, for example when it has established a connection, must call it again
-	// immediately before, and pass an error to Done instead of writing.
+	// immediately before, and pass an error, or one that wraps it, to Done instead of writing.
 	Fence func() error
 
 	// Done reports the outcome: the broker has stored the first records, as many as stored says. err is nil if these are
@@ -76,6 +76,13 @@ type Options struct {
 	// Broker is host:port of the server, or of several servers, for messages.
 	Broker string
 
+	// ReachAdvice is how to fix that the broker cannot be reached, for the error of [Base.Retry].
+	ReachAdvice string
+
+	// Illegal returns why no record can be written to a destination of that name, as the predicate of a sentence, or "". Its
+	// records are rejected. It must not block. Nil: any name will do.
+	Illegal func(destination string) string
+
 	// WindowRecords and WindowBytes limit the records that Send has accepted and that have no outcome, and their memory.
 	// 0: the default.
 	WindowRecords, WindowBytes int
@@ -111,4 +118,11 @@ func (o Options) withDefaults() Options {
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
 	o.RequestRecords = cmp.Or(o.RequestRecords, 1)
 	return o
+}
+
+func (o Options) illegal(destination string) string {
+	if o.Illegal == nil {
+		return ""
+	}
+	return o.Illegal(destination)
 }

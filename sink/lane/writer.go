@@ -26,7 +26,7 @@ type Writer struct {
 	cfg       sink.WriterConfig
 	options   Options
 	transport Transport
-	stats     *Stats
+	base      *Base
 	log       *slog.Logger
 	fence     func() error // Request.Fence
 
@@ -79,10 +79,10 @@ type Writer struct {
 	deniedLoggedAt  time.Time
 }
 
-// NewWriter returns a Writer of the Sink to which s belongs. Its Run closes t.
-func NewWriter(cfg sink.WriterConfig, t Transport, s *Stats, log *slog.Logger) *Writer {
+// NewWriterOver returns a Writer of the Sink to which b belongs. Its Run closes t.
+func (b *Base) NewWriterOver(t Transport, cfg sink.WriterConfig) *Writer {
 	w := &Writer{
-		cfg: cfg, options: s.options, transport: t, stats: s, log: log,
+		cfg: cfg, options: b.options, transport: t, base: b, log: b.log,
 		wake:         make(chan struct{}, 1),
 		wakeMonitor:  make(chan struct{}, 1),
 		windowFreed:  make(chan struct{}, 1),
@@ -97,13 +97,13 @@ func NewWriter(cfg sink.WriterConfig, t Transport, s *Stats, log *slog.Logger) *
 	if cfg.MemoryChanged != nil {
 		cfg.MemoryChanged(w.options.WindowBytes)
 	}
-	s.setWriter(w)
+	b.setWriter(w)
 	return w
 }
 
 // Send implements [sink.Writer]. It copies r into its lane.
 func (w *Writer) Send(ctx context.Context, r *sink.Record) error {
-	payload := payloadOf(r)
+	payload := r.Size()
 	w.mu.Lock()
 	for {
 		if err := w.sendError(); err != nil {
@@ -126,7 +126,7 @@ func (w *Writer) Send(ctx context.Context, r *sink.Record) error {
 	if w.cfg.Divert != nil {
 		if instead := w.cfg.Divert(r); instead != nil {
 			instead.Seq = r.Seq
-			r, payload = instead, payloadOf(instead)
+			r, payload = instead, instead.Size()
 		}
 	}
 	w.enqueue(r, payload)

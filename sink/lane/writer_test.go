@@ -34,7 +34,7 @@ func TestLanesAreIndependent(t *testing.T) {
 		}
 		ack(r...)
 		s.Drain(6)
-		if st := s.stats.Stat(); st.Retries != 1 || st.Topics["t"].Records != 5 || st.Topics["u"].Bytes != 2 || !strings.Contains(st.LastError, "destination t: ") {
+		if st := s.base.Stat(); st.Retries != 1 || st.Topics["t"].Records != 5 || st.Topics["u"].Bytes != 2 || !strings.Contains(st.LastError, "destination t: ") {
 			s.Errorf("%+v", st)
 		}
 	})
@@ -63,7 +63,7 @@ func TestBackoff(t *testing.T) {
 			s.want("t/a/1")[0].Done(0, errBusy)
 		}
 		synctest.Wait()
-		if st := s.stats.Stat(); st.Retries != 50 || !st.StalledSince.Equal(start) || st.StallReason != "destination t: the broker is busy" || st.StallMissing != "" {
+		if st := s.base.Stat(); st.Retries != 50 || !st.StalledSince.Equal(start) || st.StallReason != "destination t: the broker is busy" || st.StallMissing != "" {
 			s.Errorf("%+v", st)
 		}
 		bubble.Sleep(backoffMax)
@@ -73,7 +73,7 @@ func TestBackoff(t *testing.T) {
 		bubble.Sleep(time.Second)
 		ack(s.want("t/a/1")...)
 		synctest.Wait()
-		if st := s.stats.Stat(); !st.StalledSince.IsZero() || st.StallReason != "" {
+		if st := s.base.Stat(); !st.StalledSince.IsZero() || st.StallReason != "" {
 			s.Errorf("stalled since %s: %s", st.StalledSince, st.StallReason)
 		}
 		s.Drain(1)
@@ -96,8 +96,8 @@ func TestConnectionLost(t *testing.T) {
 			r.Done(0, errLost)
 		}
 		synctest.Wait()
-		if s.stats.Stat().Retries != 20 || s.writer.connection.attempts != 1 {
-			s.Errorf("%d retries, %d attempts", s.stats.Stat().Retries, s.writer.connection.attempts)
+		if s.base.Stat().Retries != 20 || s.writer.connection.attempts != 1 {
+			s.Errorf("%d retries, %d attempts", s.base.Stat().Retries, s.writer.connection.attempts)
 		}
 		var last *Request
 		for n := range 10 {
@@ -110,7 +110,7 @@ func TestConnectionLost(t *testing.T) {
 				last.Done(0, errLost)
 			}
 		}
-		if st := s.stats.Stat(); st.StalledSince.IsZero() || !strings.Contains(st.StallReason, "no connection") {
+		if st := s.base.Stat(); st.StalledSince.IsZero() || !strings.Contains(st.StallReason, "no connection") {
 			s.Errorf("%+v", st)
 		}
 		ack(last)
@@ -133,11 +133,11 @@ func TestSilence(t *testing.T) {
 		r := s.want("t/a/1")
 		start := time.Now()
 		bubble.Sleep(silenceAfter - time.Millisecond)
-		if st := s.stats.Stat(); !st.StalledSince.IsZero() {
+		if st := s.base.Stat(); !st.StalledSince.IsZero() {
 			s.Errorf("%+v", st)
 		}
 		bubble.Sleep(time.Millisecond)
-		if st := s.stats.Stat(); !st.StalledSince.Equal(start) || st.StallReason != "the broker at puppet:1 does not respond" {
+		if st := s.base.Stat(); !st.StalledSince.Equal(start) || st.StallReason != "the broker at puppet:1 does not respond" {
 			s.Errorf("%+v", st)
 		}
 		ack(r...)
@@ -155,11 +155,11 @@ func TestSlowIsNotSilent(t *testing.T) {
 		synctest.Wait()
 		last := time.Now()
 		bubble.Sleep(silenceAfter - time.Millisecond)
-		if st := s.stats.Stat(); !st.StalledSince.IsZero() {
+		if st := s.base.Stat(); !st.StalledSince.IsZero() {
 			s.Errorf("%+v", st)
 		}
 		bubble.Sleep(time.Millisecond)
-		if st := s.stats.Stat(); !st.StalledSince.Equal(last) {
+		if st := s.base.Stat(); !st.StalledSince.Equal(last) {
 			s.Errorf("stalled since %s, want %s", st.StalledSince, last)
 		}
 		ack(r[1])
@@ -254,7 +254,7 @@ func TestFenceClosesInPublish(t *testing.T) {
 		bubble.Sleep(time.Minute)
 		s.writer.Flush()
 		s.want("")
-		if st := s.stats.Stat(); st.Retries != 1 {
+		if st := s.base.Stat(); st.Retries != 1 {
 			s.Errorf("%d retries, want that of the request that was sent", st.Retries)
 		}
 		closed = false
@@ -311,7 +311,7 @@ func TestStopped(t *testing.T) {
 		if err := s.Wait(); !errors.As(err, &left) || !errors.Is(err, stop) || left.Records != 3 || left.Sent != 2 || !s.IsAcked(1) {
 			s.Errorf("Run: %+v", err)
 		}
-		if st := s.stats.Stat(); st.InFlightRecords != 0 || !st.StalledSince.IsZero() {
+		if st := s.base.Stat(); st.InFlightRecords != 0 || !st.StalledSince.IsZero() {
 			s.Errorf("%+v", st)
 		}
 	})
@@ -412,13 +412,13 @@ func TestStaleConnection(t *testing.T) {
 			s.send("t/a/1", "t/a/2")
 			s.want("t/a/1")[0].Done(0, stale)
 			r := s.want("t/a/1")
-			if st := s.stats.Stat(); !r[0].Resent || !st.StalledSince.IsZero() {
+			if st := s.base.Stat(); !r[0].Resent || !st.StalledSince.IsZero() {
 				s.Errorf("resent: %t; %+v", r[0].Resent, st)
 			}
 			ack(r...)
 			ack(s.want("t/a/2")...)
 			synctest.Wait()
-			if st := s.stats.Stat(); st.Retries != n+1 || st.LastError != "" {
+			if st := s.base.Stat(); st.Retries != n+1 || st.LastError != "" {
 				s.Errorf("%+v", st)
 			}
 		}
@@ -429,7 +429,7 @@ func TestStaleConnection(t *testing.T) {
 		bubble.Sleep(2 * backoffBase)
 		ack(s.want("t/a/3")...)
 		s.Drain(5)
-		if st := s.stats.Stat(); st.Retries != 4 || !strings.Contains(st.LastError, "the server has closed it") {
+		if st := s.base.Stat(); st.Retries != 4 || !strings.Contains(st.LastError, "the server has closed it") {
 			s.Errorf("%+v", st)
 		}
 	})

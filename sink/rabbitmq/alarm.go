@@ -69,7 +69,10 @@ func (e *blockedError) Is(target error) bool { return target == lane.ErrConnecti
 func (t *transport) SilenceReason() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for l := range t.open {
+	for _, l := range t.links {
+		if l == nil {
+			continue
+		}
 		if reason, _ := l.alarm.state(); reason != "" {
 			return (&blockedError{l.addr, reason}).Error()
 		}
@@ -77,20 +80,23 @@ func (t *transport) SilenceReason() string {
 	return ""
 }
 
-// awaitUnblocked waits a little while the broker blocks the connection. The error says that it still does.
-func (l *link) awaitUnblocked(ctx context.Context) (waited bool, err error) {
+// awaitUnblocked waits a little while the broker blocks the connection. The error says that it still does, or that ctx has ended.
+func (l *link) awaitUnblocked(ctx context.Context) error {
 	reason, changed := l.alarm.state()
-	if reason == "" {
-		return false, nil
+	if reason != "" {
+		l.wire.uncork()
+		select {
+		case <-changed:
+		case <-time.After(alarmWait):
+		case <-ctx.Done():
+		}
+		reason, _ = l.alarm.state()
 	}
-	l.wire.uncork()
-	select {
-	case <-changed:
-	case <-time.After(alarmWait):
-	case <-ctx.Done():
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", lane.ErrConnection, context.Cause(ctx))
+	case reason != "":
+		return &blockedError{l.addr, reason}
 	}
-	if reason, _ = l.alarm.state(); reason != "" {
-		err = &blockedError{l.addr, reason}
-	}
-	return true, err
+	return nil
 }

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // writeCheckWait is how long the broker may take to respond to the check of a permission. It does not respond while it
@@ -19,25 +16,18 @@ const writeCheckWait = 5 * time.Second
 
 // CheckDestinations implements [sink.Sink].
 func (b *broker) CheckDestinations(ctx context.Context, destinations ...string) error {
-	return lane.Retry(ctx, b.stats, b.log, func(ctx context.Context) error {
-		k, _, err := b.cfg.connectAny(ctx, 0)
-		if err != nil {
-			return err
-		}
-		defer k.close()
-		stop := context.AfterFunc(ctx, func() { _ = k.wire.Close() })
-		defer stop()
-		var missing []error
-		for _, name := range destinations {
-			d, _ := splitDestination(name)
-			switch err := k.checkDestination(d, b.cfg.User); {
-			case errors.Is(err, sink.ErrMissing):
-				missing = append(missing, err)
-			case err != nil:
+	servers := b.cfg.newDialer()
+	defer servers.network.Close()
+	var k *connection
+	return b.CheckEach(ctx, destinations, func(ctx context.Context, name string) (err error) {
+		if k == nil || k.IsClosed() {
+			if k, err = servers.connectAny(ctx); err != nil {
 				return err
 			}
 		}
-		return errors.Join(missing...)
+		defer context.AfterFunc(ctx, servers.network.Abort)()
+		d, _ := splitDestination(name)
+		return k.checkDestination(d, b.cfg.User)
 	})
 }
 

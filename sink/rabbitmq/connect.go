@@ -3,11 +3,9 @@ package rabbitmq
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -15,13 +13,11 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 // connectTimeout limits each attempt to connect to a server, including TLS and the login.
 const connectTimeout = 10 * time.Second
-
-// nextServerAfter is how long a server may take to respond until a connection to the next one is attempted as well.
-const nextServerAfter = time.Second
 
 // silentClose is how long RabbitMQ waits at least before it closes the connection of a login that fails. It sends no response.
 // A connection that is lost sooner was lost for another reason.
@@ -39,69 +35,52 @@ type connection struct {
 	collectors sync.WaitGroup // goroutines of the channels, which end when the connection is closed
 }
 
-// connectAny connects to the first server that responds, beginning with that of index first. It returns the index of the server.
-func (c Config) connectAny(ctx context.Context, first int) (*connection, int, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type attempt struct {
-		*connection
-		server int
-		err    error
+// A dialer makes connections to the servers of a Config.
+type dialer struct {
+	Config
+
+	network network.Dialer
+	next    int // index of the server that the next connection attempts first
+}
+
+func (c Config) newDialer() *dialer {
+	return &dialer{Config: c, network: network.Dialer{Dial: c.Dial, TLS: c.TLS}}
+}
+
+// connectAny connects to the first server that responds, beginning with the one after the last. One goroutine calls it.
+func (d *dialer) connectAny(ctx context.Context) (*connection, error) {
+	k, server, err := network.First(ctx, d.Servers, d.next, d.connect, (*connection).close)
+	if err == nil {
+		d.next = (server + 1) % len(d.Servers)
 	}
-	ended := make(chan attempt, len(c.Servers))
-	next := time.NewTicker(nextServerAfter)
-	defer next.Stop()
-	var errs []error
-	for started := 0; len(errs) < len(c.Servers); {
-		if started < len(c.Servers) {
-			i := (first + started) % len(c.Servers)
-			started++
-			go func() { // ends with ctx
-				k, err := c.connect(ctx, c.Servers[i])
-				ended <- attempt{k, i, err}
-			}()
-		}
-		select {
-		case a := <-ended:
-			if a.err != nil {
-				errs = append(errs, a.err)
-				continue
-			}
-			go func() {
-				for range started - len(errs) - 1 {
-					if late := <-ended; late.err == nil {
-						late.close()
-					}
-				}
-			}()
-			return a.connection, a.server, nil
-		case <-next.C:
-		}
-	}
-	return nil, 0, errors.Join(errs...)
+	return k, err
 }
 
 // connect connects to a server. The error wraps sink.ErrAccess if the broker rejects us.
-func (c Config) connect(ctx context.Context, addr string) (*connection, error) {
+func (d *dialer) connect(ctx context.Context, addr string) (*connection, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("no response in %s", connectTimeout))
 	defer cancel()
-	password, err := c.password(ctx)
+	password, err := d.password(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
-	w, err := c.open(ctx, addr)
-	if err != nil {
-		return nil, err
+	raw, err := d.network.Connect(ctx, "tcp", addr)
+	if reason := sink.TLSReason(err, "broker"); reason != "" {
+		return nil, fmt.Errorf("%w: %s: %s: %w", sink.ErrAccess, addr, reason, err)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	w := &wire{Conn: raw}
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
 	start := time.Now()
-	conn, err := amqp.Open(w, c.amqpConfig(password))
+	conn, err := amqp.Open(w, d.amqpConfig(password))
 	if !stop() && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = w.Close()
-		return nil, c.loginError(addr, err, w, time.Since(start))
+		return nil, d.loginError(addr, err, w, time.Since(start))
 	}
 	k := &connection{Connection: conn, wire: w, addr: addr, alarm: watchAlarm(conn)}
 	if err := k.checkCapabilities(); err != nil {
@@ -133,42 +112,6 @@ func (c Config) amqpConfig(password string) amqp.Config {
 		SASL: []amqp.Authentication{login}, Vhost: c.VHost, Heartbeat: c.Heartbeat, Locale: "en_US", Properties: properties,
 		FrameSize: amqp.FrameSizeUnlimited, // the broker's frame_max
 	}
-}
-
-// open makes the network connection, with TLS if it is configured.
-func (c Config) open(ctx context.Context, addr string) (*wire, error) {
-	dial := c.Dial
-	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
-	}
-	conn, err := dial(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
-	if c.TLS == nil {
-		return &wire{Conn: conn}, nil
-	}
-	cfg, err := c.TLS()
-	if err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
-	if cfg.ServerName == "" {
-		cfg = cfg.Clone()
-		if cfg.ServerName, _, err = net.SplitHostPort(addr); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-	}
-	secure := tls.Client(conn, cfg)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		if reason := sink.TLSReason(err, "broker"); reason != "" {
-			return nil, fmt.Errorf("%w: %s: %s: %w", sink.ErrAccess, addr, reason, err)
-		}
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
-	return &wire{Conn: secure}, nil
 }
 
 // loginError returns the error for a connection to addr that could not be opened in the time took.

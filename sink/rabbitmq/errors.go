@@ -86,7 +86,7 @@ func missingError(d destination) error {
 	if d.exchange == "" {
 		advice = fmt.Sprintf("Declare the queue, for example: rabbitmqadmin declare queue name='%s' durable=true queue_type=quorum.", d.routingKey)
 	}
-	return sink.NewError(sink.ErrMissing, fmt.Sprintf("%s does not exist", d), advice)
+	return sink.NewError(sink.ErrMissing, errorOf(amqp.NotFound).text, advice)
 }
 
 // deniedError returns the error for a destination to which the user may not write.

@@ -364,7 +364,7 @@ func TestCheckDuringAlarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := s.config().withDefaults().connect(sinktest.Context(t), fakeAddr)
+		k, err := s.config().withDefaults().newDialer().connect(sinktest.Context(t), fakeAddr)
 		if err != nil {
 			t.Fatal(err)
 		}

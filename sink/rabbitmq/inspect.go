@@ -15,14 +15,13 @@ const slowConnect = 2 * time.Second
 
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
-	c = c.withDefaults()
-	findings, k := c.inspectServers(ctx)
+	servers := c.withDefaults().newDialer()
+	findings, k := servers.inspect(ctx)
 	if k == nil {
 		return findings
 	}
 	defer k.close()
-	stop := context.AfterFunc(ctx, func() { _ = k.wire.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, servers.network.Abort)()
 	if use.Short {
 		return findings
 	}
@@ -49,14 +48,14 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	return findings
 }
 
-// inspectServers tests every server, and returns a connection to one of them, or nil.
-func (c Config) inspectServers(ctx context.Context) ([]sink.Finding, *connection) {
+// inspect tests every server, and returns a connection to one of them, or nil.
+func (d *dialer) inspect(ctx context.Context) ([]sink.Finding, *connection) {
 	var findings []sink.Finding
 	var first *connection
 	failures := 0
-	for _, addr := range c.Servers {
+	for _, addr := range d.Servers {
 		start := time.Now()
-		k, err := c.connect(ctx, addr)
+		k, err := d.connect(ctx, addr)
 		f := sink.Finding{Condition: "connection", Object: addr}
 		switch took := time.Since(start); {
 		case err != nil:

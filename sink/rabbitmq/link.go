@@ -39,7 +39,7 @@ func (l *link) monitor(closes chan *amqp.Error, log *slog.Logger) {
 		switch {
 		case reason != "" && !blocked:
 			log.Warn("broker blocks publishing, waiting", slog.String("server", l.addr), slog.String("reason", reason))
-		case reason == "" && blocked && !l.isLost():
+		case reason == "" && blocked && !l.IsClosed():
 			log.Info("broker accepts messages again", slog.String("server", l.addr))
 		}
 		blocked = reason != ""
@@ -52,8 +52,11 @@ func (l *link) monitor(closes chan *amqp.Error, log *slog.Logger) {
 	}
 }
 
-// isLost reports whether the connection is lost.
-func (l *link) isLost() bool { return l.IsClosed() }
+// wait blocks until the goroutines of a closed link have ended.
+func (l *link) wait() {
+	<-l.lost
+	l.collectors.Wait()
+}
 
 // confirmed notes the size of a body that the broker has accepted.
 func (l *link) confirmed(size int64) {

@@ -11,9 +11,10 @@ import (
 
 // A broker implements sink.Sink.
 type broker struct {
-	cfg   Config
-	log   *slog.Logger
-	stats *lane.Stats
+	*lane.Base
+
+	cfg Config
+	log *slog.Logger
 }
 
 // Open implements [sink.Broker].
@@ -22,11 +23,12 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	b := &broker{cfg: c, log: log, stats: lane.NewStats(lane.Options{
+	b := &broker{cfg: c, log: log, Base: lane.NewBase(lane.Options{
 		Broker: strings.Join(c.Servers, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Outstanding: outstanding,
-	})}
-	err := lane.Retry(ctx, b.stats, log, func(ctx context.Context) error {
-		k, _, err := c.connectAny(ctx, 0)
+	}, log)}
+	servers := c.newDialer()
+	err := b.Retry(ctx, func(ctx context.Context) error {
+		k, err := servers.connectAny(ctx)
 		if err == nil {
 			k.close() // a Writer has connections of its own
 		}
@@ -40,11 +42,8 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 
 // NewWriter implements [sink.Sink].
 func (b *broker) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return lane.NewWriter(cfg, newTransport(b.cfg, b.stats, b.log), b.stats, b.log)
+	return b.NewWriterOver(newTransport(b.cfg, b.Base, b.log), cfg)
 }
-
-// Stat implements [sink.Sink].
-func (b *broker) Stat() sink.Stat { return b.stats.Stat() }
 
 // Close implements [sink.Sink]. A Writer has closed its connections.
 func (b *broker) Close() error { return nil }

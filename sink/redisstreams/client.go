@@ -2,15 +2,19 @@ package redisstreams
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 // silence keeps go-redis from writing to standard error. Its errors are returned anyway.
@@ -20,52 +24,43 @@ type noLogger struct{}
 
 func (noLogger) Printf(context.Context, string, ...any) {}
 
-// A client has connections of its own to the servers of a Config. It never retries.
-type client struct {
+// connections are connections to the servers of a Config. They never retry.
+type connections struct {
 	redis.UniversalClient
 
 	cluster *redis.ClusterClient // nil unless the servers are a cluster
-	cfg     Config
-
-	mu    sync.Mutex
-	conns map[*trackedConn]struct{} // the open ones
+	network network.Dialer
 }
 
-func newClient(cfg Config) *client {
+func (c Config) newConnections() *connections {
 	silence.Do(func() { redis.SetLogger(noLogger{}) })
-	c := &client{cfg: cfg, conns: make(map[*trackedConn]struct{})}
-	// With RESP3, the client would ask for notifications, which needs privileges.
-	const protocol, noRetry, noPool = 2, -1, -1
-	readTimeout := requestTimeout + cfg.Wait.Timeout
-	switch {
-	case cfg.Cluster:
-		c.cluster = redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: cfg.Addrs, Dialer: c.dial, CredentialsProviderContext: cfg.Credentials, Protocol: protocol, MaxRetries: noRetry,
-			DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
-			ContextTimeoutEnabled: true, PipelinePoolSize: noPool, DisableIdentity: true,
-		})
-		c.UniversalClient = c.cluster
-	case cfg.Sentinel != nil:
-		c.UniversalClient = redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: cfg.Sentinel.Primary, SentinelAddrs: cfg.Addrs, DB: cfg.Database,
-			Dialer: c.dial, CredentialsProviderContext: cfg.Credentials, Protocol: protocol, MaxRetries: noRetry,
-			DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
-			ContextTimeoutEnabled: true, PipelinePoolSize: noPool, DisableIdentity: true,
-		})
-		c.AddHook(primaryHook{})
-	default:
-		c.UniversalClient = redis.NewClient(&redis.Options{
-			Addr: cfg.Addrs[0], DB: cfg.Database,
-			Dialer: c.dial, CredentialsProviderContext: cfg.Credentials, Protocol: protocol, MaxRetries: noRetry,
-			DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
-			ContextTimeoutEnabled: true, PipelinePoolSize: noPool, DisableIdentity: true,
-		})
+	conns := &connections{network: network.Dialer{Dial: c.Dial, TLS: c.TLS, Timeout: dialTimeout}}
+	timeout := requestTimeout + c.Wait.Timeout
+	options := &redis.UniversalOptions{
+		Addrs: c.Addrs, DB: c.Database, IsClusterMode: c.Cluster, CredentialsProviderContext: c.Credentials,
+		Protocol:   2,  // with 3, the client would ask for notifications, which needs privileges
+		MaxRetries: -1, // none
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return conns.network.Connect(ctx, "tcp", addr)
+		},
+		DialTimeout: 2 * dialTimeout, DialerRetries: 1, ReadTimeout: timeout, WriteTimeout: timeout, ContextTimeoutEnabled: true,
+		PipelinePoolSize: -1, // none
+		DisableIdentity:  true,
 	}
-	return c
+	if c.Sentinel != nil {
+		options.MasterName = c.Sentinel.Primary
+		options.Dialer = c.Sentinel.dialer(options.Dialer)
+	}
+	conns.UniversalClient = redis.NewUniversalClient(options)
+	if c.Sentinel != nil {
+		conns.AddHook(primaryHook{})
+	}
+	conns.cluster, _ = conns.UniversalClient.(*redis.ClusterClient)
+	return conns
 }
 
 // node returns the client of the server that has a key.
-func (c *client) node(ctx context.Context, key string) (*redis.Client, error) {
+func (c *connections) node(ctx context.Context, key string) (*redis.Client, error) {
 	if c.cluster != nil {
 		return c.cluster.MasterForKey(ctx, key)
 	}
@@ -78,127 +73,42 @@ func (c *client) node(ctx context.Context, key string) (*redis.Client, error) {
 
 var errNoNode = errors.New("the node to which the slot is being moved is not known yet")
 
-// nodeAt returns the client of a node of the cluster.
-func (c *client) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
+// nodes returns the client of each primary of the cluster, by address.
+func (c *connections) nodes(ctx context.Context) (map[string]*redis.Client, error) {
 	var mu sync.Mutex
-	var found *redis.Client
+	found := make(map[string]*redis.Client)
 	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if node.Options().Addr == addr {
-			found = node
-		}
+		found[node.Options().Addr] = node
 		return nil
 	})
-	if err == nil && found == nil {
-		err = errNoNode
-	}
 	return found, err
 }
 
+// nodeAt returns the client of a node of the cluster.
+func (c *connections) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
+	nodes, err := c.nodes(ctx)
+	if err == nil && nodes[addr] == nil {
+		err = errNoNode
+	}
+	return nodes[addr], err
+}
+
 // reload makes the client read the slots of the cluster again, in the background.
-func (c *client) reload(ctx context.Context) {
+func (c *connections) reload(ctx context.Context) {
 	if c.cluster != nil {
 		c.cluster.ReloadState(ctx)
 	}
 }
 
-// dial connects to a server or a Sentinel, with TLS if it is configured. It logs in to a Sentinel, and go-redis to a server.
-func (c *client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	isSentinel := c.cfg.Sentinel != nil && network != toPrimary
-	conn, err := c.open(ctx, addr)
-	if err != nil || !isSentinel {
-		return conn, err
-	}
-	if err := c.cfg.Sentinel.loginSentinel(ctx, conn, addr); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// open makes a connection, with TLS if it is configured.
-func (c *client) open(ctx context.Context, addr string) (net.Conn, error) {
-	dial := c.cfg.Dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	raw, err := dial(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	conn := c.track(raw)
-	if c.cfg.TLS == nil {
-		return conn, nil
-	}
-	encrypted, err := c.handshake(ctx, conn, addr)
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return encrypted, nil
-}
-
-func (c *client) handshake(ctx context.Context, conn net.Conn, addr string) (net.Conn, error) {
-	cfg, err := c.cfg.TLS()
-	if err != nil {
-		return nil, err
-	}
-	if cfg.ServerName == "" {
-		cfg = cfg.Clone()
-		if cfg.ServerName, _, err = net.SplitHostPort(addr); err != nil {
-			return nil, err
-		}
-	}
-	encrypted := tls.Client(conn, cfg)
-	return encrypted, encrypted.HandshakeContext(ctx)
-}
-
-// A trackedConn is a connection that abort closes.
-type trackedConn struct {
-	net.Conn
-
-	client *client
-}
-
-func (c *client) track(conn net.Conn) *trackedConn {
-	t := &trackedConn{Conn: conn, client: c}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conns[t] = struct{}{}
-	return t
-}
-
-// Close closes the connection.
-func (t *trackedConn) Close() error {
-	t.client.mu.Lock()
-	delete(t.client.conns, t)
-	t.client.mu.Unlock()
-	return t.Conn.Close()
-}
-
-// abort closes the connections, so that every request that waits for a response ends. go-redis heeds only the deadline of a
-// context.
-func (c *client) abort() {
-	c.mu.Lock()
-	conns := make([]*trackedConn, 0, len(c.conns))
-	for conn := range c.conns {
-		conns = append(conns, conn)
-	}
-	c.mu.Unlock()
-	for _, conn := range conns {
-		_ = conn.Close()
-	}
-}
-
-// attempt calls f, and closes the connections if ctx ends meanwhile. Its error is that of errorOf, or the cause of ctx.
-func (c *client) attempt(ctx context.Context, f func() error) error {
-	stop := context.AfterFunc(ctx, c.abort)
+// attempt calls f, and closes the connections if ctx ends meanwhile, because go-redis heeds only the deadline of a context. Its error
+// is that of errorOf, or the cause of ctx.
+func (c *connections) attempt(ctx context.Context, f func() error) error {
+	stop := context.AfterFunc(ctx, c.network.Abort)
 	err := f()
 	stop()
-	if err == nil || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrMissing) {
+	if err == nil || errors.Is(err, sink.ErrFatal) || errors.Is(err, sink.ErrMissing) || errors.Is(err, sink.ErrSuperseded) {
 		return err
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -206,3 +116,101 @@ func (c *client) attempt(ctx context.Context, f func() error) error {
 	}
 	return errorOf(err)
 }
+
+// readLimit returns proto-max-bulk-len of a server, or its default if the user may not read it.
+func (c *connections) readLimit(ctx context.Context) int {
+	const name = "proto-max-bulk-len"
+	settings, err := c.ConfigGet(ctx, name).Result()
+	if err != nil {
+		return defaultEntryBytes
+	}
+	if limit, err := strconv.Atoi(settings[name]); err == nil && limit > 0 {
+		return limit
+	}
+	return defaultEntryBytes
+}
+
+// exists reports whether a stream exists. The error wraps sink.ErrAccess if the user may not read it, or if the key is not
+// a stream.
+func (c *connections) exists(ctx context.Context, stream string) (bool, error) {
+	err := c.XLen(ctx, stream).Err()
+	if err == nil {
+		n, err := c.Exists(ctx, stream).Result()
+		return n > 0, err
+	}
+	if err = errorOf(err); errors.Is(err, errUnusable) {
+		return false, fmt.Errorf("%w: stream %s: %w", errAccess, stream, err)
+	}
+	return false, err
+}
+
+// A client is the [sink.Sink] of Redis, and reads streams and position stores. Its connections are for everything but records: a
+// Writer has its own.
+type client struct {
+	*lane.Base
+
+	conns *connections
+	cfg   Config
+	limit int // of an entry, in bytes
+}
+
+// newClient returns a client that has contacted nobody.
+func (c Config) newClient(log *slog.Logger) (*client, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	cl := &client{cfg: c, conns: c.newConnections(), limit: c.MaxEntryBytes}
+	cl.Base = lane.NewBase(lane.Options{
+		Broker: strings.Join(c.Addrs, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, PerDestination: true,
+		RequestRecords: requestRecords, RequestBytes: requestBytes, Prepare: func(r *sink.Record) error { return checkSize(r, cl.limit) },
+	}, log)
+	return cl, nil
+}
+
+// Open implements [sink.Broker].
+func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
+	cl, err := c.newClient(log)
+	if err != nil {
+		return nil, err
+	}
+	err = cl.retry(ctx, func(ctx context.Context) error {
+		if err := cl.conns.Eval(ctx, "return 1", nil).Err(); err != nil {
+			return err
+		}
+		if cl.limit == 0 {
+			cl.limit = cl.conns.readLimit(ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, cl.Close())
+	}
+	return cl, nil
+}
+
+// retry calls f until it succeeds or ctx ends.
+func (c *client) retry(ctx context.Context, f func(ctx context.Context) error) error {
+	return c.Retry(ctx, func(ctx context.Context) error { return c.conns.attempt(ctx, func() error { return f(ctx) }) })
+}
+
+// NewWriter implements [sink.Sink].
+func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
+	return c.NewWriterOver(newTransport(c.cfg, c.Base), cfg)
+}
+
+// CheckDestinations implements [sink.Sink]. It does not find out whether the user may write.
+func (c *client) CheckDestinations(ctx context.Context, destinations ...string) error {
+	return c.CheckEach(ctx, destinations, func(ctx context.Context, name string) error {
+		return c.conns.attempt(ctx, func() error {
+			exists, err := c.conns.exists(ctx, name)
+			if err == nil && !exists && !c.cfg.CreateStreams {
+				return errMissing
+			}
+			return err
+		})
+	})
+}
+
+// Close implements [sink.Sink] and [sink.Reader].
+func (c *client) Close() error { return c.conns.Close() }

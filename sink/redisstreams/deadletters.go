@@ -2,6 +2,7 @@ package redisstreams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -13,21 +14,20 @@ import (
 // A deadLetters is a [sink.DeadLetters]. Operators name dead letters by their offsets, so the offset of an entry is derived
 // from its id alone: see offsetOf.
 type deadLetters struct {
-	streams
+	*client
 
 	stream string
 }
 
 // OpenDeadLetters implements [sink.ReaderOpener].
 func (c Config) OpenDeadLetters(ctx context.Context, destination string, log *slog.Logger) (sink.DeadLetters, error) {
-	s, err := c.openStreams(log)
+	cl, err := c.newClient(log)
 	if err != nil {
 		return nil, err
 	}
-	d := &deadLetters{streams: s, stream: destination}
+	d := &deadLetters{client: cl, stream: destination}
 	if _, err := d.readInfo(ctx, destination); err != nil {
-		_ = s.Close()
-		return nil, err
+		return nil, errors.Join(err, cl.Close())
 	}
 	return d, nil
 }

@@ -2,6 +2,8 @@ package redisstreams
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -113,6 +115,20 @@ func isReserved(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, prefixHeader) || strings.HasPrefix(name, prefixNull)
+}
+
+// checkSize returns a *sink.RecordError for a record that cannot be an entry. limit is the maximum size of an argument, and
+// the record is the only one of its request.
+func checkSize(r *sink.Record, limit int) error {
+	size := r.Size()
+	const perItem = len(prefixHeader) + 5 // of a long string in MessagePack
+	if encoded := size + perItem*(itemsOf(r)+6); encoded > limit {
+		return &sink.RecordError{Size: size, Limit: limit, TooLarge: true, Reason: errors.New("larger than an entry may be (sink.redis_streams.max_entry_bytes, or proto-max-bulk-len of the server)")}
+	}
+	if len(r.Headers) > maxHeaders {
+		return &sink.RecordError{Size: size, Reason: fmt.Errorf("it has %d headers, and an entry has room for %d", len(r.Headers), maxHeaders)}
+	}
+	return nil
 }
 
 // appendArray appends the head of an array: https://github.com/msgpack/msgpack/blob/master/spec.md.

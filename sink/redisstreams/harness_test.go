@@ -61,7 +61,7 @@ func payloads(tb testing.TB, c redis.UniversalClient, stream string) (payloads [
 	return payloads
 }
 
-func openSink(tb testing.TB, cfg Config) *redisSink {
+func openSink(tb testing.TB, cfg Config) *client {
 	tb.Helper()
 	s, err := cfg.Open(sinktest.Context(tb), sinktest.NewJournal().Logger())
 	if err != nil {
@@ -72,7 +72,7 @@ func openSink(tb testing.TB, cfg Config) *redisSink {
 			tb.Error(err)
 		}
 	})
-	return s.(*redisSink)
+	return s.(*client)
 }
 
 // event returns a record of the row with an event id and a position.

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,13 +17,14 @@ import (
 
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
-	if err := c.Validate(); err != nil {
-		return []sink.Finding{{Condition: "connection", State: sink.Failed, Found: err.Error()}}
+	cl, err := c.newClient(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return sink.Findings{{Condition: "connection", State: sink.Failed, Found: err.Error()}}
 	}
-	i := &inspection{cfg: c.withDefaults(), client: newClient(c.withDefaults())}
-	defer func() { _ = i.client.Close() }()
-	defer context.AfterFunc(ctx, i.client.abort)()
-	if err := i.client.Eval(ctx, "return 1", nil).Err(); err != nil {
+	defer func() { _ = cl.Close() }()
+	i := &inspection{cfg: cl.cfg, conns: cl.conns}
+	defer context.AfterFunc(ctx, i.conns.network.Abort)()
+	if err := i.conns.Eval(ctx, "return 1", nil).Err(); err != nil {
 		i.Failed("connection", "", causeOf(ctx, errorOf(err)).Error(), accessAdvice)
 		return i.Findings
 	}
@@ -38,36 +40,24 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 type inspection struct {
 	sink.Findings
 
-	cfg    Config
-	client *client
+	cfg   Config
+	conns *connections
 }
 
 // inspectServers inspects the server, or each primary of the cluster.
 func (i *inspection) inspectServers(ctx context.Context) {
-	if i.client.cluster == nil {
-		if node, err := i.client.node(ctx, ""); err == nil {
+	if i.conns.cluster == nil {
+		if node, err := i.conns.node(ctx, ""); err == nil {
 			i.inspectServer(ctx, "", node)
 		}
 		return
 	}
-	var mu sync.Mutex
-	nodes := make(map[string]*redis.Client)
-	err := i.client.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes[node.Options().Addr] = node
-		return nil
-	})
+	nodes, err := i.conns.nodes(ctx)
 	if err != nil {
 		i.Failed("cluster", "", causeOf(ctx, errorOf(err)).Error(), "")
 		return
 	}
-	addrs := make([]string, 0, len(nodes))
-	for addr := range nodes {
-		addrs = append(addrs, addr)
-	}
-	slices.Sort(addrs)
-	for _, addr := range addrs {
+	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
 		i.inspectServer(ctx, addr, nodes[addr])
 	}
 }
@@ -161,7 +151,7 @@ func (i *inspection) inspectMemory(object string, info, settings map[string]stri
 func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 	limit := i.cfg.MaxEntryBytes
 	if limit == 0 {
-		limit = i.client.readLimit(ctx)
+		limit = i.conns.readLimit(ctx)
 	}
 	for _, d := range use.Destinations {
 		i.inspectStream(ctx, d.Name)
@@ -175,7 +165,7 @@ func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 	if use.Positions == "" {
 		return
 	}
-	if err := i.client.HGet(ctx, use.Positions, "").Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := i.conns.HGet(ctx, use.Positions, "").Err(); err != nil && !errors.Is(err, redis.Nil) {
 		fix := "use a name that no other key has"
 		if redis.HasErrorPrefix(err, "NOPERM") {
 			fix = fmt.Sprintf("ACL SETUSER <user> '~%s' +hget +hset +hdel +hgetall", use.Positions)
@@ -187,7 +177,7 @@ func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 }
 
 func (i *inspection) inspectStream(ctx context.Context, name string) {
-	exists, err := i.client.exists(ctx, name)
+	exists, err := i.conns.exists(ctx, name)
 	switch {
 	case err != nil:
 		i.Failed("stream", name, causeOf(ctx, err).Error(), "")

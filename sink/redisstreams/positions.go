@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,17 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // A positionStore is a [sink.PositionStore] in a hash. The field of a value is the name, a slash and the key. The value
-// follows the number of the write, by which Read orders values. A positionStore has connections of its own, so it neither waits
-// for records nor delays them.
+// follows the number of the write, by which Read orders values.
 type positionStore struct {
-	client     *client
-	sink       *redisSink
+	*client
+
 	hash, name string
-	log        *slog.Logger
 }
 
 // The fields of a name that are no values: the number of the last write, and the owner.
@@ -35,35 +31,25 @@ const (
 )
 
 // OpenPositions implements [sink.PositionOpener]. It writes to the hash, so that a missing privilege is detected.
-func (s *redisSink) OpenPositions(ctx context.Context, hash, name string) (sink.PositionStore, error) {
-	p := &positionStore{client: newClient(s.cfg), sink: s, hash: hash, name: name, log: s.log.With(slog.String("positions", hash))}
+func (c *client) OpenPositions(ctx context.Context, hash, name string) (sink.PositionStore, error) {
+	p := &positionStore{client: c, hash: hash, name: name}
 	if err := p.Post(ctx, "#test", nil); err != nil {
-		return nil, errors.Join(err, p.client.Close())
+		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stores = append(s.stores, p)
 	return p, nil
 }
 
 // Read implements [sink.PositionStore].
 func (p *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
-	return readPositions(ctx, streams{client: p.client, stats: p.sink.stats, log: p.log}, p.hash, p.name)
+	return p.ReadPositions(ctx, p.hash, p.name)
 }
 
 // ReadPositions implements [sink.PositionReader].
-func (r *reader) ReadPositions(ctx context.Context, hash, name string) ([]sink.StoredValue, error) {
-	return readPositions(ctx, r.streams, hash, name)
-}
-
-// readPositions returns the values of a name in a hash, in the order in which they were stored.
-func readPositions(ctx context.Context, s streams, hash, name string) ([]sink.StoredValue, error) {
+func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.StoredValue, error) {
 	var fields map[string]string
-	err := lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
-		return s.client.attempt(ctx, func() (err error) {
-			fields, err = s.client.HGetAll(ctx, hash).Result()
-			return err
-		})
+	err := c.retry(ctx, func(ctx context.Context) (err error) {
+		fields, err = c.conns.HGetAll(ctx, hash).Result()
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hash %s: %w", hash, err)
@@ -97,7 +83,7 @@ func readPositions(ctx context.Context, s streams, hash, name string) ([]sink.St
 
 // Post implements [sink.PositionStore].
 func (p *positionStore) Post(ctx context.Context, key string, value []byte) error {
-	return p.retry(ctx, func() error { return p.call(ctx, key, "", 0, value) })
+	return p.update(ctx, func(ctx context.Context) error { return p.call(ctx, key, "", 0, value) })
 }
 
 // An owner is the [sink.Owner] of the values of a relay.
@@ -113,7 +99,7 @@ type owner struct {
 // it the newest one again.
 func (p *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 	o := &owner{store: p}
-	return o, p.retry(ctx, func() error {
+	return o, p.update(ctx, func(ctx context.Context) error {
 		o.id = uuid.NewString()
 		return p.call(ctx, "", o.id, 0, nil)
 	})
@@ -125,17 +111,16 @@ func (o *owner) Write(ctx context.Context, key string, value []byte) error {
 	o.written++
 	number := o.written
 	o.mu.Unlock()
-	err := o.store.retry(ctx, func() error { return o.store.call(ctx, key, o.id, number, value) })
+	err := o.store.update(ctx, func(ctx context.Context) error { return o.store.call(ctx, key, o.id, number, value) })
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sink.ErrFatal) && !errors.Is(err, sink.ErrSuperseded) {
 		return fmt.Errorf("%w: %w", errFatal, err)
 	}
 	return err
 }
 
-// retry calls f until it succeeds or ctx ends.
-func (p *positionStore) retry(ctx context.Context, f func() error) error {
-	err := lane.Retry(ctx, p.sink.stats, p.log, func(ctx context.Context) error { return p.client.attempt(ctx, f) })
-	if err != nil {
+// update is retry, with errors that name the hash.
+func (p *positionStore) update(ctx context.Context, f func(ctx context.Context) error) error {
+	if err := p.retry(ctx, f); err != nil {
 		return fmt.Errorf("hash %s: %w", p.hash, err)
 	}
 	return nil
@@ -145,7 +130,7 @@ func (p *positionStore) retry(ctx context.Context, f func() error) error {
 func (p *positionStore) call(ctx context.Context, key, owner string, number uint64, value []byte) error {
 	field := func(key string) string { return p.name + "/" + key }
 	args := []any{1, p.hash, field(key), field(counterField), field(ownerField), owner, number, value}
-	node, err := p.client.node(ctx, p.hash)
+	node, err := p.conns.node(ctx, p.hash)
 	if err != nil {
 		return err
 	}
@@ -157,14 +142,14 @@ func (p *positionStore) call(ctx context.Context, key, owner string, number uint
 	}
 	if err != nil {
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || !isReply(err) {
-			p.client.reload(ctx)
+			p.conns.reload(ctx)
 		}
 		return err
 	}
 	if done < 0 {
 		return fmt.Errorf("%w: the positions have another owner", sink.ErrSuperseded)
 	}
-	wait := p.sink.cfg.Wait
+	wait := p.cfg.Wait
 	if wait.Replicas == 0 {
 		return nil
 	}

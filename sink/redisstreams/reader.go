@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // pageEntries is the number of entries that one request reads.
@@ -22,35 +21,15 @@ type entry struct {
 	fields []string
 }
 
-// streams reads entries of streams.
-type streams struct {
-	client *client
-	stats  *lane.Stats
-	log    *slog.Logger
-}
-
-func (c Config) openStreams(log *slog.Logger) (streams, error) {
-	if err := c.Validate(); err != nil {
-		return streams{}, err
-	}
-	c = c.withDefaults()
-	return streams{client: newClient(c), stats: lane.NewStats(lane.Options{Broker: strings.Join(c.Addrs, ",")}), log: log}, nil
-}
-
-// Close implements [sink.Reader] and [sink.DeadLetters].
-func (s streams) Close() error { return s.client.Close() }
-
 // readInfo returns the state of a stream. The error wraps errMissing if it does not exist, and errUnusable if the key is not a
 // stream.
-func (s streams) readInfo(ctx context.Context, stream string) (info *redis.XInfoStream, err error) {
-	err = lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
-		return s.client.attempt(ctx, func() error {
-			info, err = s.client.XInfoStream(ctx, stream).Result()
-			if err != nil && isReply(err) && strings.Contains(err.Error(), "no such key") {
-				return errMissing
-			}
-			return err
-		})
+func (c *client) readInfo(ctx context.Context, stream string) (info *redis.XInfoStream, err error) {
+	err = c.retry(ctx, func(ctx context.Context) error {
+		info, err = c.conns.XInfoStream(ctx, stream).Result()
+		if err != nil && isReply(err) && strings.Contains(err.Error(), "no such key") {
+			return errMissing
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", stream, err)
@@ -59,18 +38,16 @@ func (s streams) readInfo(ctx context.Context, stream string) (info *redis.XInfo
 }
 
 // read calls fn for the entries of a stream between two ids, until fn returns an error.
-func (s streams) read(ctx context.Context, stream, from, to string, fn func(entry) error) error {
+func (c *client) read(ctx context.Context, stream, from, to string, fn func(entry) error) error {
 	for {
 		var page []entry
-		err := lane.Retry(ctx, s.stats, s.log, func(ctx context.Context) error {
-			return s.client.attempt(ctx, func() error {
-				reply, err := s.client.Do(ctx, "xrange", stream, from, to, "count", pageEntries).Slice()
-				if err != nil {
-					return err
-				}
-				page, err = parseEntries(reply)
+		err := c.retry(ctx, func(ctx context.Context) error {
+			reply, err := c.conns.Do(ctx, "xrange", stream, from, to, "count", pageEntries).Slice()
+			if err != nil {
 				return err
-			})
+			}
+			page, err = parseEntries(reply)
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", stream, err)
@@ -117,7 +94,7 @@ func parseEntries(reply []any) ([]entry, error) {
 // is its number among those that the stream had when OffsetRanges was called last, from 0. If entries are removed meanwhile, the
 // numbers of later ones decrease. Read returns none that was added after OffsetRanges.
 type reader struct {
-	streams
+	*client
 
 	seen map[string]snapshot // by stream
 }
@@ -129,11 +106,11 @@ var _ sink.ReaderOpener = Config{}
 
 // OpenReader implements [sink.ReaderOpener].
 func (c Config) OpenReader(log *slog.Logger) (sink.Reader, error) {
-	s, err := c.openStreams(log)
+	cl, err := c.newClient(log)
 	if err != nil {
 		return nil, err
 	}
-	return &reader{streams: s, seen: make(map[string]snapshot)}, nil
+	return &reader{client: cl, seen: make(map[string]snapshot)}, nil
 }
 
 // OffsetRanges implements [sink.Reader]. A destination is one partition. A key that is not a stream has no records.
@@ -155,7 +132,7 @@ func (r *reader) OffsetRanges(ctx context.Context, destinations ...string) (map[
 	return ranges, nil
 }
 
-var errEnd = errors.New("the end of the span")
+var errEnd = errors.New("the end of the range")
 
 // Read implements [sink.Reader].
 func (r *reader) Read(ctx context.Context, destination string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {

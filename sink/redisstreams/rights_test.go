@@ -27,7 +27,7 @@ const (
 )
 
 // useAll writes, resends, reads and stores a position.
-func useAll(t *testing.T, cfg Config) *redisSink {
+func useAll(t *testing.T, cfg Config) *client {
 	t.Helper()
 	cfg.CreateStreams, cfg.Credentials = true, relayLogin
 	s := openSink(t, cfg)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,51 +39,41 @@ func (primaryHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// loginSentinel logs in to a Sentinel over a new connection.
-func (s *Sentinel) loginSentinel(ctx context.Context, conn net.Conn, addr string) error {
-	if s.Credentials == nil {
-		return nil
+// dialer returns dial for connections to Sentinels and to the primary. It logs in to Sentinels.
+func (s *Sentinel) dialer(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil || network == toPrimary || s.Credentials == nil {
+			return conn, err
+		}
+		if err := s.login(ctx, conn); err != nil {
+			_ = conn.Close()
+			if isReply(err) {
+				err = fmt.Errorf("%w: Sentinel at %s: %w", sink.ErrAccess, addr, serverError(err.Error()))
+			}
+			return nil, err
+		}
+		return conn, nil
 	}
-	user, password, err := s.Credentials(ctx)
-	if err != nil {
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// login logs in to a Sentinel over a new connection, with a client that has no other.
+func (s *Sentinel) login(ctx context.Context, conn net.Conn) error {
+	client := redis.NewClient(&redis.Options{
+		Dialer:                     func(context.Context, string, string) (net.Conn, error) { return keptConn{conn}, nil },
+		CredentialsProviderContext: s.Credentials, Protocol: 2, MaxRetries: -1, PoolSize: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+	})
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
 		return err
-	}
-	args := []string{"AUTH", password}
-	if user != "" {
-		args = []string{"AUTH", user, password}
-	}
-	request := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, arg := range args {
-		request = fmt.Appendf(request, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := conn.Write(request); err != nil {
-		return err
-	}
-	line, err := readLine(conn)
-	if err != nil {
-		return err
-	}
-	if line != "+OK" {
-		return fmt.Errorf("%w: Sentinel at %s: %w", sink.ErrAccess, addr, serverError(line))
 	}
 	return conn.SetDeadline(time.Time{})
 }
 
-// readLine reads a line without reading what follows it.
-func readLine(conn net.Conn) (string, error) {
-	const longest = 1024
-	var line []byte
-	for b := make([]byte, 1); len(line) < longest; line = append(line, b[0]) {
-		if _, err := conn.Read(b); err != nil {
-			return "", err
-		}
-		if b[0] == '\n' {
-			break
-		}
-	}
-	return strings.TrimSuffix(string(line), "\r"), nil
-}
+// A keptConn is a connection that stays open when its client is closed.
+type keptConn struct{ net.Conn }
+
+// Close does nothing.
+func (keptConn) Close() error { return nil }

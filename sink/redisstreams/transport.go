@@ -34,9 +34,9 @@ const (
 // A transport is the [lane.Transport] of a Writer. A pipeline has requests for several streams of a server, and a
 // connection of its own until it has the responses.
 type transport struct {
-	cfg    Config
-	client *client
-	stats  *lane.Stats
+	cfg   Config
+	conns *connections
+	base  *lane.Base
 
 	pipelines sync.WaitGroup
 	turns     chan struct{} // a token per pipeline
@@ -48,9 +48,9 @@ type transport struct {
 	last map[string]string            // the last id of each stream when its last request was acknowledged, or before its first one; at most maxLast
 }
 
-func newTransport(cfg Config, stats *lane.Stats) *transport {
+func newTransport(cfg Config, base *lane.Base) *transport {
 	return &transport{
-		cfg: cfg, client: newClient(cfg), stats: stats, turns: make(chan struct{}, maxPipelines),
+		cfg: cfg, conns: cfg.newConnections(), base: base, turns: make(chan struct{}, maxPipelines),
 		idle: make(map[*redis.Client][]*session), last: make(map[string]string),
 	}
 }
@@ -58,13 +58,13 @@ func newTransport(cfg Config, stats *lane.Stats) *transport {
 // Publish implements [lane.Transport]. It blocks while there are too many pipelines.
 func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	if t.stop == nil {
-		t.stop = context.AfterFunc(ctx, t.client.abort)
+		t.stop = context.AfterFunc(ctx, t.conns.network.Abort)
 	}
 	byNode := make(map[*redis.Client][]*lane.Request, 1)
 	for _, r := range requests {
-		node, err := t.client.node(ctx, r.Records[0].Topic)
+		node, err := t.conns.node(ctx, r.Records[0].Topic)
 		if err != nil {
-			t.client.reload(ctx)
+			t.conns.reload(ctx)
 			r.Done(0, t.failure(err))
 			continue
 		}
@@ -92,7 +92,7 @@ func (t *transport) Close() error {
 	if t.stop != nil {
 		t.stop()
 	}
-	return t.client.Close()
+	return t.conns.Close()
 }
 
 // fail ends requests with an error.
@@ -106,7 +106,7 @@ func fail(requests []*lane.Request, err error) {
 // the streams of the node wait.
 func (t *transport) failure(err error) error {
 	err = errorOf(err)
-	if t.client.cluster != nil && errors.Is(err, lane.ErrConnection) {
+	if t.conns.cluster != nil && errors.Is(err, lane.ErrConnection) {
 		return &nodeError{err}
 	}
 	if errors.Is(err, errAccess) {
@@ -153,7 +153,7 @@ func (t *transport) take(ctx context.Context, node *redis.Client) (*session, err
 	defer t.mu.Unlock()
 	if t.lost > 0 {
 		t.lost--
-		t.stats.Reconnected()
+		t.base.Reconnected()
 	}
 	return s, nil
 }
@@ -190,7 +190,7 @@ func (t *transport) release(s *session, failed bool) {
 func (t *transport) write(ctx context.Context, node *redis.Client, requests []*lane.Request, asking bool) {
 	s, err := t.take(ctx, node)
 	if err != nil {
-		t.client.reload(ctx)
+		t.conns.reload(ctx)
 		fail(requests, t.failure(err))
 		return
 	}
@@ -227,7 +227,7 @@ func (t *transport) exec(ctx context.Context, s *session, requests []*lane.Reque
 		replicas = pipe.Do(ctx, "wait", t.cfg.Wait.Replicas, t.cfg.Wait.Timeout.Milliseconds())
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
-		t.client.reload(ctx)
+		t.conns.reload(ctx)
 		fail(requests, t.failure(err))
 		return nil, err
 	}
@@ -267,9 +267,9 @@ func readOnly(responses []*redis.Cmd) error {
 // follow sends a request to the node to which its slot is being moved. rest has the slot and the address of the node.
 func (t *transport) follow(ctx context.Context, rest string, r *lane.Request) {
 	_, addr, _ := strings.Cut(rest, " ")
-	node, err := t.client.nodeAt(ctx, addr)
+	node, err := t.conns.nodeAt(ctx, addr)
 	if err != nil {
-		t.client.reload(ctx)
+		t.conns.reload(ctx)
 		r.Done(0, &nodeError{errorOf(err)})
 		return
 	}
@@ -346,11 +346,11 @@ func (t *transport) report(ctx context.Context, r *lane.Request, response *redis
 	e, isCode := errors.AsType[*codeError](err)
 	switch {
 	case isCode && (e.class == moved || e.class == unavailable):
-		t.client.reload(ctx)
+		t.conns.reload(ctx)
 	case isCode && e.class == denied:
 		err = fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
-	if t.client.cluster != nil && errors.Is(err, lane.ErrConnection) {
+	if t.conns.cluster != nil && errors.Is(err, lane.ErrConnection) {
 		err = &nodeError{err}
 	}
 	stream := r.Records[0].Topic

@@ -15,6 +15,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
@@ -67,7 +68,7 @@ func plainDrain(tb testing.TB, cfg Config, url string, n int) time.Duration {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	http := cfg.httpClient(loaded.HTTPClient, func() {})
+	http := cfg.httpClient(loaded.HTTPClient, new(network.Dialer))
 	defer http.CloseIdleConnections()
 	client := sqs.NewFromConfig(loaded, func(o *sqs.Options) { o.BaseEndpoint, o.HTTPClient = &cfg.SQSEndpoint, http })
 	rec := benchRecord(url)

@@ -20,25 +20,28 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
-// A client is the [sink.Sink] of SQS and SNS. It has a client of the library for each service and region.
+// A client is the [sink.Sink] of SQS and SNS, in all regions.
 type client struct {
-	cfg   Config
-	aws   aws.Config
-	http  *http.Client
-	log   *slog.Logger
-	stats *lane.Stats
-	token string // identifies the client in deduplication ids
+	*lane.Base
 
-	mu     sync.Mutex
-	queues map[string]*sqs.Client // by region
-	topics map[string]*sns.Client // by region
-	urls   map[string]string      // of queues that were looked up, by region, account and name
+	cfg     Config
+	aws     aws.Config
+	network network.Dialer
+	http    *http.Client
+	queues  *sqs.Client
+	topics  *sns.Client
+	log     *slog.Logger
+	token   string // identifies the client in deduplication ids
+
+	mu   sync.Mutex
+	urls map[string]string // of queues that were looked up, by region, account and name; at most maxURLs
 }
 
-// maxKnown limits each map of a client: rows may choose any number of queues and regions.
-const maxKnown = 1000
+// maxURLs limits client.urls: rows may choose any number of queues.
+const maxURLs = 1000
 
 // Open implements [sink.Broker].
 func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
@@ -46,13 +49,8 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := c.contact()
-	if err := lane.Retry(ctx, cl.stats, log, func(ctx context.Context) error { return cl.contact(ctx, first) }); err != nil {
-		cl.http.CloseIdleConnections()
-		if errors.Is(err, sink.ErrUnreachable) {
-			return nil, sink.Advise(err, reachAdvice)
-		}
-		return nil, err
+	if err := cl.Retry(ctx, cl.contact); err != nil {
+		return nil, errors.Join(err, cl.Close())
 	}
 	return cl, nil
 }
@@ -67,28 +65,57 @@ func (c Config) newClient(ctx context.Context, log *slog.Logger) (*client, error
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errAccess, err)
 	}
-	cl := &client{
-		cfg: c, aws: loaded, log: log, token: rand.Text()[:12],
-		queues: make(map[string]*sqs.Client), topics: make(map[string]*sns.Client), urls: make(map[string]string),
-	}
-	cl.stats = lane.NewStats(lane.Options{Broker: cl.host(c.contact()), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes})
-	cl.http = c.httpClient(loaded.HTTPClient, cl.stats.ConnectionMade)
+	cl := &client{cfg: c, aws: loaded, log: log, token: rand.Text()[:12], urls: make(map[string]string)}
+	cl.Base = lane.NewBase(lane.Options{
+		Broker: cl.host(c.contact()), ReachAdvice: reachAdvice, Illegal: Names{}.Illegal, WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes,
+	}, log)
+	cl.network = network.Dialer{Dial: c.Dial, TLS: c.TLS, Timeout: dialTimeout, Connected: cl.ConnectionMade}
+	cl.http = c.httpClient(loaded.HTTPClient, &cl.network)
+	cl.queues = sqs.NewFromConfig(loaded, func(o *sqs.Options) {
+		o.HTTPClient, o.Retryer = cl.http, aws.NopRetryer{}
+		if c.SQSEndpoint != "" {
+			o.BaseEndpoint = &c.SQSEndpoint
+		}
+	})
+	cl.topics = sns.NewFromConfig(loaded, func(o *sns.Options) {
+		o.HTTPClient, o.Retryer = cl.http, aws.NopRetryer{}
+		if c.SNSEndpoint != "" {
+			o.BaseEndpoint = &c.SNSEndpoint
+		}
+	})
 	return cl, nil
 }
 
-// contact asks the service for a queue or topic that does not exist. Any answer but one about the credentials shows that
-// the service can be reached with them. It needs no privilege.
-func (c *client) contact(ctx context.Context, first Destination) error {
+// queuesIn makes a request to SQS in the region of a destination.
+func (c *client) queuesIn(to Destination) func(*sqs.Options) {
+	return func(o *sqs.Options) { o.Region = c.regionOf(to) }
+}
+
+// topicsIn makes a request to SNS in the region of a destination.
+func (c *client) topicsIn(to Destination) func(*sns.Options) {
+	return func(o *sns.Options) { o.Region = c.regionOf(to) }
+}
+
+// ask calls f with the time of a request, and returns its error with the error class.
+func (c *client) ask(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoResponse)
 	defer cancel()
-	var err error
-	if first.service == topics {
-		arn := fmt.Sprintf("arn:aws:sns:%s:000000000000:%s", c.regionOf(first), contactName)
-		_, err = c.topicsOf(first).GetTopicAttributes(ctx, &sns.GetTopicAttributesInput{TopicArn: &arn})
-	} else {
-		_, err = c.queuesOf(first).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(contactName)})
-	}
-	err = c.wrap(responseError(ctx, err))
+	return c.wrap(responseError(ctx, f(ctx)))
+}
+
+// contact asks the service that Open contacts for a queue or topic that does not exist. Any answer but one about the credentials
+// shows that the service can be reached with them. It needs no privilege.
+func (c *client) contact(ctx context.Context) error {
+	to := c.cfg.contact()
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		if to.service == topics {
+			arn := fmt.Sprintf("arn:aws:sns:%s:000000000000:%s", c.regionOf(to), contactName)
+			_, err = c.topics.GetTopicAttributes(ctx, &sns.GetTopicAttributesInput{TopicArn: &arn}, c.topicsIn(to))
+		} else {
+			_, err = c.queues.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(contactName)}, c.queuesIn(to))
+		}
+		return err
+	})
 	if e, ok := errors.AsType[*codeError](err); ok {
 		switch e.class() {
 		case missing, denied, invalid:
@@ -104,11 +131,8 @@ const contactName = "outbox-cdc-first-contact"
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return lane.NewWriter(cfg, newTransport(c), c.stats, c.log)
+	return c.NewWriterOver(newTransport(c), cfg)
 }
-
-// Stat implements [sink.Sink].
-func (c *client) Stat() sink.Stat { return c.stats.Stat() }
 
 // Close implements [sink.Sink].
 func (c *client) Close() error {
@@ -118,39 +142,14 @@ func (c *client) Close() error {
 
 // CheckDestinations implements [sink.Sink]. It logs a queue whose own limit is below MaxBytes.
 func (c *client) CheckDestinations(ctx context.Context, destinations ...string) error {
-	var absent []string
-	for _, name := range destinations {
-		to, err := ParseDestination(name)
-		if err != nil {
-			return fmt.Errorf("%w: %s %w", errMissing, name, err)
+	return c.CheckEach(ctx, destinations, func(ctx context.Context, name string) error {
+		attributes, err := c.attributesOf(ctx, name)
+		if n := limitIn(attributes); n > 0 && n < c.cfg.MaxBytes {
+			c.log.WarnContext(ctx, "queue or topic accepts only smaller messages than sink.sqs.max_message_bytes",
+				slog.String("destination", name), slog.Int("maximum_message_size", n), slog.Int("max_message_bytes", c.cfg.MaxBytes))
 		}
-		err = lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error { return c.check(ctx, to) })
-		switch {
-		case errors.Is(err, sink.ErrMissing):
-			absent = append(absent, name)
-		case err != nil:
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if len(absent) > 0 {
-		return fmt.Errorf("%w: %s", errMissing, strings.Join(absent, ", "))
-	}
-	return nil
-}
-
-// check returns nil if a queue or topic exists, and its attributes may be read.
-func (c *client) check(ctx context.Context, to Destination) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoResponse)
-	defer cancel()
-	attributes, err := c.attributesOf(ctx, to)
-	if err = c.wrap(responseError(ctx, err)); err != nil {
 		return err
-	}
-	if n := limitIn(attributes); n > 0 && n < c.cfg.MaxBytes {
-		c.log.WarnContext(ctx, "queue or topic accepts only smaller messages than sink.sqs.max_message_bytes",
-			slog.String("destination", to.name), slog.Int("maximum_message_size", n), slog.Int("max_message_bytes", c.cfg.MaxBytes))
-	}
-	return nil
+	})
 }
 
 // limitIn returns the attribute MaximumMessageSize of a queue or topic; 0 if it has none.
@@ -163,25 +162,31 @@ func limitIn(attributes map[string]string) int {
 }
 
 // attributesOf returns the attributes of a queue or topic.
-func (c *client) attributesOf(ctx context.Context, to Destination) (map[string]string, error) {
-	if to.service == topics {
-		resp, err := c.topicsOf(to).GetTopicAttributes(ctx, &sns.GetTopicAttributesInput{TopicArn: &to.arn})
-		if err != nil {
-			return nil, err
+func (c *client) attributesOf(ctx context.Context, destination string) (attributes map[string]string, err error) {
+	to, err := ParseDestination(destination)
+	if err != nil {
+		return nil, err
+	}
+	err = c.ask(ctx, func(ctx context.Context) error {
+		if to.service == topics {
+			resp, err := c.topics.GetTopicAttributes(ctx, &sns.GetTopicAttributesInput{TopicArn: &to.arn}, c.topicsIn(to))
+			if err == nil {
+				attributes = resp.Attributes
+			}
+			return err
 		}
-		return resp.Attributes, nil
-	}
-	url, err := c.queueURL(ctx, to)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.queuesOf(to).GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{sqstypes.QueueAttributeNameAll},
+		url, err := c.queueURL(ctx, to)
+		if err != nil {
+			return err
+		}
+		in := &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{sqstypes.QueueAttributeNameAll}}
+		resp, err := c.queues.GetQueueAttributes(ctx, in, c.queuesIn(to))
+		if err == nil {
+			attributes = resp.Attributes
+		}
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Attributes, nil
+	return attributes, err
 }
 
 // queueURL returns the URL of a queue. It asks the service once for each queue that is given by its name or ARN.
@@ -200,13 +205,13 @@ func (c *client) queueURL(ctx context.Context, to Destination) (string, error) {
 	if to.account != "" {
 		in.QueueOwnerAWSAccountId = &to.account
 	}
-	resp, err := c.queuesOf(to).GetQueueUrl(ctx, in)
+	resp, err := c.queues.GetQueueUrl(ctx, in, c.queuesIn(to))
 	if err != nil {
 		return "", err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lane.MakeRoom(c.urls, id, maxKnown)
+	lane.MakeRoom(c.urls, id, maxURLs)
 	c.urls[id] = aws.ToString(resp.QueueUrl)
 	return c.urls[id], nil
 }
@@ -222,44 +227,6 @@ func (c *client) forgetURL(to Destination) {
 }
 
 func (c *client) regionOf(to Destination) string { return cmp.Or(to.region, c.aws.Region) }
-
-// queuesOf returns the client of SQS for a destination.
-func (c *client) queuesOf(to Destination) *sqs.Client {
-	region := c.regionOf(to)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.queues[region]
-	if of == nil {
-		of = sqs.NewFromConfig(c.aws, func(o *sqs.Options) {
-			o.Region, o.HTTPClient, o.Retryer = region, c.http, aws.NopRetryer{}
-			if c.cfg.SQSEndpoint != "" {
-				o.BaseEndpoint = &c.cfg.SQSEndpoint
-			}
-		})
-		lane.MakeRoom(c.queues, region, maxKnown)
-		c.queues[region] = of
-	}
-	return of
-}
-
-// topicsOf returns the client of SNS for a destination.
-func (c *client) topicsOf(to Destination) *sns.Client {
-	region := c.regionOf(to)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.topics[region]
-	if of == nil {
-		of = sns.NewFromConfig(c.aws, func(o *sns.Options) {
-			o.Region, o.HTTPClient, o.Retryer = region, c.http, aws.NopRetryer{}
-			if c.cfg.SNSEndpoint != "" {
-				o.BaseEndpoint = &c.cfg.SNSEndpoint
-			}
-		})
-		lane.MakeRoom(c.topics, region, maxKnown)
-		c.topics[region] = of
-	}
-	return of
-}
 
 // host returns host:port of the service of a destination, for messages.
 func (c *client) host(to Destination) string {

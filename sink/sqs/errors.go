@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -131,9 +130,6 @@ func responseError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*credentialsError](err); ok {
 		return e
 	}
-	if e, ok := errors.AsType[*unsentError](err); ok {
-		return e
-	}
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		status := 0
 		if resp, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
@@ -147,8 +143,8 @@ func responseError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", lane.ErrConnection, context.Cause(ctx))
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("%w: %w: %w", lane.ErrConnection, errAccess, err)
+	if reason := sink.TLSReason(err, "service"); reason != "" {
+		return fmt.Errorf("%w: %w: %s: %w", lane.ErrConnection, errAccess, reason, err)
 	}
 	return fmt.Errorf("%w: %w", lane.ErrConnection, err)
 }

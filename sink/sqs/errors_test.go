@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
@@ -233,7 +235,7 @@ func TestClosedFence(t *testing.T) {
 				}
 			}
 			for _, err := range r.client.send(sinktest.Context(t), d, batch) {
-				if !errors.Is(err, closed) || errors.Is(err, lane.ErrConnection) {
+				if !errors.Is(err, closed) {
 					t.Errorf("%s: %v", to, err)
 				}
 			}
@@ -298,13 +300,14 @@ func TestCredentialsExpire(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	gone := false
-	r.client.aws.Credentials = provider{credentialsFunc(func() (aws.Credentials, error) {
+	options := r.client.queues.Options()
+	options.Credentials = provider{credentialsFunc(func() (aws.Credentials, error) {
 		if gone {
 			return aws.Credentials{}, errors.New("expired")
 		}
 		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "key"}, nil
 	})}
-	clear(r.client.queues)
+	r.client.queues = sqs.New(options)
 	if err := r.send(t, r.to[0], 1)[0]; err != nil {
 		t.Fatal(err)
 	}
@@ -338,17 +341,28 @@ func TestCheckDestinations(t *testing.T) {
 	}
 }
 
-// Rows may choose any number of queues and regions: what is remembered of them is limited.
-func TestManyRegions(t *testing.T) {
-	r := newRig(t)
-	for i := range maxKnown + 10 {
-		d := Destination{region: fmt.Sprint("region-", i)}
-		if c := r.client.queuesOf(d); r.client.queuesOf(d) != c {
-			t.Fatal("the client of a region is not used again")
-		}
-		r.client.topicsOf(d)
+// TestRegions: a request is made in the region of its destination.
+func TestRegions(t *testing.T) {
+	t.Parallel()
+	dialed := ""
+	cfg := Config{Region: "eu-central-1", Credentials: credentialsFunc(func() (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "key"}, nil
+	}), Dial: func(_ context.Context, _, addr string) (net.Conn, error) {
+		dialed = addr
+		return nil, errors.New("no network")
+	}}
+	client, err := cfg.newClient(t.Context(), sinktest.NewJournal().Logger())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if c := r.client; len(c.queues) > maxKnown || len(c.topics) > maxKnown {
-		t.Errorf("%d clients of SQS, %d of SNS", len(c.queues), len(c.topics))
+	for destination, want := range map[string]string{
+		"orders": "sqs.eu-central-1.amazonaws.com:443",
+		"https://sqs.us-east-2.amazonaws.com/123456789012/orders": "sqs.us-east-2.amazonaws.com:443",
+		"arn:aws:sqs:eu-west-1:123456789012:orders":               "sqs.eu-west-1.amazonaws.com:443",
+		"arn:aws:sns:ap-south-1:123456789012:orders":              "sns.ap-south-1.amazonaws.com:443",
+	} {
+		if _, err := client.attributesOf(t.Context(), destination); err == nil || dialed != want {
+			t.Errorf("%s: connects to %s, want %s; %v", destination, dialed, want, err)
+		}
 	}
 }

@@ -26,10 +26,9 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 		i.Failed("credentials", "", err.Error(), accessAdvice)
 		return i.Findings
 	}
-	defer i.client.http.CloseIdleConnections()
-	first := i.client.cfg.contact()
-	host := i.client.host(first)
-	switch err := i.client.contact(ctx, first); {
+	defer func() { _ = i.client.Close() }()
+	host := i.client.host(i.client.cfg.contact())
+	switch err := i.client.contact(ctx); {
 	case errors.Is(err, sink.ErrAccess):
 		i.Failed("connection", host, err.Error(), accessAdvice)
 		return i.Findings
@@ -54,10 +53,8 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination, ordere
 		i.Failed("destination", d.Name, err.Error(), "correct outbox.topic")
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoResponse)
-	defer cancel()
-	attributes, err := i.client.attributesOf(ctx, to)
-	switch err = i.client.wrap(responseError(ctx, err)); {
+	attributes, err := i.client.attributesOf(ctx, d.Name)
+	switch {
 	case errors.Is(err, sink.ErrMissing):
 		i.Failed("destination", d.Name, err.Error(), missingAdvice)
 		return

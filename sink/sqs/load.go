@@ -2,22 +2,20 @@ package sqs
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 const (
-	dialTimeout      = 5 * time.Second
-	handshakeTimeout = 5 * time.Second
-	idleTimeout      = 30 * time.Second
+	dialTimeout = 5 * time.Second // and for the TLS handshake
+	idleTimeout = 30 * time.Second
 )
 
 var errNoRegion = errors.New("no region: set sink.sqs.region, AWS_REGION, or the region of the profile")
@@ -49,88 +47,21 @@ func (c Config) load(ctx context.Context) (aws.Config, error) {
 }
 
 // httpClient returns the client for requests to SQS and SNS. base is the library's client, with the certificate
-// authorities of the environment. connected is called for each connection that it makes.
-func (c Config) httpClient(base aws.HTTPClient, connected func()) *http.Client {
+// authorities of the environment.
+func (c Config) httpClient(base aws.HTTPClient, connections *network.Dialer) *http.Client {
 	built, ok := base.(*awshttp.BuildableClient)
 	if !ok {
 		built = awshttp.NewBuildableClient()
 	}
 	tr := built.GetTransport()
 	tr.MaxIdleConns, tr.MaxIdleConnsPerHost = 0, c.Batches
-	tr.IdleConnTimeout, tr.TLSHandshakeTimeout = idleTimeout, handshakeTimeout
-	tr.DialContext = announced(c.dial, connected)
+	tr.IdleConnTimeout, tr.TLSHandshakeTimeout = idleTimeout, dialTimeout
+	tr.DialContext = connections.DialPlain
 	if c.TLS != nil {
-		tr.DialTLSContext = announced(c.dialTLS, connected)
+		tr.DialTLSContext = connections.DialTLS
 	}
 	return &http.Client{
 		Transport:     tr,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// announced returns dial, which calls connected for each connection that it makes.
-func announced(dial dialFunc, connected func()) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			connected()
-		}
-		return conn, err
-	}
-}
-
-// fenceKey is the key of the context value that is the fence of a request, a func() error.
-type fenceKey struct{}
-
-// checkFence returns the error of the fence of the request for which a connection was made. Making it may have taken
-// long, and the request is written next.
-func checkFence(ctx context.Context) error {
-	if fence, ok := ctx.Value(fenceKey{}).(func() error); ok {
-		if err := fence(); err != nil {
-			return &unsentError{err}
-		}
-	}
-	return nil
-}
-
-func (c Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	dial := c.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	}
-	conn, err := dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkFence(ctx); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
-}
-
-func (c Config) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
-	cfg, err := c.TLS()
-	if err != nil {
-		return nil, err
-	}
-	raw, err := c.dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.ServerName == "" {
-		cfg = cfg.Clone()
-		cfg.ServerName, _, _ = net.SplitHostPort(addr)
-	}
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
-	conn := tls.Client(raw, cfg)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("TLS handshake: %w", err), raw.Close())
-	}
-	if err := checkFence(ctx); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
 }

@@ -68,8 +68,7 @@ func subscribe(t *testing.T, c *client, all *awstest.Queues, name, queue string)
 	if name[len(name)-1] == 'o' {
 		attributes["FifoTopic"] = "true"
 	}
-	topics := c.topicsOf(Destination{})
-	topic, err := topics.CreateTopic(t.Context(), &sns.CreateTopicInput{Name: &name, Attributes: attributes})
+	topic, err := c.topics.CreateTopic(t.Context(), &sns.CreateTopicInput{Name: &name, Attributes: attributes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func subscribe(t *testing.T, c *client, all *awstest.Queues, name, queue string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = topics.Subscribe(t.Context(), &sns.SubscribeInput{
+	_, err = c.topics.Subscribe(t.Context(), &sns.SubscribeInput{
 		TopicArn: topic.TopicArn, Protocol: aws.String("sqs"), Endpoint: aws.String(got.Attributes["QueueArn"]),
 		Attributes: map[string]string{"RawMessageDelivery": "true"},
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 // requestTimeout limits a request. Its batch is then sent again.
@@ -63,9 +64,9 @@ func (c *client) try(ctx context.Context, to Destination, batch []*pending) ([]e
 	}
 	fence := batch[0].request.Fence
 	if err := fence(); err != nil {
-		return outcomes, &unsentError{err}
+		return outcomes, err
 	}
-	ctx = context.WithValue(ctx, fenceKey{}, fence)
+	ctx = network.WithFence(ctx, fence)
 	var result map[string]*codeError
 	var err error
 	if to.service == topics {
@@ -75,8 +76,8 @@ func (c *client) try(ctx context.Context, to Destination, batch []*pending) ([]e
 	}
 	if err != nil {
 		err = responseError(ctx, err)
-		if errors.Is(err, lane.ErrConnection) {
-			c.stats.ConnectionLost()
+		if _, unsent := errors.AsType[*network.DialError](err); errors.Is(err, lane.ErrConnection) && !unsent {
+			c.ConnectionLost()
 		}
 		if e, ok := errors.AsType[*codeError](err); ok && e.class() == missing {
 			c.forgetURL(to)
@@ -94,13 +95,6 @@ func (c *client) try(ctx context.Context, to Destination, batch []*pending) ([]e
 	}
 	return outcomes, nil
 }
-
-// An unsentError is that of the fence: nothing was written.
-type unsentError struct{ err error }
-
-func (e *unsentError) Error() string { return e.err.Error() }
-
-func (e *unsentError) Unwrap() error { return e.err }
 
 // outcome returns the error for Done from that of a batch or an entry.
 func (c *client) outcome(err error, m *message) error {
@@ -152,7 +146,7 @@ func (c *client) sendMessages(ctx context.Context, to Destination, url string, b
 			}),
 		}
 	}
-	resp, err := c.queuesOf(to).SendMessageBatch(ctx, in)
+	resp, err := c.queues.SendMessageBatch(ctx, in, c.queuesIn(to))
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +173,7 @@ func (c *client) publish(ctx context.Context, to Destination, batch []*pending) 
 			}),
 		}
 	}
-	resp, err := c.topicsOf(to).PublishBatch(ctx, in)
+	resp, err := c.topics.PublishBatch(ctx, in, c.topicsIn(to))
 	if err != nil {
 		return nil, err
 	}

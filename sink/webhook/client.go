@@ -19,12 +19,12 @@ var errTooLarge = errors.New("the payload is larger than sink.webhook.max_payloa
 
 // A client is the [sink.Sink] of receivers.
 type client struct {
+	*lane.Base
+
 	cfg       Config
-	log       *slog.Logger
 	addresses *addresses
 	poster    *poster
 	pauses    pauses
-	stats     *lane.Stats
 }
 
 // Open implements [sink.Broker]. It asks each server that the configuration names without a wildcard with a request that has
@@ -45,18 +45,16 @@ func newClient(cfg Config, log *slog.Logger) (*client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &client{cfg: cfg.withDefaults(), log: log}
+	c := &client{cfg: cfg.withDefaults()}
 	var err error
 	if c.addresses, err = newAddresses(cfg); err != nil {
 		return nil, err
 	}
-	c.stats = lane.NewStats(lane.Options{
-		Broker:        c.servers(),
-		WindowRecords: c.cfg.WindowRecords,
-		WindowBytes:   c.cfg.WindowBytes,
-		Prepare:       c.prepare,
-	})
-	c.poster = newPoster(&c.cfg, c.stats)
+	c.Base = lane.NewBase(lane.Options{
+		Broker: c.servers(), ReachAdvice: reachAdvice, Illegal: Names{c.addresses}.Illegal, Prepare: c.prepare,
+		WindowRecords: c.cfg.WindowRecords, WindowBytes: c.cfg.WindowBytes,
+	}, log)
+	c.poster = newPoster(&c.cfg, c.Base)
 	return c, nil
 }
 
@@ -76,7 +74,7 @@ func (c *client) servers() string {
 // contact reads the secrets, and asks all servers at the same time, until one of them has responded.
 func (c *client) contact(ctx context.Context) error {
 	contacts := c.addresses.contacts()
-	err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) error {
+	return c.Retry(ctx, func(ctx context.Context) error {
 		if err := c.readSecrets(ctx); err != nil {
 			return err
 		}
@@ -96,10 +94,6 @@ func (c *client) contact(ctx context.Context) error {
 		}
 		return errors.Join(errs...)
 	})
-	if errors.Is(err, sink.ErrUnreachable) {
-		return sink.Advise(err, reachAdvice)
-	}
-	return err
 }
 
 // readSecrets reads everything that a request needs.
@@ -136,42 +130,26 @@ func (c *client) contactServer(ctx context.Context, u *url.URL) error {
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return lane.NewWriter(cfg, &transport{client: c, servers: make(map[string]*server)}, c.stats, c.log)
+	return c.NewWriterOver(&transport{client: c, servers: make(map[string]*server)}, cfg)
 }
 
 // CheckDestinations implements [sink.Sink]. Without CheckMethod, it asks no receiver.
 func (c *client) CheckDestinations(ctx context.Context, destinations ...string) error {
-	var lacking []string
-	for _, name := range destinations {
+	return c.CheckEach(ctx, destinations, func(ctx context.Context, name string) error {
 		at, illegal := c.addresses.find(name)
-		if illegal != "" {
-			return fmt.Errorf("destination %s %s", name, illegal)
-		}
-		if c.cfg.CheckMethod == "" {
-			continue
-		}
-		var got response
-		err := lane.Retry(ctx, c.stats, c.log, func(ctx context.Context) (err error) {
-			if got, err = c.poster.sendEmpty(ctx, c.cfg.CheckMethod, at); err != nil {
-				return requestError(at, err, false, c.cfg.Timeout)
-			}
+		if c.cfg.CheckMethod == "" || illegal != "" {
 			return nil
-		})
+		}
+		got, err := c.poster.sendEmpty(ctx, c.cfg.CheckMethod, at)
 		switch {
 		case err != nil:
-			return err
+			return requestError(at, err, false, c.cfg.Timeout)
 		case got.code == http.StatusNotFound || got.code == http.StatusGone:
-			lacking = append(lacking, name)
+			return sink.ErrMissing
 		}
-	}
-	if len(lacking) > 0 {
-		return fmt.Errorf("%w: %s", sink.ErrMissing, strings.Join(lacking, ", "))
-	}
-	return nil
+		return nil
+	})
 }
-
-// Stat implements [sink.Sink].
-func (c *client) Stat() sink.Stat { return c.stats.Stat() }
 
 // Close implements [sink.Sink].
 func (c *client) Close() error {

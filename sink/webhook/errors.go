@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 const (
@@ -80,18 +81,6 @@ func accessError(err error) error {
 
 var errNoAccess = sink.NewError(sink.ErrAccess, "no access", "")
 
-// A dialError says that the connection could not be made, so nothing was sent.
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
-
-// A fencedError is the error of the fence, which has closed while the connection was made.
-type fencedError struct{ err error }
-
-func (e *fencedError) Error() string { return e.err.Error() }
-func (e *fencedError) Unwrap() error { return e.err }
-
 // A credentialError says that a secret of the relay could not be read, so nothing was sent.
 type credentialError struct {
 	what string
@@ -104,14 +93,11 @@ func (e *credentialError) Unwrap() error { return e.err }
 // requestError returns the error for a request without a response. A connection that could not be made to the only server
 // concerns all records. One that broke concerns only its record: the record may be why the receiver broke it.
 func requestError(at *address, err error, single bool, timeout time.Duration) error {
-	if fenced, ok := errors.AsType[*fencedError](err); ok {
-		return fenced
-	}
 	if refused, ok := errors.AsType[*privateError](err); ok {
 		return sink.NewError(sink.ErrMissing, fmt.Sprintf("%s: %v", at.url, refused), refusedAdvice)
 	}
 	text := fmt.Errorf("%s: %w", at.url, explain(err, timeout))
-	if _, ok := errors.AsType[*dialError](err); ok && single {
+	if _, ok := errors.AsType[*network.DialError](err); ok && single {
 		return fmt.Errorf("%w: %w", lane.ErrConnection, text)
 	}
 	return text
@@ -132,8 +118,8 @@ func explain(err error, timeout time.Duration) error {
 		return &textError{reason, err}
 	}
 	dialing := false
-	if dial, ok := errors.AsType[*dialError](err); ok {
-		dialing, err = true, dial.err
+	if dial, ok := errors.AsType[*network.DialError](err); ok {
+		dialing, err = true, dial.Err
 	}
 	text := "the connection broke, or the response is not HTTP"
 	switch {

@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 // maxResponse is how much of the body of a response is read, so that the connection can be used again. Nothing of it is used.
@@ -33,45 +31,20 @@ var errUnprocessed = errors.New("the receiver did not process the request")
 // A poster sends requests to receivers.
 type poster struct {
 	cfg           *Config
-	stats         *lane.Stats
+	base          *lane.Base
 	secrets       *credential[[][]byte] // nil: requests are not signed
 	authorization *credential[string]   // nil: none
+	network       network.Dialer
 	transport     *http.Transport
-
-	mu     sync.Mutex
-	open   map[*trackedConn]struct{}
-	closed bool
 }
 
-// A trackedConn is a connection that the poster closes at last.
-type trackedConn struct {
-	net.Conn
-	poster *poster
-}
-
-// Close implements [net.Conn].
-func (c *trackedConn) Close() error {
-	c.poster.mu.Lock()
-	delete(c.poster.open, c)
-	c.poster.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// track returns conn as one that close closes.
-func (p *poster) track(conn net.Conn) (net.Conn, error) {
-	c := &trackedConn{conn, p}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		_ = conn.Close()
-		return nil, &dialError{net.ErrClosed}
+func newPoster(cfg *Config, base *lane.Base) *poster {
+	p := &poster{cfg: cfg, base: base, network: network.Dialer{
+		Dial: cfg.Dial, TLS: cfg.TLS, Protocols: []string{"h2", "http/1.1"}, Timeout: cfg.ConnectTimeout, Connected: base.ConnectionMade,
+	}}
+	if cfg.RefusePrivate {
+		p.network.Dial = (&net.Dialer{KeepAlive: 30 * time.Second, Control: refusePrivate}).DialContext
 	}
-	p.open[c] = struct{}{}
-	return c, nil
-}
-
-func newPoster(cfg *Config, stats *lane.Stats) *poster {
-	p := &poster{cfg: cfg, stats: stats, open: make(map[*trackedConn]struct{})}
 	if cfg.Secrets != nil {
 		p.secrets = &credential[[][]byte]{what: "the signing secrets", get: func(context.Context) ([][]byte, error) {
 			texts, err := cfg.Secrets()
@@ -92,8 +65,8 @@ func newPoster(cfg *Config, stats *lane.Stats) *poster {
 	}
 	p.transport = &http.Transport{
 		Proxy:                  cfg.Proxy,
-		DialContext:            p.dial,
-		DialTLSContext:         p.dialTLS,
+		DialContext:            p.network.DialPlain,
+		DialTLSContext:         p.network.DialTLS,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,
 		MaxIdleConns:           0, // those of each host are limited
@@ -108,77 +81,6 @@ func newPoster(cfg *Config, stats *lane.Stats) *poster {
 		}
 	}
 	return p
-}
-
-// dial makes a connection.
-func (p *poster) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
-	defer cancel()
-	dial := p.cfg.Dial
-	if dial == nil {
-		d := &net.Dialer{KeepAlive: 30 * time.Second}
-		if p.cfg.RefusePrivate {
-			d.Control = refusePrivate
-		}
-		dial = d.DialContext
-	}
-	conn, err := dial(ctx, network, addr)
-	if err != nil {
-		return nil, &dialError{err}
-	}
-	p.stats.ConnectionMade()
-	if conn, err = p.track(conn); err != nil {
-		return nil, err
-	}
-	return checked(ctx, conn)
-}
-
-// fenceKey is the key of the context value that is the fence of a request, a func() error.
-type fenceKey struct{}
-
-// checked returns conn, or an error if the fence of the request has closed while the connection was made: the request is
-// written next.
-func checked(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	if fence, ok := ctx.Value(fenceKey{}).(func() error); ok {
-		if err := fence(); err != nil {
-			_ = conn.Close()
-			return nil, &dialError{&fencedError{err}}
-		}
-	}
-	return conn, nil
-}
-
-// dialTLS makes a TLS connection, with the certificates as they are now.
-func (p *poster) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
-	cfg := new(tls.Config)
-	if p.cfg.TLS != nil {
-		current, err := p.cfg.TLS()
-		if err != nil {
-			return nil, &dialError{&credentialError{"the TLS settings", err}}
-		}
-		cfg = current.Clone()
-	}
-	cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS12)
-	cfg.NextProtos = []string{"h2", "http/1.1"}
-	if cfg.ServerName == "" {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, &dialError{err}
-		}
-		cfg.ServerName = host
-	}
-	conn, err := p.dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
-	defer cancel()
-	secured := tls.Client(conn, cfg)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, &dialError{err}
-	}
-	return checked(ctx, secured)
 }
 
 // A response is the part of a receiver's response that the relay uses.
@@ -252,14 +154,14 @@ func (p *poster) do(ctx context.Context, at *address, req *http.Request) (respon
 // connectionError returns the error of a request on a connection that was idle before. It wraps lane.ErrStale if the receiver
 // was closing the connection; otherwise the connection counts as lost.
 func (p *poster) connectionError(err error, idle time.Duration) error {
-	_, unsent := errors.AsType[*dialError](err)
+	_, unsent := errors.AsType[*network.DialError](err)
 	late := errors.Is(err, context.DeadlineExceeded)
 	switch {
 	case unsent, errors.Is(err, context.Canceled):
 	case errors.Is(err, errUnprocessed), idle >= idleTime && !late:
 		return fmt.Errorf("%w: %w", lane.ErrStale, err)
 	default:
-		p.stats.ConnectionLost()
+		p.base.ConnectionLost()
 	}
 	return err
 }
@@ -270,11 +172,5 @@ func (p *poster) closeIdle() { p.transport.CloseIdleConnections() }
 // close closes every connection.
 func (p *poster) close() {
 	p.closeIdle()
-	p.mu.Lock()
-	p.closed = true
-	left := slices.Collect(maps.Keys(p.open))
-	p.mu.Unlock()
-	for _, c := range left {
-		_ = c.Close()
-	}
+	p.network.Close()
 }

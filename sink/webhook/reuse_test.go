@@ -280,7 +280,7 @@ func TestCloseClosesEveryConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.poster.dial(t.Context(), "tcp", "receiver.example:80"); err != nil {
+	if _, err := c.poster.network.DialPlain(t.Context(), "tcp", "receiver.example:80"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Close(); err != nil {
@@ -289,7 +289,7 @@ func TestCloseClosesEveryConnection(t *testing.T) {
 	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other end reads: %v", err)
 	}
-	if _, err := c.poster.dial(t.Context(), "tcp", "receiver.example:80"); !errors.Is(err, net.ErrClosed) {
+	if _, err := c.poster.network.DialPlain(t.Context(), "tcp", "receiver.example:80"); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a connection after Close: %v", err)
 	}
 }

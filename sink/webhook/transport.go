@@ -2,12 +2,14 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 // A transport is the [lane.Transport] of a Writer. It sends each request as one POST, and limits how many a server gets
@@ -92,7 +94,7 @@ func (c *client) deliver(ctx context.Context, r *lane.Request) error {
 	rec := r.Records[0]
 	at, illegal := c.addresses.find(rec.Topic)
 	if illegal != "" {
-		return illegalDestination(illegal)
+		return &sink.RecordError{Reason: errors.New("the destination " + illegal)}
 	}
 	if left := c.pauses.left(rec.Topic, time.Now()); left > 0 {
 		return &pausedError{fmt.Errorf("%s: the receiver has asked for a pause", at.url), left}
@@ -100,7 +102,7 @@ func (c *client) deliver(ctx context.Context, r *lane.Request) error {
 	if err := r.Fence(); err != nil {
 		return err
 	}
-	got, err := c.poster.post(context.WithValue(ctx, fenceKey{}, r.Fence), at, rec)
+	got, err := c.poster.post(network.WithFence(ctx, r.Fence), at, rec)
 	switch {
 	case err == nil:
 		return c.judge(at, rec, got)
@@ -135,16 +137,8 @@ func (c *client) judge(at *address, rec *sink.Record, got response) error {
 
 // prepare checks a record before it is sent.
 func (c *client) prepare(r *sink.Record) error {
-	if _, illegal := c.addresses.find(r.Topic); illegal != "" {
-		return illegalDestination(illegal)
-	}
 	if limit := c.cfg.MaxPayloadBytes; limit > 0 && len(r.Value) > limit {
 		return &sink.RecordError{Size: len(r.Value), Limit: limit, TooLarge: true, Reason: errTooLarge}
 	}
 	return nil
-}
-
-// illegalDestination returns the error for a record whose destination has no address.
-func illegalDestination(illegal string) error {
-	return &sink.RecordError{Reason: fmt.Errorf("the destination %s", illegal)}
 }
