@@ -114,8 +114,8 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 		found := t.Err.Error()
 		fix := ""
 		if kafka.IsRefusal(t.Err) {
-			found = "the user lacks Describe: " + found
-			fix = s.cfg.GrantCommand(operations(u.needs) + " --topic " + u.topic)
+			found = "the user lacks Describe, so its other rights are not known: " + found
+			fix = s.grantAll(u)
 		}
 		s.fail("topic", u.topic, found, fix)
 		return
@@ -141,6 +141,19 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 	s.retention(u, t)
 	s.limit(u, t)
 	s.timestamps(u, t)
+}
+
+// grantAll returns the command that grants everything that the relay does with a topic, for one whose rights the cluster does not report
+// before it exists, or before the user may see it.
+func (s *kafkaLook) grantAll(u use) string {
+	rights := operations(u.needs)
+	if s.readsBack(u) && !slices.Contains(u.needs, kafka.OperationRead) {
+		rights += " --operation Read"
+	}
+	if u.compacted || s.cfg.CreateTopics != nil {
+		rights += " --operation Create"
+	}
+	return s.cfg.GrantCommand(rights + " --operation DescribeConfigs --topic " + u.topic)
 }
 
 func operations(all []kafka.Operation) string {
@@ -175,7 +188,7 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 	case err == nil:
 		s.ok("topic", u.topic, "does not exist; the relay can create it")
 	case kafka.IsRefusal(err):
-		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+oneLine(err), create+"; or "+s.cfg.GrantCommand("--operation Create --topic "+u.topic))
+		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+oneLine(err), create+"; or "+s.grantAll(u))
 	default:
 		s.fail("topic", u.topic, "does not exist, and the cluster rejects its creation: "+oneLine(err), create)
 	}
@@ -203,10 +216,15 @@ func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 	s.ok("rights", u.topic, strings.ReplaceAll(strings.TrimPrefix(operations(u.needs), "--operation "), " --operation ", ", "))
 }
 
+// readsBack reports whether a relay that takes over looks up which rows a topic has.
+func (s *kafkaLook) readsBack(u use) bool {
+	return !s.short && u.sample != nil && s.Relay.Positions.Topic != ""
+}
+
 // readBack checks whether a relay that takes over may read which rows a topic has.
 func (s *kafkaLook) readBack(u use, t *kafka.Topic) {
 	const name = "read back"
-	if s.short || u.sample == nil || s.Relay.Positions.Topic == "" {
+	if !s.readsBack(u) {
 		return
 	}
 	if ok, known := t.Allows(kafka.OperationRead); known && !ok {
