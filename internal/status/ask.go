@@ -83,7 +83,9 @@ func (a *Asker) Ask(ctx context.Context) *Report {
 	both.Go(func() { r.Relay = a.relay(limited) })
 	both.Wait()
 	if s := r.Postgres.Slot; r.Relay.status == nil && r.Postgres.Error == "" && (s == nil || !s.Active && !s.Synced) {
-		r.NextStart = a.nextStart(ctx)
+		if r.NextStart = a.nextStart(ctx); r.NextStart == nil && a.unread != nil && !errors.Is(a.unread, errors.ErrUnsupported) {
+			r.unread = oneLine(a.unread)
+		}
 	}
 	r.judge(&a.cfg)
 	r.fill(catalog.Terms{Slot: a.cfg.Slot, Publication: a.cfg.Publication, File: a.cfg.File})

@@ -24,6 +24,8 @@ type Report struct {
 	Relay    Relay    `json:"relay"`
 
 	NextStart *NextStart `json:"next_start"` // null: a relay runs, or the position store did not respond or is a file of another machine
+
+	unread string // why NextStart is not known; may be empty
 }
 
 // A NextStart is what the next start of the relay would find.

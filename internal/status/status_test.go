@@ -79,6 +79,16 @@ func nextStart(t *testing.T, alter func(*Postgres, *admin.Status), next NextStar
 	return r
 }
 
+// If it is not known whether a relay has run, the advice on a missing slot begins with the slot, and the reason is there.
+func TestMissingSlotWithoutTheBroker(t *testing.T) {
+	r := without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot = nil })
+	r.unread = "no Kafka broker can be reached at k:9092"
+	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	if !strings.HasPrefix(r.Advice, "If a relay has used it, "+catalog.InstructRecover) || !strings.Contains(r.Advice, catalog.InstructSetup) || !strings.HasSuffix(r.Why, "not known: no Kafka broker can be reached at k:9092.") {
+		t.Errorf("%+v", r.Verdict)
+	}
+}
+
 // onStandby returns a report of a standby server that has a copy of the slot, without a relay.
 func onStandby(t *testing.T, alter func(*Slot)) *Report {
 	t.Helper()

@@ -144,9 +144,11 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 	v := admin.Verdict{
 		Level: admin.Bad, Title: "The slot does not exist",
 		Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
-		Advice: "Check that source.dsn and source.slot are right. If no relay has run yet, start it: outbox-cdc run. Otherwise " + recovers,
+		Advice: "If a relay has used it, " + recovers + " If none has, create it: " + catalog.InstructSetup + ". Check before that source.dsn and source.slot are right.",
 	}
 	switch next := r.NextStart; {
+	case next == nil && r.unread != "":
+		v.Why += " Whether a relay has used it is not known: " + r.unread + "."
 	case next == nil:
 	case next.ExitCode == exit.Continuity:
 		v.Why += " " + sentence(next.Error) + "."

@@ -276,6 +276,27 @@ func TestRecreatedPositionTopicIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestEndOfTheCallersTimeIsNoWarning: a broker that did not respond in the time of the caller may be well. The caller gets the error.
+func TestEndOfTheCallersTimeIsNoWarning(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := sinktest.NewJournal()
+		s := l.positions(l.net.DialContext, j)
+		produceKeyed(l, l.reader(), "key/position", "old")
+		wantValues(l, s, "old")
+		heal := l.hangBroker(kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata)
+		ctx, cancel := context.WithTimeout(l.Context(), controlTimeout/2)
+		defer cancel()
+		if _, err := s.Read(ctx); !errors.Is(err, sink.ErrUnreachable) {
+			l.Errorf("Read: %v", err)
+		}
+		if log := j.String(); strings.Contains(log, "kafka request failed") {
+			l.Errorf("log: %s", log)
+		}
+		heal()
+		wantValues(l, s, "old")
+	}, kfake.SeedTopics(1, "positions"))
+}
+
 // TestMissingPositionTopicIsWaitedFor: Read retries until the topic exists again, or the context ends. The
 // log does not take that for the first contact.
 func TestMissingPositionTopicIsWaitedFor(t *testing.T) {

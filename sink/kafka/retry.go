@@ -97,6 +97,7 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 		answer, answered := errors.AsType[*codeError](err)
 		odd := answered && classify(answer.code) == unexpected
 		switch {
+		case isOver(ctx): // the caller gets the error, which may be that of its own deadline
 		case c.outage.shouldWarn(answered && !odd):
 			c.warnOutage(ctx, err)
 		case answered && c.outage.shouldMention():
