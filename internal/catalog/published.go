@@ -122,9 +122,21 @@ func (c *State) CheckPublished(recorded string) error {
 	if what == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s; rows inserted in between are not delivered: %s; if a column list left out a column in between, instead: %s",
-		replication.ErrPublication, c.Publication.Name, what, InstructResume, InstructStartOver)
+	return &pastError{fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s", replication.ErrPublication, c.Publication.Name, what)}
 }
+
+// A pastError says that the publication may have left out rows in the past.
+type pastError struct{ reason error }
+
+// Error returns the reason with the instruction.
+func (e *pastError) Error() string {
+	return fmt.Sprintf("%v; rows inserted in between are not delivered: %s; if a column list left out a column in between, instead: %s", e.reason, InstructResume, InstructStartOver)
+}
+
+// Reason returns the text without the instruction, for a start that follows it.
+func (e *pastError) Reason() string { return e.reason.Error() }
+
+func (e *pastError) Unwrap() error { return e.reason }
 
 // since returns how the table was left out, or an empty text.
 func (p published) since(was entry) string {

@@ -64,6 +64,9 @@ func TestPublishedSince(t *testing.T) {
 			if err != nil && (!strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), InstructResume+"; if a column list left out a column in between, instead: "+InstructStartOver)) {
 				t.Errorf("%v, want %q", err, tc.says)
 			}
+			if past, ok := errors.AsType[*pastError](err); ok && (!strings.Contains(past.Reason(), tc.says) || strings.Contains(past.Reason(), "outbox-cdc ")) {
+				t.Errorf("the reason alone: %s", past.Reason())
+			}
 			if err := now.CheckPublished(now.Published()); err != nil {
 				t.Errorf("nothing has changed since: %v", err)
 			}

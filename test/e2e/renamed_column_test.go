@@ -45,7 +45,7 @@ func TestColumnRenamedWhileStopped(t *testing.T) {
 	r.DB.Exec(t, `ALTER TABLE outbox RENAME payload TO body`)
 	insertInto(t, r, "body", 3)
 
-	r.Refused(t, exit.NoDelivery, `no column "payload"`, "[payload, body]")
+	r.Refused(t, exit.NoDelivery, `no column "payload"`, "[old name, new name]")
 	arrives(t, r, 1, 2)
 	start := func(columns string) *rig.Process {
 		return rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.payload="+columns)

@@ -185,7 +185,7 @@ const (
 		"the cause, or the reason why the broker does not accept the earlier transaction, and start the relay again."
 	adviseDecoder = "Postgres sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the version of Postgres."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table.\n" +
-		"If a column was renamed, name both, because older rows have the old name: outbox.columns.payload: [payload, body]."
+		"If a column was renamed, name both in the key that the error names, because older rows have the old name: [old name, new name]."
 	adviseOlderRow = "If the column is new in outbox.columns, start the relay without it until these rows are delivered."
 	adviseUpdate   = "Let the publication send inserts only, as its owner: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres\n" +
 		"still sends what is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp

@@ -265,6 +265,14 @@ func TestStopAdvice(t *testing.T) {
 	}
 }
 
+// The advice about a renamed column names no key: which one it is stands in the error.
+func TestAdviceOnAColumn(t *testing.T) {
+	err := &encode.ColumnError{Table: "public.outbox", Problems: []string{`no column "type" (outbox.columns.type)`}}
+	if advice := Advice(err); strings.Contains(advice, "payload") || !strings.Contains(advice, "in the key that the error names") {
+		t.Error(advice)
+	}
+}
+
 // If recover would refuse, the next step is not recover alone.
 func TestNextIfRecoverRefuses(t *testing.T) {
 	for _, cause := range []error{replication.ErrSlotMissing, replication.ErrSlotLost, &checkpoint.GapError{}} {

@@ -75,6 +75,13 @@ func (t *Starter) checkPublished(ctx context.Context, p *checkpoint.Position, s 
 	if err == nil || !t.acceptGap {
 		return err
 	}
-	t.log.WarnContext(ctx, "gap accepted, rows that the publication left out may not have been delivered", slog.Any("reason", err))
+	reason := err.Error()
+	if past, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err); ok { // the instruction was to do this
+		reason = past.Reason()
+	}
+	t.log.WarnContext(ctx, "gap accepted, rows that the publication left out may not have been delivered", slog.String("reason", reason))
 	return nil
 }
