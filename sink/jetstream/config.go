@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -83,18 +85,8 @@ func (c Config) Validate() error {
 	if strings.ContainsAny(c.InboxPrefix, "*> \t\r\n") || strings.HasSuffix(c.InboxPrefix, ".") {
 		return fmt.Errorf("sink: InboxPrefix %q is not a subject", c.InboxPrefix)
 	}
-	for _, n := range []struct {
-		field    string
-		negative bool
-	}{
-		{"RequestTimeout", c.RequestTimeout < 0},
-		{"BucketReplicas", c.BucketReplicas < 0},
-		{"WindowBytes", c.WindowBytes < 0},
-		{"WindowRecords", c.WindowRecords < 0},
-	} {
-		if n.negative {
-			return fmt.Errorf("sink: %s is negative", n.field)
-		}
+	if err := sink.CheckNotNegative(c); err != nil {
+		return err
 	}
 	return c.Credentials.validate()
 }

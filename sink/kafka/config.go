@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Defaults of Config.
@@ -110,20 +112,7 @@ func (c Config) Validate() error {
 	if s := c.CreateTopics; s != nil && (s.Partitions < -1 || s.ReplicationFactor < -1) {
 		return fmt.Errorf("sink: CreateTopics has %d partitions, replication factor %d", s.Partitions, s.ReplicationFactor)
 	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{
-		{"MaxMessageBytes", c.MaxMessageBytes},
-		{"WindowBytes", c.WindowBytes},
-		{"WindowRecords", c.WindowRecords},
-		{"ConnectionsPerBroker", c.ConnectionsPerBroker},
-	} {
-		if n.value < 0 {
-			return fmt.Errorf("sink: %s is negative", n.field)
-		}
-	}
-	return nil
+	return sink.CheckNotNegative(c)
 }
 
 // String returns the cluster with its brokers, for messages.

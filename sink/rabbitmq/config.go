@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // The defaults of Config.WindowBytes and Config.WindowRecords.
@@ -99,20 +101,7 @@ func (c Config) Validate() error {
 	case c.Heartbeat < 0 || c.Heartbeat > 0 && c.Heartbeat < 2*time.Second:
 		return errors.New("sink: Heartbeat is shorter than 2s")
 	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{
-		{"Connections", c.Connections},
-		{"MaxMessageBytes", c.MaxMessageBytes},
-		{"WindowBytes", c.WindowBytes},
-		{"WindowRecords", c.WindowRecords},
-	} {
-		if n.value < 0 {
-			return fmt.Errorf("sink: %s is negative", n.field)
-		}
-	}
-	return nil
+	return sink.CheckNotNegative(c)
 }
 
 // String returns the broker with its servers, for messages.

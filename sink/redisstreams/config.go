@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // DefaultWindowBytes is the default of Config.WindowBytes.
@@ -112,23 +114,7 @@ func (c Config) Validate() error {
 	case c.Sentinel == nil && !c.Cluster && len(c.Addrs) > 1:
 		return errors.New("sink: several Addrs need Sentinel or Cluster")
 	}
-	for _, n := range []struct {
-		field string
-		value int64
-	}{
-		{"Database", int64(c.Database)},
-		{"Trim.MaxLen", c.Trim.MaxLen},
-		{"Wait.Replicas", int64(c.Wait.Replicas)},
-		{"Wait.Timeout", int64(c.Wait.Timeout)},
-		{"MaxEntryBytes", int64(c.MaxEntryBytes)},
-		{"WindowBytes", int64(c.WindowBytes)},
-		{"WindowRecords", int64(c.WindowRecords)},
-	} {
-		if n.value < 0 {
-			return fmt.Errorf("sink: %s is negative", n.field)
-		}
-	}
-	return nil
+	return sink.CheckNotNegative(c)
 }
 
 // String returns the servers, for messages.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -20,6 +22,8 @@ const (
 
 	// DefaultBatches is the default of Config.Batches.
 	DefaultBatches = 16
+
+	maxBatches = 1000
 )
 
 // Config configures the access to Amazon SQS and Amazon SNS. It implements [sink.Broker]. Every field may be zero.
@@ -66,28 +70,18 @@ type Config struct {
 
 // Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
-	for _, n := range []struct {
-		field          string
-		value, highest int
-	}{
-		{"MaxBytes", c.MaxBytes, LargestMaxBytes},
-		{"Batches", c.Batches, 1000},
-		{"WindowBytes", c.WindowBytes, 0},
-		{"WindowRecords", c.WindowRecords, 0},
-	} {
-		switch {
-		case n.value < 0:
-			return fmt.Errorf("sink: %s is negative", n.field)
-		case n.highest > 0 && n.value > n.highest:
-			return fmt.Errorf("sink: %s is %d, the maximum is %d", n.field, n.value, n.highest)
-		}
+	switch {
+	case c.MaxBytes > LargestMaxBytes:
+		return fmt.Errorf("sink: MaxBytes is %d, the maximum is %d", c.MaxBytes, LargestMaxBytes)
+	case c.Batches > maxBatches:
+		return fmt.Errorf("sink: Batches is %d, the maximum is %d", c.Batches, maxBatches)
 	}
 	for _, e := range []struct{ field, url string }{{"SQSEndpoint", c.SQSEndpoint}, {"SNSEndpoint", c.SNSEndpoint}} {
 		if e.url != "" && !strings.HasPrefix(e.url, "https://") && !strings.HasPrefix(e.url, "http://") {
 			return fmt.Errorf("sink: %s is not an http or https URL", e.field)
 		}
 	}
-	return nil
+	return sink.CheckNotNegative(c)
 }
 
 // String returns the services with their region, for messages.

@@ -27,13 +27,17 @@ func newTransport(c *client) *transport { return &transport{client: c, feeds: ma
 // Publish implements [lane.Transport]. It does not block.
 func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	touched := make(map[*feed]struct{}, 1)
-	var rejected []*lane.Request
-	var reasons []error
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, r := range requests {
-		f, p, err := t.place(r)
+		f, err := t.feed(r.Records[0].Topic)
 		if err != nil {
-			rejected, reasons = append(rejected, r), append(reasons, err)
+			r.Done(0, err)
+			continue
+		}
+		p := &pending{request: r, message: newMessage(r.Records[0], f.to.fifo, t.client.token)}
+		if size, limit := p.message.size, t.client.cfg.MaxBytes; size > limit {
+			r.Done(0, &sink.RecordError{Size: size, Limit: limit, TooLarge: true, Code: "MessageTooLong", Reason: errTooLarge})
 			continue
 		}
 		f.waiting = append(f.waiting, p)
@@ -42,29 +46,20 @@ func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	for f := range touched {
 		t.sendBatches(ctx, f, false)
 	}
-	t.mu.Unlock()
-	for i, r := range rejected {
-		r.Done(0, reasons[i])
-	}
 }
 
-// place returns the feed for a request and the message of its record. t.mu is held.
-func (t *transport) place(r *lane.Request) (*feed, *pending, error) {
-	record := r.Records[0]
-	f := t.feeds[record.Topic]
+// feed returns the feed of a destination. t.mu is held.
+func (t *transport) feed(destination string) (*feed, error) {
+	f := t.feeds[destination]
 	if f == nil {
-		to, err := ParseDestination(record.Topic)
+		to, err := ParseDestination(destination)
 		if err != nil {
-			return nil, nil, &sink.RecordError{Code: "InvalidDestination", Reason: fmt.Errorf("the destination %w", err)}
+			return nil, fmt.Errorf("%w: the destination %w", sink.ErrMissing, err)
 		}
-		f = &feed{name: record.Topic, to: to, limit: float64(t.client.cfg.Batches)}
-		t.feeds[record.Topic] = f
+		f = &feed{name: destination, to: to, limit: float64(t.client.cfg.Batches)}
+		t.feeds[destination] = f
 	}
-	p := &pending{request: r, message: newMessage(record, f.to.fifo, t.client.token)}
-	if size, limit := p.message.size, t.client.cfg.MaxBytes; size > limit {
-		return nil, nil, &sink.RecordError{Size: size, Limit: limit, TooLarge: true, Code: "MessageTooLong", Reason: errTooLarge}
-	}
-	return f, p, nil
+	return f, nil
 }
 
 var errTooLarge = errors.New("MessageTooLong: body and attributes are larger than sink.sqs.max_message_bytes")
@@ -90,13 +85,18 @@ func (t *transport) sendBatches(ctx context.Context, f *feed, allowPartial bool)
 	}
 }
 
-// after calls fn after a time, in a goroutine for which Close waits.
-func (t *transport) after(d time.Duration, fn func()) {
+// after calls fn after a time, in a goroutine for which Close waits. stop keeps it from being called.
+func (t *transport) after(d time.Duration, fn func()) (stop func()) {
 	t.flying.Add(1)
-	time.AfterFunc(d, func() {
+	timer := time.AfterFunc(d, func() {
 		defer t.flying.Done()
 		fn()
 	})
+	return func() {
+		if timer.Stop() {
+			t.flying.Done()
+		}
+	}
 }
 
 // sendPartial is called when messages of f have waited for others: they leave, unless the last batch that was not full has
@@ -113,13 +113,9 @@ func (t *transport) sendPartial(ctx context.Context, f *feed) {
 
 // deliver sends a batch and reports the outcome of each request.
 func (t *transport) deliver(ctx context.Context, f *feed, batch []*pending, partial bool) {
-	var late *time.Timer
+	stop := func() {}
 	if partial {
-		t.flying.Add(1)
-		late = time.AfterFunc(partialWait, func() {
-			defer t.flying.Done()
-			t.sendPartial(ctx, f)
-		})
+		stop = t.after(partialWait, func() { t.sendPartial(ctx, f) })
 	}
 	outcomes := t.client.send(ctx, f.to, batch)
 	wasThrottled := false
@@ -133,9 +129,7 @@ func (t *transport) deliver(ctx context.Context, f *feed, batch []*pending, part
 		}
 		p.request.Done(stored, outcomes[i])
 	}
-	if late != nil && late.Stop() {
-		t.flying.Done()
-	}
+	stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f.landed(wasThrottled, t.client.cfg.Batches)

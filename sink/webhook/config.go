@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // DefaultWindowBytes is the default of Config.WindowBytes.
@@ -117,25 +119,8 @@ func (c Config) Validate() error {
 		return errors.New("sink: RefusePrivate excludes Proxy, because a proxy resolves the names")
 	case c.RefusePrivate && c.Dial != nil:
 		return errors.New("sink: RefusePrivate excludes Dial")
-	case c.Timeout < 0:
-		return errors.New("sink: Timeout is negative")
-	case c.ConnectTimeout < 0:
-		return errors.New("sink: ConnectTimeout is negative")
 	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{
-		{"Concurrency", c.Concurrency},
-		{"MaxPayloadBytes", c.MaxPayloadBytes},
-		{"WindowBytes", c.WindowBytes},
-		{"WindowRecords", c.WindowRecords},
-	} {
-		if n.value < 0 {
-			return fmt.Errorf("sink: %s is negative", n.field)
-		}
-	}
-	return nil
+	return sink.CheckNotNegative(c)
 }
 
 // String returns the receivers, for messages.
