@@ -158,3 +158,19 @@ func TestDivert(t *testing.T) {
 		s.Drain(9)
 	})
 }
+
+// Records for a destination whose name the broker cannot have are rejected and never sent.
+func TestIllegalDestination(t *testing.T) {
+	illegal := func(name string) string {
+		if name == "$x" {
+			return "begins with $"
+		}
+		return ""
+	}
+	onStage(t, Options{Illegal: illegal}, sink.WriterConfig{Substitute: bury}, func(s *stage) {
+		s.send("$x/a/1", "t/a/2", "$x/a/3")
+		ack(s.want("t/a/2 dead/a/1!")...)
+		ack(s.want("dead/a/3!")...)
+		s.Drain(3)
+	})
+}
