@@ -30,6 +30,10 @@ type Dialer struct {
 	// Connected is called for each connection that was made, before its TLS handshake. It may be nil.
 	Connected func()
 
+	// Fence is the fence of every request, for a client library that makes connections without the context of a request: see
+	// [WithFence]. It may be nil.
+	Fence func() error
+
 	mu     sync.Mutex
 	open   map[*conn]struct{}
 	closed bool
@@ -67,7 +71,7 @@ func (d *Dialer) DialPlain(ctx context.Context, network, addr string) (net.Conn,
 	if err != nil {
 		return nil, &DialError{err}
 	}
-	return fenced(ctx, raw)
+	return d.fenced(ctx, raw)
 }
 
 // DialTLS makes a connection with TLS. The error is a *DialError.
@@ -87,7 +91,7 @@ func (d *Dialer) DialTLS(ctx context.Context, network, addr string) (net.Conn, e
 		_ = raw.Close()
 		return nil, &DialError{err}
 	}
-	return fenced(ctx, secured)
+	return d.fenced(ctx, secured)
 }
 
 // config returns the TLS configuration of a connection to addr.
@@ -147,13 +151,18 @@ func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, d.Timeout)
 }
 
-// fenced returns c, or an error if the fence of ctx has closed while c was made.
-func fenced(ctx context.Context, c net.Conn) (net.Conn, error) {
-	if fence, ok := ctx.Value(fenceKey{}).(func() error); ok {
-		if err := fence(); err != nil {
-			_ = c.Close()
-			return nil, &DialError{err}
-		}
+// fenced returns c, or an error if the fence has closed while c was made.
+func (d *Dialer) fenced(ctx context.Context, c net.Conn) (net.Conn, error) {
+	fence := d.Fence
+	if of, ok := ctx.Value(fenceKey{}).(func() error); ok {
+		fence = of
+	}
+	if fence == nil {
+		return c, nil
+	}
+	if err := fence(); err != nil {
+		_ = c.Close()
+		return nil, &DialError{err}
 	}
 	return c, nil
 }

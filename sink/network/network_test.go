@@ -53,30 +53,37 @@ func TestAbortAndClose(t *testing.T) {
 	}
 }
 
-// A connection that was made while the fence has closed is not used.
+// A connection that was made while the fence has closed is not used, whether the fence is that of the request or of all.
 func TestFence(t *testing.T) {
-	far := make(chan net.Conn, 1)
 	closed := errors.New("closed")
-	made := 0
-	d := network.Dialer{Dial: pipes(far), Connected: func() { made++ }}
-	ctx := network.WithFence(t.Context(), func() error {
-		if made > 1 {
-			return closed
+	for _, ofAll := range []bool{false, true} {
+		far, made := make(chan net.Conn, 1), 0
+		d := network.Dialer{Dial: pipes(far), Connected: func() { made++ }}
+		fence := func() error {
+			if made > 1 {
+				return closed
+			}
+			return nil
 		}
-		return nil
-	})
-	first, err := d.Connect(ctx, "tcp", "host:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close()
-	defer (<-far).Close()
-	_, err = d.Connect(ctx, "tcp", "host:1")
-	if dial, ok := errors.AsType[*network.DialError](err); !ok || !errors.Is(dial, closed) {
-		t.Errorf("Connect: %v", err)
-	}
-	if _, err := (<-far).Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the other end reads: %v", err)
+		ctx := t.Context()
+		if ofAll {
+			d.Fence = fence
+		} else {
+			ctx = network.WithFence(ctx, fence)
+		}
+		first, err := d.Connect(ctx, "tcp", "host:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = first.Close()
+		_ = (<-far).Close()
+		_, err = d.Connect(ctx, "tcp", "host:1")
+		if dial, ok := errors.AsType[*network.DialError](err); !ok || !errors.Is(dial, closed) {
+			t.Errorf("Connect: %v", err)
+		}
+		if _, err := (<-far).Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the other end reads: %v", err)
+		}
 	}
 }
 

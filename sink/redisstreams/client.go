@@ -45,6 +45,7 @@ func (c Config) newConnections() *connections {
 		},
 		DialTimeout: 2 * dialTimeout, DialerRetries: 1, ReadTimeout: timeout, WriteTimeout: timeout, ContextTimeoutEnabled: true,
 		PipelinePoolSize: -1, // none
+		ConnMaxIdleTime:  idleLimit,
 		DisableIdentity:  true,
 	}
 	if c.Sentinel != nil {

@@ -25,6 +25,9 @@ const (
 	requestTimeout = 15 * time.Second
 	dialTimeout    = 5 * time.Second
 
+	// idleLimit is the time after which a connection is not used again. A server (setting timeout) or a network may have closed it.
+	idleLimit = 20 * time.Second
+
 	requestRecords = 500
 	requestBytes   = 256 << 10
 

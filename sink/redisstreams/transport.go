@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 const (
@@ -25,40 +25,41 @@ const (
 	// maxLast limits the streams whose last id is remembered: rows may choose any number. Without the id, a resend is
 	// recognized by its entry ids only.
 	maxLast = 1000
-
-	// idleLimit is the time after which a connection is tested before it is used again. A server (setting timeout) or a
-	// network may have closed it.
-	idleLimit = 20 * time.Second
 )
 
-// A transport is the [lane.Transport] of a Writer. A pipeline has requests for several streams of a server, and a
-// connection of its own until it has the responses.
+// A transport is the [lane.Transport] of a Writer. A pipeline has requests for several streams of a server.
 type transport struct {
 	cfg   Config
 	conns *connections
 	base  *lane.Base
 
 	pipelines sync.WaitGroup
-	turns     chan struct{} // a token per pipeline
-	stop      func() bool   // of the context of Publish; nil before the first call
+	turns     chan *pipeline // those that do not wait for responses
+	stop      func() bool    // of the context of Publish; nil before the first call
 
 	mu   sync.Mutex
-	idle map[*redis.Client][]*session // of each server
-	lost int                          // number of connections that failed and were not replaced
-	last map[string]string            // the last id of each stream when its last request was acknowledged, or before its first one; at most maxLast
+	last map[string]string // the last id of each stream when its last request was acknowledged, or before its first one; at most maxLast
 }
 
 func newTransport(cfg Config, base *lane.Base) *transport {
-	return &transport{
-		cfg: cfg, conns: cfg.newConnections(), base: base, turns: make(chan struct{}, maxPipelines),
-		idle: make(map[*redis.Client][]*session), last: make(map[string]string),
+	t := &transport{cfg: cfg, conns: cfg.newConnections(), base: base, turns: make(chan *pipeline, maxPipelines), last: make(map[string]string)}
+	t.conns.network.Connected = base.ConnectionMade
+	for range maxPipelines {
+		t.turns <- new(pipeline)
 	}
+	return t
+}
+
+// A pipeline is the memory of the requests of a pipeline.
+type pipeline struct {
+	records [][]byte // the encoded records of each request
 }
 
 // Publish implements [lane.Transport]. It blocks while there are too many pipelines.
 func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	if t.stop == nil {
 		t.stop = context.AfterFunc(ctx, t.conns.network.Abort)
+		t.conns.network.Fence = requests[0].Fence // that of all requests
 	}
 	byNode := make(map[*redis.Client][]*lane.Request, 1)
 	for _, r := range requests {
@@ -73,15 +74,14 @@ func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	for node, requests := range byNode {
 		for part := range slices.Chunk(requests, pipelineRequests) {
 			select {
-			case t.turns <- struct{}{}:
+			case p := <-t.turns:
+				t.pipelines.Go(func() {
+					defer func() { t.turns <- p }()
+					t.write(ctx, p, node, part, false)
+				})
 			case <-ctx.Done():
 				fail(part, t.failure(context.Cause(ctx)))
-				continue
 			}
-			t.pipelines.Go(func() {
-				defer func() { <-t.turns }()
-				t.write(ctx, node, part, false)
-			})
 		}
 	}
 }
@@ -120,91 +120,18 @@ type nodeError struct{ err error }
 
 func (e *nodeError) Error() string { return e.err.Error() }
 
-// A session is a connection that one pipeline at a time uses.
-type session struct {
-	conn    *redis.Conn
-	node    *redis.Client
-	records [][]byte // memory for the records of each request
-	used    time.Time
-}
-
-// ping establishes the connection, or tests it.
-func (s *session) ping(ctx context.Context) error {
-	if err := s.conn.Ping(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
-		return err
-	}
-	return nil
-}
-
-// take returns a connection to a server that is logged in.
-func (t *transport) take(ctx context.Context, node *redis.Client) (*session, error) {
-	for s := t.takeIdle(node); s != nil; s = t.takeIdle(node) {
-		if time.Since(s.used) < idleLimit || s.ping(ctx) == nil {
-			return s, nil
-		}
-		t.release(s, true)
-	}
-	s := &session{conn: node.Conn(), node: node}
-	if err := s.ping(ctx); err != nil {
-		_ = s.conn.Close()
-		return nil, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.lost > 0 {
-		t.lost--
-		t.base.Reconnected()
-	}
-	return s, nil
-}
-
-// takeIdle returns the connection to a server that was used last, or nil if there is none.
-func (t *transport) takeIdle(node *redis.Client) *session {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	free := t.idle[node]
-	if len(free) == 0 {
-		return nil
-	}
-	t.idle[node] = free[:len(free)-1]
-	return free[len(free)-1]
-}
-
-// release makes a connection available for the next pipeline, or closes it if it has failed.
-func (t *transport) release(s *session, failed bool) {
-	s.used = time.Now()
-	t.mu.Lock()
-	if failed {
-		t.lost++
-	} else {
-		t.idle[s.node] = append(t.idle[s.node], s)
-	}
-	t.mu.Unlock()
-	if failed {
-		_ = s.conn.Close()
-	}
-}
-
 // write sends requests to a server in one pipeline and reports their outcomes. If asking is true, the server does not own
 // the slots of the streams yet.
-func (t *transport) write(ctx context.Context, node *redis.Client, requests []*lane.Request, asking bool) {
-	s, err := t.take(ctx, node)
-	if err != nil {
-		t.conns.reload(ctx)
-		fail(requests, t.failure(err))
-		return
+func (t *transport) write(ctx context.Context, p *pipeline, node *redis.Client, requests []*lane.Request, asking bool) {
+	if again := t.exec(ctx, p, node, requests, asking, false); len(again) > 0 {
+		t.exec(ctx, p, node, again, asking, true)
 	}
-	var again []*lane.Request
-	if again, err = t.exec(ctx, s, requests, asking, false); err == nil && len(again) > 0 {
-		_, err = t.exec(ctx, s, again, asking, true)
-	}
-	t.release(s, err != nil)
 }
 
-// exec sends requests over a connection, by the hash of the script or with its source, and reports their outcomes. It
-// returns the requests whose server does not have the script, or an error if the connection cannot be used any more.
-func (t *transport) exec(ctx context.Context, s *session, requests []*lane.Request, asking, source bool) (unknown []*lane.Request, err error) {
-	pipe := s.conn.Pipeline()
+// exec sends requests to a server, by the hash of the script or with its source, and reports their outcomes. It returns the
+// requests whose server does not have the script.
+func (t *transport) exec(ctx context.Context, p *pipeline, node *redis.Client, requests []*lane.Request, asking, source bool) (unknown []*lane.Request) {
+	pipe := node.Pipeline()
 	requests = slices.DeleteFunc(slices.Clone(requests), func(r *lane.Request) bool {
 		err := r.Fence()
 		if err != nil {
@@ -213,23 +140,28 @@ func (t *transport) exec(ctx context.Context, s *session, requests []*lane.Reque
 		return err != nil
 	})
 	if len(requests) == 0 {
-		return nil, nil
+		return nil
 	}
 	responses := make([]*redis.Cmd, len(requests))
 	for i, r := range requests {
 		if asking {
 			_ = pipe.Do(ctx, "asking")
 		}
-		responses[i] = pipe.Do(ctx, t.command(s, i, r, source)...)
+		responses[i] = pipe.Do(ctx, t.command(p, i, r, source)...)
 	}
 	var replicas *redis.Cmd
 	if t.cfg.Wait.Replicas > 0 {
 		replicas = pipe.Do(ctx, "wait", t.cfg.Wait.Replicas, t.cfg.Wait.Timeout.Milliseconds())
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+	_, err := pipe.Exec(ctx)
+	rejected := err != nil && responses[0].Err() == nil && responses[0].Val() == nil // by the login of a new connection
+	if rejected || err != nil && !isReply(err) {
+		if _, unsent := errors.AsType[*network.DialError](err); !unsent {
+			t.base.ConnectionLost()
+		}
 		t.conns.reload(ctx)
 		fail(requests, t.failure(err))
-		return nil, err
+		return nil
 	}
 	confirmed := t.confirmed(replicas)
 	for i, r := range requests {
@@ -241,31 +173,25 @@ func (t *transport) exec(ctx context.Context, s *session, requests []*lane.Reque
 		case code == errNoScript && !source:
 			unknown = append(unknown, r)
 		case code == "ASK" && !asking:
-			t.follow(ctx, rest, r)
+			t.follow(ctx, p, rest, r)
 		default:
 			t.report(ctx, r, responses[i], confirmed)
 		}
 	}
-	if err := readOnly(responses); err != nil {
-		fail(unknown, t.failure(err))
-		return nil, err
+	if isReadOnly(responses) {
+		t.conns.network.Abort()
 	}
-	return unknown, nil
+	return unknown
 }
 
-// readOnly returns the error of a server that has become a replica. The connection is then closed, because the address may
-// lead to another server now.
-func readOnly(responses []*redis.Cmd) error {
-	for _, r := range responses {
-		if err := r.Err(); err != nil && redis.HasErrorPrefix(err, "READONLY") {
-			return err
-		}
-	}
-	return nil
+// isReadOnly reports whether a server has become a replica. The connections are then closed, because the address may lead to
+// another server now.
+func isReadOnly(responses []*redis.Cmd) bool {
+	return slices.ContainsFunc(responses, func(r *redis.Cmd) bool { return redis.HasErrorPrefix(r.Err(), "READONLY") })
 }
 
 // follow sends a request to the node to which its slot is being moved. rest has the slot and the address of the node.
-func (t *transport) follow(ctx context.Context, rest string, r *lane.Request) {
+func (t *transport) follow(ctx context.Context, p *pipeline, rest string, r *lane.Request) {
 	_, addr, _ := strings.Cut(rest, " ")
 	node, err := t.conns.nodeAt(ctx, addr)
 	if err != nil {
@@ -273,24 +199,24 @@ func (t *transport) follow(ctx context.Context, rest string, r *lane.Request) {
 		r.Done(0, &nodeError{errorOf(err)})
 		return
 	}
-	t.write(ctx, node, []*lane.Request{r}, true)
+	t.write(ctx, p, node, []*lane.Request{r}, true)
 }
 
 // command returns the call of the script for a request, the i-th of a pipeline.
-func (t *transport) command(s *session, i int, r *lane.Request, source bool) []any {
+func (t *transport) command(p *pipeline, i int, r *lane.Request, source bool) []any {
 	stream := r.Records[0].Topic
 	items := 0
 	for _, rec := range r.Records {
 		items += itemsOf(rec)
 	}
-	if len(s.records) == i {
-		s.records = append(s.records, nil)
+	if len(p.records) == i {
+		p.records = append(p.records, nil)
 	}
-	b := appendArray(s.records[i][:0], items)
+	b := appendArray(p.records[i][:0], items)
 	for _, rec := range r.Records {
 		b = appendEntry(b, rec)
 	}
-	s.records[i] = b
+	p.records[i] = b
 	create, confirm := "", ""
 	if t.cfg.CreateStreams {
 		create = "create"
