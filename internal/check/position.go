@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -36,7 +37,8 @@ func (s *sourceLook) position(ctx context.Context) {
 	}
 	s.recorded, s.elsewhere, s.recovers = next.Record != nil, errors.Is(next.Broken, checkpoint.ErrOtherSystem), next.Recover
 	if errors.Is(next.Catalog, catalog.ErrRefill) {
-		s.refused = ": " + oneLine(next.Catalog)
+		_, why, _ := strings.Cut(oneLine(next.Catalog), "; ") // before it is what the condition says
+		s.refused = ": " + why
 	}
 	s.add(PositionRecord(next))
 }

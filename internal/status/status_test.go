@@ -313,7 +313,7 @@ func TestLostSlotInstruction(t *testing.T) {
 			}
 		}
 		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "slot s is gone; no delivered row", recover: "if only prune deletes rows, " + catalog.InstructUnpruned})
-		if r.Advice != "If only prune deletes rows, "+catalog.InstructUnpruned+"." || !strings.Contains(r.Why, "Slot s is gone; no delivered row.") {
+		if r.Advice != "If only prune deletes rows, "+catalog.InstructUnpruned+"." || !strings.HasSuffix(r.Why, ". No delivered row.") {
 			t.Errorf("%s, after which recover refuses: %+v", name, r.Verdict)
 		}
 	}

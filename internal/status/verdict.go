@@ -131,7 +131,8 @@ func (r *Report) refused(v *admin.Verdict) string {
 	if n == nil || n.recover == "" || n.recover == catalog.InstructRecover || r.byHand() {
 		return ""
 	}
-	v.Why += " " + sentence(n.Error) + "."
+	_, why, _ := strings.Cut(n.Error, "; ") // before it is what v says
+	v.Why += " " + sentence(why) + "."
 	return sentence(n.recover) + "."
 }
 
