@@ -20,48 +20,50 @@ const orderKey = "/order-check"
 func (s *positionStore) CheckOrder(ctx context.Context) error {
 	c := &coordinator{client: s.client, id: TransactionalID(s.topic, s.name) + "/probe"}
 	defer c.disconnect()
-	var found error
-	err := s.client.retryTransient(ctx, func() (err error) {
-		found, err = s.tryOrder(ctx, c)
-		return err
+	to := leadersFrom(s.client)
+	defer to.close()
+	var found error // nil, or a result
+	err := s.client.retryTransient(ctx, func() error {
+		return to.use(ctx, s.topic, 0, func(l *link) error {
+			found = s.tryOrder(ctx, c, l)
+			if errors.Is(found, errors.ErrUnsupported) || errors.Is(found, sink.ErrOlderAccepted) || errors.Is(found, sink.ErrNewerRejected) {
+				return nil
+			}
+			return found
+		})
 	})
 	return cmp.Or(err, found)
 }
 
 // tryOrder writes with an epoch, has the coordinator write a marker with the next one, and writes with both, the first one
-// first. found is the result if the broker does not reject the first one, or rejects the next one. err says that the check
-// failed.
-func (s *positionStore) tryOrder(ctx context.Context, c *coordinator) (found, err error) {
-	l, err := s.client.leaderOf(ctx, s.topic)
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
+// first. It returns an error of CheckOrder if the broker does not reject the first one, or rejects the next one. Any other error
+// says that the check failed.
+func (s *positionStore) tryOrder(ctx context.Context, c *coordinator, l *link) error {
 	older, err := c.initProducer(ctx, identity{-1, -1})
 	if reason, ok := cannotOwn(err); ok {
-		return fmt.Errorf("%w: %w", errors.ErrUnsupported, reason), nil
+		return fmt.Errorf("%w: %w", errors.ErrUnsupported, reason)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := writeTombstone(l, s.topic, older, 0); err != nil {
-		return nil, err
+		return err
 	}
 	newer, err := c.initProducer(ctx, older)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = c.markPartition(ctx, newer, topicPartition{s.topic, 0})
 	if err == nil {
 		newer, err = c.initProducer(ctx, newer) // returns after the marker is written
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := olderRejected(l, s.topic, older); err != nil {
-		return splitOrder(err)
+		return err
 	}
-	return splitOrder(newerAccepted(l, s.topic, newer))
+	return newerAccepted(l, s.topic, newer)
 }
 
 // newerAccepted returns an error that wraps sink.ErrNewerRejected if the broker rejects the first record of an epoch.
@@ -82,14 +84,6 @@ func olderRejected(l *link, topic string, older identity) error {
 		return nil
 	}
 	return cmp.Or(err, sink.ErrOlderAccepted)
-}
-
-// splitOrder returns err as a result of the check, or as a failure of it.
-func splitOrder(err error) (found, failure error) {
-	if errors.Is(err, sink.ErrOlderAccepted) || errors.Is(err, sink.ErrNewerRejected) {
-		return err, nil
-	}
-	return nil, err
 }
 
 // writeTombstone writes a tombstone with orderKey to partition 0.

@@ -106,7 +106,7 @@ func (s *positionStore) shutOut(ctx context.Context, o *ownership) error {
 	}
 	s.reader.marker = identity{o.newest.id, -1}
 	for attempts := 0; ; attempts++ {
-		if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, s.client) }); err != nil {
+		if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, &s.leaders) }); err != nil {
 			return err
 		}
 		switch found := s.reader.marker.epoch; {

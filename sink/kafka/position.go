@@ -25,7 +25,8 @@ type positionStore struct {
 
 	reading chan struct{} // cap 1: held by Read and Own
 	reader  positionReader
-	warned  bool // warnUnowned has logged
+	leaders leaders // for the reader
+	warned  bool    // warnUnowned has logged
 
 	mu    sync.Mutex
 	owner *owner // of the last Own; nil: none
@@ -83,7 +84,7 @@ func (c *client) openPositions(ctx context.Context, topic, name string) (*positi
 	}
 	s := &positionStore{
 		client: own, topic: topic, name: name, reading: make(chan struct{}, 1),
-		reader: positionReader{topic: topic, name: name, log: c.log},
+		reader: positionReader{topic: topic, name: name, log: c.log}, leaders: leadersFrom(own),
 	}
 	s.reader.forget()
 	c.mu.Lock()
@@ -251,6 +252,8 @@ func positionOf(values []sink.StoredValue) []byte {
 
 // Post implements [sink.PositionStore]. Each value has a producer id of its own, so that it is stored once.
 func (s *positionStore) Post(ctx context.Context, key string, value []byte) error {
+	to := leadersFrom(s.client)
+	defer to.close()
 	var id *identity
 	err := s.client.retryTransient(ctx, func() error {
 		if id == nil {
@@ -260,12 +263,9 @@ func (s *positionStore) Post(ctx context.Context, key string, value []byte) erro
 			}
 			id = &requested
 		}
-		l, err := s.client.leaderOf(ctx, s.topic)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		err = writeRecord(l, s.topic, *id, 0, &sarama.Record{Key: s.recordKey(key), Value: value})
+		err := to.use(ctx, s.topic, 0, func(l *link) error {
+			return writeRecord(l, s.topic, *id, 0, &sarama.Record{Key: s.recordKey(key), Value: value})
+		})
 		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrDuplicateSequenceNumber {
 			return nil
 		}
@@ -299,7 +299,7 @@ func (s *positionStore) close() {
 		last.stop(errPositionsClosed)
 	}
 	s.reading <- struct{}{}
-	s.reader.hangUp()
+	s.leaders.close()
 	s.unlock()
 	_ = s.client.Close() // never fails
 }
@@ -327,7 +327,7 @@ func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 
 // read is Read. s.reading is held.
 func (s *positionStore) read(ctx context.Context) ([]sink.StoredValue, error) {
-	if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, s.client) }); err != nil {
+	if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, &s.leaders) }); err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", s.topic, err)
 	}
 	return slices.Clone(s.reader.values), nil

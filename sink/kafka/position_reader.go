@@ -15,13 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-const (
-	fetchBytes   = 1 << 20
-	fetchVersion = 11 // the last version before flexible ones; negotiated downwards
-
-	// fromTheBeginning is the next offset of a positionReader that has read nothing.
-	fromTheBeginning = -1
-)
+// fromTheBeginning is the next offset of a positionReader that has read nothing.
+const fromTheBeginning = -1
 
 // A positionReader reads partition 0 of a position topic. It reads the whole partition once, which compaction keeps
 // small, and after that only new records. One goroutine at a time uses it.
@@ -30,11 +25,10 @@ type positionReader struct {
 	log         *slog.Logger
 	warned      bool // of a record with headers
 
-	link     *link       // to the leader; nil: not connected
-	lastUsed time.Time   // when link was last used
-	topicID  sarama.Uuid // of the topic that was read; zero: the brokers are too old
-	next     int64       // next offset to read
-	values   []sink.StoredValue
+	readAt  time.Time   // start of the last attempt that reached the leader
+	topicID sarama.Uuid // of the topic that was read; zero: the brokers are too old
+	next    int64       // next offset to read
+	values  []sink.StoredValue
 
 	producers map[int64]bool    // ids of the producers of positions
 	newest    map[int64]ordinal // of each producer, by its id
@@ -70,54 +64,28 @@ func (r *positionReader) isLate(rec fetchedRecord) bool {
 
 // readNew reads up to the current end of the topic. After a long pause it reads the whole topic again, because
 // compaction may have removed a value together with its tombstone.
-func (r *positionReader) readNew(ctx context.Context, c *client) error {
-	if time.Since(r.lastUsed) > idleTimeout {
-		r.hangUp()
+func (r *positionReader) readNew(ctx context.Context, leaders *leaders) error {
+	if time.Since(r.readAt) > idleTimeout {
+		leaders.close()
 		r.forget()
 	}
-	if r.link != nil {
-		r.link.conn.closeWith(ctx)
-		if r.read() == nil {
-			return nil
+	read := func(l *link) error {
+		r.readAt = time.Now()
+		if r.next == fromTheBeginning {
+			r.topicID = leaders.client.cluster.topic(r.topic).id
 		}
-		// The leader may have moved, or the broker may have restarted.
-	}
-	l, err := c.leaderOf(ctx, r.topic)
-	if err != nil {
-		return err
-	}
-	r.link, r.lastUsed = l, time.Now()
-	if id := c.cluster.topic(r.topic).id; id != r.topicID {
-		r.topicID = id
-		r.forget()
-	}
-	return r.read()
-}
-
-// read reads over the connection, which it closes after an error.
-func (r *positionReader) read() error {
-	err := r.link.check()
-	if err == nil {
-		err = r.readTopic(r.link)
-	}
-	if err != nil {
-		r.hangUp()
+		err := r.readTopic(l)
 		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrOffsetOutOfRange {
 			r.forget()
 		}
 		return err
 	}
-	r.link.conn.detach()
-	r.lastUsed = time.Now()
-	return nil
-}
-
-// hangUp closes the connection to the leader.
-func (r *positionReader) hangUp() {
-	if r.link != nil {
-		_ = r.link.Close() // its error does not matter
-		r.link = nil
+	connected := len(leaders.links) > 0
+	err := leaders.use(ctx, r.topic, 0, read)
+	if err != nil && connected { // the leader may have moved, or the broker may have restarted
+		err = leaders.use(ctx, r.topic, 0, read)
 	}
+	return err
 }
 
 // forget makes the next read start at the beginning of the topic.
@@ -231,8 +199,7 @@ func (r *reader) ReadPositions(ctx context.Context, topic, name string) ([]sink.
 		return nil, err
 	}
 	positions := positionReader{topic: topic, name: name, log: r.client.log}
-	defer positions.hangUp()
-	if err := r.client.retryTransient(ctx, func() error { return positions.readNew(ctx, r.client) }); err != nil {
+	if err := r.client.retryTransient(ctx, func() error { return positions.readNew(ctx, &r.leaders) }); err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", topic, err)
 	}
 	return positions.values, nil

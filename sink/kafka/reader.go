@@ -16,8 +16,8 @@ import (
 // A reader is the [sink.Reader] of a cluster. It reads what a consumer with isolation.level=read_committed reads. The
 // user needs Describe and Read on the topics.
 type reader struct {
-	client *client
-	links  map[int32]*link // to leaders, by broker id
+	client  *client
+	leaders leaders
 }
 
 var _ sink.ReaderOpener = Config{}
@@ -43,14 +43,12 @@ func (c Config) openReader(log *slog.Logger) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reader{client: client, links: make(map[int32]*link)}, nil
+	return &reader{client, leadersFrom(client)}, nil
 }
 
 // Close implements [sink.Reader].
 func (r *reader) Close() error {
-	for _, l := range r.links {
-		_ = l.Close() // nothing was written
-	}
+	r.leaders.close()
 	return r.client.Close()
 }
 
@@ -80,7 +78,7 @@ func (r *reader) OffsetRanges(ctx context.Context, topics ...string) (map[string
 		clear(ranges) // of an attempt that has failed in the middle
 		led, err := r.byLeader(ctx, existing)
 		for node, parts := range led {
-			if err := r.onBroker(ctx, node, func(l *link) error { return readRanges(l, parts, ranges) }); err != nil {
+			if err := r.leaders.onBroker(ctx, node, func(l *link) error { return readRanges(l, parts, ranges) }); err != nil {
 				return err
 			}
 		}
@@ -154,7 +152,7 @@ func (r *reader) Read(ctx context.Context, topic string, offsets sink.OffsetRang
 	again := false
 	var progress time.Time // of the last one
 	err := r.client.retryTransient(ctx, func() error {
-		return r.onLeader(ctx, topic, offsets.Partition, func(l *link) (err error) {
+		return r.leaders.use(ctx, topic, offsets.Partition, func(l *link) (err error) {
 			if again { // the first records may have expired
 				begin, err := offsetAt(l, topic, offsets.Partition, sarama.OffsetOldest, sarama.ReadCommitted)
 				if err != nil {
@@ -187,44 +185,6 @@ func (r *reader) Read(ctx context.Context, topic string, offsets sink.OffsetRang
 		return fmt.Errorf("read topic %s: %w", topic, err)
 	}
 	return nil
-}
-
-// onLeader calls request with a connection to the leader of a partition. It requests the leader only if it is not
-// known, or was another one at the last request.
-func (r *reader) onLeader(ctx context.Context, topic string, partition int32, request func(l *link) error) error {
-	c := r.client.cluster
-	if len(c.topic(topic).leaders) == 0 {
-		if err := c.refresh(ctx, []string{topic}); err != nil {
-			return err
-		}
-	}
-	info := c.topic(topic)
-	err := info.leaderError(partition)
-	if err == nil {
-		err = r.onBroker(ctx, info.leaders[partition].node, request)
-	}
-	if err != nil {
-		c.forget(topic)
-	}
-	return err
-}
-
-// onBroker calls request with the connection to a broker, which it closes after an error.
-func (r *reader) onBroker(ctx context.Context, node int32, request func(l *link) error) error {
-	l := r.links[node]
-	if l == nil {
-		var err error
-		if l, err = r.client.connector.connect(ctx, r.client.cluster.address(node), controlTimeout); err != nil {
-			return err
-		}
-		r.links[node] = l
-	}
-	err := l.use(ctx, request)
-	if err != nil {
-		_ = l.Close() // broken as it is
-		delete(r.links, node)
-	}
-	return err
 }
 
 // stored returns the record as it was sent.

@@ -579,7 +579,10 @@ func TestLateMarker(t *testing.T) {
 		first.drain()
 		c := s.client(Config{}, s.journal.Logger())
 		o, names := own(l, s.store).ownership, newNamer(&sink.WriterConfig{EventHeaders: []string{"id", "parking"}})
-		leader, err := c.leaderOf(l.Context(), "t")
+		if err := c.cluster.refresh(l.Context(), []string{"t"}); err != nil {
+			l.Fatal(err)
+		}
+		leader, err := c.connector.connect(l.Context(), c.cluster.address(c.cluster.topic("t").leaders[0].node), controlTimeout)
 		if err != nil {
 			l.Fatal(err)
 		}

@@ -157,9 +157,6 @@ const (
 	// records are commit times of transactions, which are not exactly in commit order.
 	tailAge = time.Second
 
-	// tailWait is how long a broker waits for records before it answers that there are none.
-	tailWait = 100 * time.Millisecond
-
 	// Each step back has more offsets than the one before, up to maxTailStep. The first has one batch, which is often enough.
 	tailStepGrowth = 16
 	maxTailStep    = 1 << 14
@@ -190,7 +187,7 @@ var errMarkerMissing = errors.New("the transaction coordinator has not written i
 // deadline, and wraps sink.ErrSuperseded if there is one with a higher epoch.
 func (t *tailReader) readToMarker(from int64, deadline time.Time) error {
 	for {
-		batches, behind, err := fetchBatches(t.link, t.part, from, fetchBytes)
+		batches, behind, err := fetchBatches(t.link, t.part, from, fetchBytes, sarama.ReadUncommitted)
 		if err != nil {
 			return err
 		}
@@ -239,7 +236,7 @@ func (t *tailReader) readBack(oldest, end int64) error {
 func (t *tailReader) readRange(begin, end int64, bytes int32) (first int64, old bool, err error) {
 	first = begin
 	for next := begin; next < end; {
-		batches, behind, err := fetchBatches(t.link, t.part, next, bytes)
+		batches, behind, err := fetchBatches(t.link, t.part, next, bytes, sarama.ReadUncommitted)
 		if err == nil && behind == next {
 			err = errEmptyAnswer
 		}
@@ -278,23 +275,4 @@ func (t *tailReader) collect(b *sarama.RecordBatch) (old bool) {
 		old = old && sent.Before(t.since)
 	}
 	return old
-}
-
-// fetchBatches fetches the batches from the one that has the offset from, and returns the offset behind them. It waits a moment
-// if there is none. Batches that compaction has emptied are left out.
-func fetchBatches(l *link, part topicPartition, from int64, bytes int32) (batches []*sarama.RecordBatch, behind int64, err error) {
-	block, err := fetchBlock(l, part, from, bytes, tailWait, sarama.ReadUncommitted)
-	if err != nil {
-		return nil, from, err
-	}
-	behind = from
-	for _, set := range block.RecordsSet {
-		if b := set.RecordBatch; b != nil && !b.PartialTrailingRecord && b.LastOffset() >= from {
-			batches, behind = append(batches, b), b.LastOffset()+1
-		}
-	}
-	if len(batches) == 0 {
-		behind = max(from, nextOffsetOf(block))
-	}
-	return batches, behind, nil
 }
