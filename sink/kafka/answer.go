@@ -67,7 +67,6 @@ func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	s.busy, s.waitingSince = false, time.Time{}
 	p.requestsInFlight--
 	if p.identityLost && p.requestsInFlight == 0 {
-		signal(p.wakeControl)
 		signal(p.wakeOwner)
 	}
 	p.stopRunIfDone()
@@ -154,7 +153,7 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		p.loseIdentity(part, sh)
 		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
 	case fatal, unexpected:
-		p.stopSending(fatalError(errFatal, part, sh.err))
+		p.stopSending(fmt.Errorf("%w: topic %s, partition %d: %w", errFatal, part.topic.name, part.id, sh.err))
 	case unsent: // handled by takeBack above
 	}
 }
@@ -187,7 +186,7 @@ func (p *producer) acknowledgeBatch(part *partition, b *batch) {
 	if p.contested > 0 {
 		p.contested -= p.countContested(&b.frames)
 	}
-	p.removeFirstBatch(part)
+	p.removeBatch(part, 0)
 	part.state = idle
 	if part.attempts > 0 {
 		part.retryState = retryState{}
@@ -256,9 +255,4 @@ func (p *producer) logTopicRecovery(t *topic) {
 	p.logLater(func(ctx context.Context) {
 		p.log.InfoContext(ctx, "topic accepts records", slog.String("topic", name))
 	})
-}
-
-// fatalError returns an error of a class with the partition at which the producer ended.
-func fatalError(kind error, part *partition, cause error) error {
-	return fmt.Errorf("%w: topic %s, partition %d: %w", kind, part.topic.name, part.id, cause)
 }

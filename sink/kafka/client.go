@@ -95,23 +95,18 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*client, error) {
 
 // reachCluster connects to the cluster for the first time and requests a producer id.
 func (c *client) reachCluster(ctx context.Context) error {
-	return c.retryTransient(ctx, func() error { return c.identities.ensureID(ctx) })
+	return c.retryTransient(ctx, func() error { return c.identities.replaceID(ctx) })
 }
 
 // CheckDestinations implements [sink.Sink].
 func (c *client) CheckDestinations(ctx context.Context, topics ...string) error {
-	return c.checkTopics(ctx, topicInfo.writeError, topics...)
-}
-
-// checkTopics returns an error like CheckDestinations, for the topics for which errorIn returns one.
-func (c *client) checkTopics(ctx context.Context, errorIn func(topicInfo) sarama.KError, topics ...string) error {
 	if err := c.cluster.refresh(ctx, topics); err != nil {
 		return fmt.Errorf("look up topics: %w", err)
 	}
-	return c.checkKnown(errorIn, topics...)
+	return c.checkKnown(topicInfo.writeError, topics...)
 }
 
-// checkKnown is checkTopics after the metadata of topics was requested.
+// checkKnown returns an error like CheckDestinations, for the topics for which errorIn returns one. Their metadata must be known.
 func (c *client) checkKnown(errorIn func(topicInfo) sarama.KError, topics ...string) error {
 	var absent []string
 	for _, name := range topics {

@@ -65,7 +65,6 @@ func newConnector(cfg *Config, dial dialFunc) (*connector, error) {
 	sc.Version = protocol()
 	sc.Net.DialTimeout = dialTimeout
 	sc.Net.WriteTimeout = writeTimeout
-	sc.Net.ReadTimeout = readTimeout
 	sc.MetricRegistry = noMetrics{metrics.NewRegistry()}
 	if err := sc.Validate(); err != nil {
 		return nil, fmt.Errorf("sink: %w", err)

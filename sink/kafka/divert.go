@@ -26,11 +26,14 @@ func (p *producer) divertWaiting(t *topic) {
 				b.measureSize()
 				b.sealed = true
 				if b.records == 0 {
-					p.removeUnsent(part, i)
+					p.removeBatch(part, i)
 					continue
 				}
 			}
 			i++
+		}
+		if len(part.queue) == 0 {
+			p.makeIdle(part)
 		}
 	}
 	p.divertFrom(t, &t.unassigned, sink.AnyPartition)
@@ -98,23 +101,5 @@ func (p *producer) copyFrames(dst, fs *frames, n int) {
 		n--
 		s := f.shape()
 		copy(dst.reserve(p.client.pool, &s), f.raw)
-	}
-}
-
-// removeUnsent removes the empty batch at index i of part's queue, which was never sent. p.mu is held.
-func (p *producer) removeUnsent(part *partition, i int) {
-	if i == 0 {
-		p.removeFirstBatch(part)
-	} else {
-		b := part.queue[i]
-		p.memory -= b.capacity
-		b.reset(p.client.pool)
-		p.freeBatches = append(p.freeBatches, b)
-		part.queue = append(part.queue[:i], part.queue[i+1:]...)
-	}
-	if len(part.queue) == 0 {
-		part.state = idle
-		part.retryState = retryState{}
-		delete(p.retrying, part)
 	}
 }

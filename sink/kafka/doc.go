@@ -24,8 +24,8 @@
 // # Goroutines
 //
 // One goroutine calls Send and CloseSend, and another one calls Run. Flush may be called from any goroutine.
-// Run starts one goroutine per connection, and one that diagnoses silent brokers. It returns when all of them
-// have ended. Responses arrive on the reader goroutine of a connection (of package sarama), which never blocks
+// Run starts one goroutine per connection, one that renews the producer id, and one that diagnoses silent brokers.
+// It returns when all of them have ended. Responses arrive on the reader goroutine of a connection (of package sarama), which never blocks
 // and never calls a method of the connection.
 //
 // # Source

@@ -384,7 +384,7 @@ func (p *producer) unassignRecords(t *topic, gone []*partition) {
 	}
 	for _, part := range gone {
 		for len(part.queue) > 0 {
-			p.removeFirstBatch(part)
+			p.removeBatch(part, 0)
 		}
 		part.state, part.sender = idle, nil // the old sender skips it
 		delete(p.retrying, part)

@@ -75,13 +75,6 @@ func (part *partition) openBatch(s *shape, ms int64) *batch {
 	return nil
 }
 
-// removeBatch removes the first batch from the queue.
-func (part *partition) removeBatch() {
-	n := copy(part.queue, part.queue[1:])
-	part.queue[n] = nil
-	part.queue = part.queue[:n]
-}
-
 // addSequence returns seq + n. Sequences wrap from 2³¹-1 to 0.
 func addSequence(seq int32, n int) int32 {
 	return int32((int64(seq) + int64(n)) & 0x7fffffff)

@@ -37,17 +37,6 @@ type identities struct {
 	idsRequested int  // number of requested producer ids
 }
 
-// ensureID requests a producer id from the cluster if there is none yet.
-func (i *identities) ensureID(ctx context.Context) error {
-	i.mu.Lock()
-	have := i.idsRequested > 0
-	i.mu.Unlock()
-	if have {
-		return nil
-	}
-	return i.replaceID(ctx)
-}
-
 // nextIdentity returns an unused identity: the next epoch or, if newID is set, one with another producer id.
 func (i *identities) nextIdentity(ctx context.Context, newID bool) (identity, error) {
 	i.mu.Lock()

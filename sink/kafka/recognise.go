@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"slices"
-
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -83,12 +81,11 @@ func (p *producer) takeStored(part *partition, out *takeOut) {
 		part.topic.unacked -= taken
 		p.contested -= taken
 		kept.sealed, kept.excess = b.sealed, b.excess
-		p.removeFirstBatch(part)
 		if kept.records > 0 {
-			p.memory += kept.capacity
-			part.queue = slices.Insert(part.queue, 0, kept)
+			p.replaceFirst(part, kept)
 			return
 		}
+		p.removeBatch(part, 0)
 		p.freeBatch(kept)
 	}
 }

@@ -129,10 +129,8 @@ func (p *producer) dropUnsent() {
 				t.unacked -= n - b.records
 				return b.records == 0
 			})
-			if len(part.queue) == 0 && part.state != idle {
-				part.state = idle
-				part.retryState = retryState{}
-				delete(p.retrying, part)
+			if len(part.queue) == 0 {
+				p.makeIdle(part)
 			}
 		}
 	}
@@ -206,9 +204,8 @@ func (p *producer) rejectFirst(part *partition, reason error) {
 		p.rejectRecord(part.topic, part.id, part, &f, reason)
 		break
 	}
-	p.removeFirstBatch(part)
-	part.retryState = retryState{}
-	delete(p.retrying, part)
+	p.removeBatch(part, 0)
+	p.makeIdle(part)
 	p.divertWaiting(part.topic)
 	if len(part.queue) > 0 {
 		p.makeReady(part)
@@ -291,14 +288,11 @@ func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 		}
 		piece := pieces[len(pieces)-1]
 		s := f.shape()
-		before := piece.capacity
 		copy(piece.reserveRecord(p.client.pool, &s, f.ms), f.raw)
-		p.memory += piece.capacity - before
 		i++
 	}
 	pieces[len(pieces)-1].sealed = true
-	p.removeFirstBatch(part)
-	part.queue = slices.Insert(part.queue, 0, pieces...)
+	p.replaceFirst(part, pieces...)
 }
 
 // newBatch returns an empty batch. p.mu is held.
@@ -317,12 +311,27 @@ func (p *producer) freeBatch(b *batch) {
 	p.freeBatches = append(p.freeBatches, b)
 }
 
-// removeFirstBatch removes the first batch of part's queue and releases its memory. p.mu is held.
-func (p *producer) removeFirstBatch(part *partition) {
-	b := part.queue[0]
+// removeBatch removes the batch at index i of part's queue and releases its memory. p.mu is held.
+func (p *producer) removeBatch(part *partition, i int) {
+	b := part.queue[i]
 	p.memory -= b.capacity
 	p.freeBatch(b)
-	part.removeBatch()
+	part.queue = slices.Delete(part.queue, i, i+1)
+}
+
+// replaceFirst puts batches, which are not counted as memory yet, in place of the first one of part's queue. p.mu is held.
+func (p *producer) replaceFirst(part *partition, batches ...*batch) {
+	p.removeBatch(part, 0)
+	for _, b := range batches {
+		p.memory += b.capacity
+	}
+	part.queue = slices.Insert(part.queue, 0, batches...)
+}
+
+// makeIdle ends the attempts of part, whose queue is empty. p.mu is held.
+func (p *producer) makeIdle(part *partition) {
+	part.state, part.retryState = idle, retryState{}
+	delete(p.retrying, part)
 }
 
 // presentWithin is the maximum age of a timestamp that counts as the current time. If a broker rejects such a
@@ -355,11 +364,9 @@ func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 		return false
 	}
 	stamped.sealed = true
-	p.memory += stamped.capacity
 	p.inFlightBytes += stamped.payload - b.payload
 	part.nextSequence = b.sequence
-	p.removeFirstBatch(part)
-	part.queue = slices.Insert(part.queue, 0, stamped)
+	p.replaceFirst(part, stamped)
 	p.client.counters.retries.Add(1)
 	p.client.counters.restamped.Add(int64(n))
 	p.logRestamp(part.topic)

@@ -19,7 +19,7 @@ const stallAfter = 5 * time.Second
 // errFinished is the cause with which Run ends after all records have an outcome.
 var errFinished = errors.New("every record has an outcome")
 
-// Run implements [sink.Writer]. It starts one goroutine per connection, and one that diagnoses silent brokers.
+// Run implements [sink.Writer]. It starts one goroutine per connection, one that renews the identity, and one that diagnoses silent brokers.
 func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error)) error {
 	run, finish := context.WithCancelCause(ctx)
 	p.doneMu.Lock()
@@ -33,9 +33,7 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 
 	var watch sync.WaitGroup
 	watch.Go(func() { p.monitorBrokers(run) }) // waited for below
-	if p.ownership != nil {
-		watch.Go(func() { p.runOwner(run) })
-	}
+	watch.Go(func() { p.runOwner(run) })
 	p.runControl(run)
 	finish(errFinished) // stops the senders
 	watch.Wait()
@@ -97,8 +95,8 @@ func (p *producer) reportOutcomes(seqs []uint64, err error) {
 	p.done(seqs, err)
 }
 
-// runControl sends all requests other than produce, one after the other, so that no sender waits for metadata. It
-// finds leaders, looks up topics, requests producer ids and writes log lines.
+// runControl sends its requests one after the other, so that no sender waits for metadata. It
+// finds leaders, looks up topics and writes log lines.
 func (p *producer) runControl(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -111,9 +109,6 @@ func (p *producer) runControl(ctx context.Context) {
 		if time.Since(refreshed) >= refreshEvery {
 			refreshed = time.Now()
 			p.refreshTopics(ctx)
-		}
-		if j.newIdentity {
-			p.renewIdentity(ctx)
 		}
 		if len(j.parts)+len(j.topics) > 0 {
 			p.lookUp(ctx, j.parts, j.topics)
@@ -132,14 +127,13 @@ func (p *producer) runControl(ctx context.Context) {
 
 // jobs are the due tasks of runControl.
 type jobs struct {
-	logLines    []func(context.Context)
-	newIdentity bool
-	parts       []*partition
-	topics      []*topic
+	logLines []func(context.Context)
+	parts    []*partition
+	topics   []*topic
 }
 
 func (j *jobs) empty() bool {
-	return !j.newIdentity && len(j.logLines)+len(j.parts)+len(j.topics) == 0
+	return len(j.logLines)+len(j.parts)+len(j.topics) == 0
 }
 
 // dueJobs returns the due tasks, and the time until the next call.
@@ -155,9 +149,6 @@ func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 		return d <= 0
 	}
 	var j jobs
-	if p.identityLost && p.requestsInFlight == 0 && !p.halted && p.ownership == nil {
-		j.newIdentity = due(p.identityRetry.retryAt)
-	}
 	for part := range p.retrying {
 		if part.state == awaitingLeader && due(part.retryAt) {
 			j.parts = append(j.parts, part)
