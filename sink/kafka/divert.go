@@ -42,31 +42,12 @@ func (p *producer) divertWaiting(t *topic) {
 // divertFrom removes the records of fs that Divert replaces, and buffers the replacements. It reports whether there
 // were any. A partition that is not negative is that of fs. p.mu is held.
 func (p *producer) divertFrom(t *topic, fs *frames, partition int32) bool {
-	var kept frames
-	diverted, asked := 0, 0
-	for f := range fs.all {
-		instead := p.divertFrame(t, &f, partition)
-		if instead && diverted == 0 {
-			p.copyFrames(&kept, fs, asked)
-		}
-		asked++
-		if instead {
-			diverted++
-		} else if diverted > 0 {
-			s := f.shape()
-			copy(kept.reserve(p.client.pool, &s), f.raw)
-		}
-	}
-	if diverted == 0 {
-		return false
-	}
+	diverted, freed := fs.filter(p.client.pool, func(f *frame) bool { return !p.divertFrame(t, f, partition) })
 	if partition >= 0 {
 		t.unacked -= diverted
 	}
-	p.memory += kept.capacity - fs.capacity
-	fs.release(p.client.pool)
-	*fs = kept
-	return true
+	p.memory -= freed
+	return diverted > 0
 }
 
 // divertFrame buffers the record that Divert returns for f, and reports true if there is one. The caller removes f.
@@ -90,16 +71,4 @@ func (p *producer) divertFrame(t *topic, f *frame, partition int32) bool {
 	s = shapeOf(instead)
 	p.bufferRecord(instead, &s)
 	return true
-}
-
-// copyFrames copies the first n frames of fs to dst.
-func (p *producer) copyFrames(dst, fs *frames, n int) {
-	for f := range fs.all {
-		if n == 0 {
-			return
-		}
-		n--
-		s := f.shape()
-		copy(dst.reserve(p.client.pool, &s), f.raw)
-	}
 }

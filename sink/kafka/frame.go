@@ -262,31 +262,47 @@ func (fs *frames) all(yield func(frame) bool) {
 	}
 }
 
-// truncate drops all frames from the first one with a sequence higher than last.
-func (fs *frames) truncate(pool *chunkPool, last uint64) {
-	kept := *fs
-	*fs = frames{chunks: kept.chunks[:0]}
-	ended := false
-	for _, chunk := range kept.chunks {
-		end := 0
-		for rest := chunk; len(rest) > 0 && !ended; {
-			f, next := readFrame(rest)
-			if ended = f.seq > last; ended {
-				break
+// filter keeps the frames for which keep returns true. It returns how many it has removed, and the capacity that this has freed:
+// those behind the first removed one are copied.
+func (fs *frames) filter(pool *chunkPool, keep func(f *frame) bool) (removed, freed int) {
+	var kept frames
+	before := 0 // frames before the first removed one
+	for f := range fs.all {
+		switch {
+		case !keep(&f):
+			if removed == 0 {
+				kept.copyFirst(pool, fs, before)
 			}
-			s := f.shape()
-			fs.records++
-			fs.payload += s.payloadSize()
-			end += len(f.raw)
-			rest = next
+			removed++
+		case removed > 0:
+			kept.appendFrame(pool, &f)
+		default:
+			before++
 		}
-		if end == 0 {
-			pool.put(chunk)
-			continue
-		}
-		fs.capacity += cap(chunk)
-		fs.chunks = append(fs.chunks, chunk[:end])
 	}
+	if removed > 0 {
+		freed = fs.capacity - kept.capacity
+		fs.release(pool)
+		*fs = kept
+	}
+	return removed, freed
+}
+
+// copyFirst copies the first n frames of from to fs.
+func (fs *frames) copyFirst(pool *chunkPool, from *frames, n int) {
+	for f := range from.all {
+		if n == 0 {
+			return
+		}
+		n--
+		fs.appendFrame(pool, &f)
+	}
+}
+
+// appendFrame copies f to the end of fs.
+func (fs *frames) appendFrame(pool *chunkPool, f *frame) {
+	s := f.shape()
+	copy(fs.reserve(pool, &s), f.raw)
 }
 
 const (

@@ -379,8 +379,7 @@ func (p *producer) unassignRecords(t *topic, gone []*partition) {
 	slices.SortFunc(stranded, func(a, b frame) int { return cmp.Compare(a.seq, b.seq) })
 	var back frames
 	for i := range stranded {
-		s := stranded[i].shape()
-		copy(back.reserve(p.client.pool, &s), stranded[i].raw)
+		back.appendFrame(p.client.pool, &stranded[i])
 	}
 	for _, part := range gone {
 		for len(part.queue) > 0 {

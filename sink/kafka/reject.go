@@ -139,9 +139,9 @@ func (p *producer) dropUnsent() {
 // dropFrames drops the frames of fs with a sequence higher than last. p.mu is held.
 func (p *producer) dropFrames(fs *frames, last uint64) {
 	before := *fs
-	fs.truncate(p.client.pool, last)
+	_, freed := fs.filter(p.client.pool, func(f *frame) bool { return f.seq <= last })
 	p.releaseWindow(before.records-fs.records, before.payload-fs.payload)
-	p.memory -= before.capacity - fs.capacity
+	p.memory -= freed
 }
 
 // unlockAndReport unlocks p.mu and reports the records that were rejected while it was held.
