@@ -108,7 +108,7 @@ func TestSendBlocksAtTheWindow(t *testing.T) {
 					l.Fatalf("Send: %v", err)
 				}
 				r.producer.mu.Lock()
-				records, memory := r.producer.inFlightRecords, r.producer.memory
+				records, memory := r.producer.inFlightRecords, r.client.pool.inUse()
 				r.producer.mu.Unlock()
 				if !tc.want(records, memory) {
 					l.Errorf("Send blocked at %d records, %d bytes", records, memory)
@@ -295,7 +295,7 @@ func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 				if s := r.Journal.String(); strings.Contains(s, "does not respond") {
 					l.Errorf("log: %s", s)
 				}
-				if n := r.client.pool.out; n != 0 {
+				if n := r.client.pool.inUse(); n != 0 {
 					l.Errorf("%d bytes were not released", n)
 				}
 			}, kfake.SeedTopics(1, "t"))

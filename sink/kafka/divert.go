@@ -42,11 +42,10 @@ func (p *producer) divertWaiting(t *topic) {
 // divertFrom removes the records of fs that Divert replaces, and buffers the replacements. It reports whether there
 // were any. A partition that is not negative is that of fs. p.mu is held.
 func (p *producer) divertFrom(t *topic, fs *frames, partition int32) bool {
-	diverted, freed := fs.filter(p.client.pool, func(f *frame) bool { return !p.divertFrame(t, f, partition) })
+	diverted := fs.filter(p.client.pool, func(f *frame) bool { return !p.divertFrame(t, f, partition) })
 	if partition >= 0 {
 		t.unacked -= diverted
 	}
-	p.memory -= freed
 	return diverted > 0
 }
 

@@ -263,7 +263,7 @@ func TestCloseSendBehindAClosedFence(t *testing.T) {
 				if r.Acked() != 1 {
 					l.Errorf("%d records acknowledged", r.Acked())
 				}
-				if n := r.client.pool.out; n != 0 {
+				if n := r.client.pool.inUse(); n != 0 {
 					l.Errorf("%d bytes were not released", n)
 				}
 			}, kfake.SeedTopics(1, "t"))

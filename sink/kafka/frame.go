@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -262,9 +263,8 @@ func (fs *frames) all(yield func(frame) bool) {
 	}
 }
 
-// filter keeps the frames for which keep returns true. It returns how many it has removed, and the capacity that this has freed:
-// those behind the first removed one are copied.
-func (fs *frames) filter(pool *chunkPool, keep func(f *frame) bool) (removed, freed int) {
+// filter keeps the frames for which keep returns true, and returns how many it has removed. If there are any, the others are copied.
+func (fs *frames) filter(pool *chunkPool, keep func(f *frame) bool) (removed int) {
 	var kept frames
 	before := 0 // frames before the first removed one
 	for f := range fs.all {
@@ -281,11 +281,10 @@ func (fs *frames) filter(pool *chunkPool, keep func(f *frame) bool) (removed, fr
 		}
 	}
 	if removed > 0 {
-		freed = fs.capacity - kept.capacity
 		fs.release(pool)
 		*fs = kept
 	}
-	return removed, freed
+	return removed
 }
 
 // copyFirst copies the first n frames of from to fs.
@@ -320,7 +319,7 @@ type chunkPool struct {
 	mu    sync.Mutex
 	limit int
 	free  [40][][]byte // by size class: free[c] holds capacities of minChunk<<c
-	out   int          // bytes in use
+	out   atomic.Int64 // bytes in use; it changes with mu held
 	idle  int          // bytes in free
 }
 
@@ -338,7 +337,7 @@ func (p *chunkPool) get(n int) []byte {
 	size := minChunk << class
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.out += size
+	p.out.Add(int64(size))
 	if f := p.free[class]; len(f) > 0 {
 		chunk := f[len(f)-1]
 		f[len(f)-1] = nil
@@ -355,16 +354,19 @@ func (p *chunkPool) put(chunk []byte) {
 	class := classOf(cap(chunk))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.out -= cap(chunk)
+	p.out.Add(-int64(cap(chunk)))
 	p.idle += cap(chunk)
 	p.free[class] = append(p.free[class], chunk[:0])
 	p.trim()
 }
 
+// inUse returns the size of the chunks that were not put back.
+func (p *chunkPool) inUse() int { return int(p.out.Load()) }
+
 // trim releases idle chunks, the largest first, until the limit is met. p.mu is held.
 func (p *chunkPool) trim() {
-	for class := len(p.free) - 1; class >= 0 && p.out+p.idle > p.limit; class-- {
-		for f := p.free[class]; len(f) > 0 && p.out+p.idle > p.limit; f = p.free[class] {
+	for class := len(p.free) - 1; class >= 0 && p.inUse()+p.idle > p.limit; class-- {
+		for f := p.free[class]; len(f) > 0 && p.inUse()+p.idle > p.limit; f = p.free[class] {
 			f[len(f)-1] = nil
 			p.free[class] = f[:len(f)-1]
 			p.idle -= minChunk << class

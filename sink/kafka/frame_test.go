@@ -59,20 +59,20 @@ func TestFramesHoldRecords(t *testing.T) {
 	if !reflect.DeepEqual(want, got) { // formatting the difference is expensive
 		t.Fatalf("records differ (-put +read):\n%s", cmp.Diff(want, got))
 	}
-	if fs.records != len(want) || fs.capacity != pool.out {
-		t.Errorf("%d records in %d bytes, want %d in %d", fs.records, fs.capacity, len(want), pool.out)
+	if fs.records != len(want) || fs.capacity != pool.inUse() {
+		t.Errorf("%d records in %d bytes, want %d in %d", fs.records, fs.capacity, len(want), pool.inUse())
 	}
 
 	fs.filter(pool, func(f *frame) bool { return f.seq <= 1000 })
-	if fs.records != 1000 || fs.capacity != pool.out {
-		t.Errorf("after truncation: %d records in %d bytes, want 1000 in %d", fs.records, fs.capacity, pool.out)
+	if fs.records != 1000 || fs.capacity != pool.inUse() {
+		t.Errorf("after truncation: %d records in %d bytes, want 1000 in %d", fs.records, fs.capacity, pool.inUse())
 	}
 	if seqs := fs.appendSeqs(nil); len(seqs) != 1000 || seqs[999] != 1000 {
 		t.Errorf("after truncation: %d sequences, last %d", len(seqs), seqs[len(seqs)-1])
 	}
 	fs.release(pool)
-	if pool.out != 0 || fs.records != 0 || fs.capacity != 0 {
-		t.Errorf("after release: %d bytes out, %+v", pool.out, fs)
+	if pool.inUse() != 0 || fs.records != 0 || fs.capacity != 0 {
+		t.Errorf("after release: %d bytes out, %+v", pool.inUse(), fs)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestChunkPoolKeepsItsLimit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var out [][]byte
 	for range 20_000 {
-		if n := 1 << rng.IntN(17); rng.IntN(2) == 0 && pool.out+2*n <= limit {
+		if n := 1 << rng.IntN(17); rng.IntN(2) == 0 && pool.inUse()+2*n <= limit {
 			c := pool.get(n)
 			if len(c) != 0 || cap(c) < n {
 				t.Fatalf("get(%d) has length %d, capacity %d", n, len(c), cap(c))
@@ -122,8 +122,8 @@ func TestChunkPoolKeepsItsLimit(t *testing.T) {
 		for _, c := range out {
 			sum += cap(c)
 		}
-		if pool.out != sum || pool.out+pool.idle > limit {
-			t.Fatalf("%d bytes out (counted %d), %d idle, limit %d", sum, pool.out, pool.idle, limit)
+		if pool.inUse() != sum || pool.inUse()+pool.idle > limit {
+			t.Fatalf("%d bytes out (counted %d), %d idle, limit %d", sum, pool.inUse(), pool.idle, limit)
 		}
 	}
 }

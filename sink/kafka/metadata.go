@@ -297,7 +297,6 @@ func (p *producer) assignRecords(t *topic) {
 				rejected = true
 			}
 		}
-		p.memory -= cap(chunk)
 		p.client.pool.put(chunk)
 	}
 	p.wakeAll()
@@ -389,7 +388,6 @@ func (p *producer) unassignRecords(t *topic, gone []*partition) {
 		delete(p.retrying, part)
 	}
 	t.unacked -= back.records
-	p.memory += back.capacity
 	back.appendFrames(&t.unassigned)
 	t.unassigned = back
 }

@@ -43,8 +43,7 @@ type producer struct {
 
 	inFlightRecords int       // accepted by Send, without an outcome
 	inFlightBytes   int       // size of their keys, values and headers
-	memory          int       // size of their frames
-	window          int       // what memory may be
+	window          int       // what client.pool may have in use for their frames
 	partitions      int       // of all topics
 	reportedMemory  int       // by the last call of MemoryChanged
 	windowFullAt    time.Time // when a record last did not fit
@@ -192,9 +191,7 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 		t.metadataStale = true
 	}
 	if t.resolving {
-		before := t.unassigned.capacity
 		putFrame(t.unassigned.reserve(p.client.pool, s), r, ms)
-		p.memory += t.unassigned.capacity - before
 		return
 	}
 	part := p.choosePartition(t, r.Key, partition, s, ms)
@@ -266,9 +263,7 @@ func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
 		b = p.newBatch()
 		part.queue = append(part.queue, b)
 	}
-	before := b.capacity
 	dst := b.reserveRecord(p.client.pool, s, ms)
-	p.memory += b.capacity - before
 	part.topic.unacked++
 	if part.state == idle {
 		p.makeReady(part)

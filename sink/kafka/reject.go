@@ -63,7 +63,6 @@ func (p *producer) insertSecond(part *partition, r *sink.Record) {
 	b := p.newBatch()
 	putFrame(b.reserveRecord(p.client.pool, &s, ms), r, ms)
 	b.sealed = true
-	p.memory += b.capacity
 	p.inFlightRecords++
 	p.inFlightBytes += s.payloadSize()
 	part.topic.unacked++
@@ -86,7 +85,6 @@ func (p *producer) rejectUnassigned(t *topic, reason error) {
 	t.resolving, t.retryState = false, retryState{} // the next record starts another look-up
 	delete(p.unresolved, t)
 	p.releaseWindow(unassigned.records, unassigned.payload)
-	p.memory -= unassigned.capacity
 	for f := range unassigned.all {
 		if !p.rejectRecord(t, max(f.partition, sink.AnyPartition), nil, &f, reason) {
 			break
@@ -139,9 +137,8 @@ func (p *producer) dropUnsent() {
 // dropFrames drops the frames of fs with a sequence higher than last. p.mu is held.
 func (p *producer) dropFrames(fs *frames, last uint64) {
 	before := *fs
-	_, freed := fs.filter(p.client.pool, func(f *frame) bool { return f.seq <= last })
+	fs.filter(p.client.pool, func(f *frame) bool { return f.seq <= last })
 	p.releaseWindow(before.records-fs.records, before.payload-fs.payload)
-	p.memory -= freed
 }
 
 // unlockAndReport unlocks p.mu and reports the records that were rejected while it was held.
@@ -228,7 +225,6 @@ func (p *producer) rejectInTurn(t *topic, f *frame) bool {
 	b := p.newBatch()
 	copy(b.reserveRecord(p.client.pool, &s, f.ms), f.raw)
 	b.sealed, b.excess = true, true
-	p.memory += b.capacity
 	t.unacked++
 	part.queue = append(part.queue, b)
 	return true
@@ -313,18 +309,13 @@ func (p *producer) freeBatch(b *batch) {
 
 // removeBatch removes the batch at index i of part's queue and releases its memory. p.mu is held.
 func (p *producer) removeBatch(part *partition, i int) {
-	b := part.queue[i]
-	p.memory -= b.capacity
-	p.freeBatch(b)
+	p.freeBatch(part.queue[i])
 	part.queue = slices.Delete(part.queue, i, i+1)
 }
 
-// replaceFirst puts batches, which are not counted as memory yet, in place of the first one of part's queue. p.mu is held.
+// replaceFirst puts batches in place of the first one of part's queue. p.mu is held.
 func (p *producer) replaceFirst(part *partition, batches ...*batch) {
 	p.removeBatch(part, 0)
-	for _, b := range batches {
-		p.memory += b.capacity
-	}
 	part.queue = slices.Insert(part.queue, 0, batches...)
 }
 

@@ -72,7 +72,7 @@ func (p *producer) finishRun(cause error) error {
 	clear(p.retrying)
 	clear(p.unresolved)
 	clear(p.unresumed)
-	p.inFlightRecords, p.inFlightBytes, p.memory = 0, 0, 0
+	p.inFlightRecords, p.inFlightBytes = 0, 0
 	switch {
 	case p.failure != nil:
 		return p.failure

@@ -297,7 +297,7 @@ func TestManyPartitionsStayInTheWindow(t *testing.T) {
 		r.sendKeyed(names[i%len(names)], fmt.Sprint("key-", i), value)
 		if i%100 == 0 {
 			r.producer.mu.Lock()
-			peak = max(peak, r.producer.memory)
+			peak = max(peak, r.client.pool.inUse())
 			r.producer.mu.Unlock()
 		}
 	}
@@ -308,7 +308,7 @@ func TestManyPartitionsStayInTheWindow(t *testing.T) {
 	r.Await("the memory to be given back", func() bool { // which follows the outcome
 		r.producer.mu.Lock()
 		defer r.producer.mu.Unlock()
-		return r.producer.memory == 0
+		return r.client.pool.inUse() == 0
 	})
 	r.producer.mu.Lock()
 	parts, batches := 0, 0
@@ -410,8 +410,8 @@ func TestRecreatedTopicWithFewerPartitionsKeepsOrder(t *testing.T) {
 		}
 		r.producer.mu.Lock()
 		defer r.producer.mu.Unlock()
-		if r.producer.memory != 0 || r.producer.inFlightRecords != 0 || len(r.producer.retrying) != 0 {
-			l.Errorf("%d bytes of %d records, %d partitions retrying", r.producer.memory, r.producer.inFlightRecords, len(r.producer.retrying))
+		if r.client.pool.inUse() != 0 || r.producer.inFlightRecords != 0 || len(r.producer.retrying) != 0 {
+			l.Errorf("%d bytes of %d records, %d partitions retrying", r.client.pool.inUse(), r.producer.inFlightRecords, len(r.producer.retrying))
 		}
 	}, kfake.SeedTopics(6, "t"))
 }

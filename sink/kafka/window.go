@@ -62,8 +62,8 @@ func (p *producer) fitsWindow(s *shape) bool {
 	if p.inFlightRecords >= p.client.cfg.WindowRecords {
 		return false
 	}
-	n := s.frameSize()
-	return p.memory+n <= p.window || p.growWindow() && p.memory+n <= p.window
+	n := p.client.pool.inUse() + s.frameSize()
+	return n <= p.window || p.growWindow() && n <= p.window
 }
 
 // growWindow enlarges the window, which is full, if enough partitions have records. It reports whether it did. p.mu is

@@ -95,7 +95,7 @@ func TestWindowFollowsThePartitions(t *testing.T) {
 				if got := r.client.Stat().WindowBytes >> 20; got != test.largest {
 					l.Errorf("the full window has %d MiB, want %d", got, test.largest)
 				}
-				if got := r.producer.memory; got < test.largest<<20*9/10 {
+				if got := r.client.pool.inUse(); got < test.largest<<20*9/10 {
 					l.Errorf("%d bytes fill a window of %d MiB", got, test.largest)
 				}
 				release()
