@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +37,21 @@ func randomRecord(rng *rand.Rand, seq uint64) sink.Record {
 		r.Headers = append(r.Headers, sink.Header{Key: fmt.Sprint("h", rng.IntN(3)), Value: bytes(20)})
 	}
 	return r
+}
+
+// TestFilterKeepsAnEarlierRecordBehindALaterOne: a substitute has the sequence of its record and is buffered behind later ones.
+func TestFilterKeepsAnEarlierRecordBehindALaterOne(t *testing.T) {
+	pool := &chunkPool{limit: 1 << 20}
+	var fs frames
+	for _, seq := range []uint64{1, 4, 3, 5} {
+		r := sink.Record{Seq: seq, Value: []byte("value")}
+		s := shapeOf(&r)
+		putFrame(fs.reserve(pool, &s), &r, 0)
+	}
+	removed := fs.filter(pool, func(f *frame) bool { return f.seq <= 3 })
+	if seqs := fs.appendSeqs(nil); removed != 2 || !slices.Equal(seqs, []uint64{1, 3}) {
+		t.Errorf("removed %d, kept %v", removed, seqs)
+	}
 }
 
 func TestFramesHoldRecords(t *testing.T) {
