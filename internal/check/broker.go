@@ -6,40 +6,40 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// lookAtSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds.
-func (l *look) lookAtSink(ctx context.Context) []Condition {
-	if conditions, ok := l.lookAtKafka(ctx); ok {
-		return l.defined(conditions)
+// checkSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds.
+func (ck *checker) checkSink(ctx context.Context) []Condition {
+	if conditions, ok := ck.checkKafka(ctx); ok {
+		return ck.defined(conditions)
 	}
-	inspector, ok := l.Relay.Sink.(sink.Inspector)
+	inspector, ok := ck.Relay.Sink.(sink.Inspector)
 	if !ok {
 		return nil
 	}
 	select {
-	case <-l.sampled:
+	case <-ck.sampled:
 	case <-ctx.Done():
 	}
-	out := l.ofAnyBroker()
-	for _, f := range inspector.Inspect(ctx, l.use()) {
+	out := ck.ofAnyBroker()
+	for _, f := range inspector.Inspect(ctx, ck.use()) {
 		out = append(out, Condition{Group: Sink, Name: f.Condition, Object: f.Object, State: stateOf(f.State), Found: f.Found, Fix: f.Fix})
 	}
 	return out
 }
 
 // ofAnyBroker returns the conditions of every broker but Kafka, which has its own in their place.
-func (l *look) ofAnyBroker() []Condition {
-	if l.short {
+func (ck *checker) ofAnyBroker() []Condition {
+	if ck.short {
 		return nil // the relay warns of them when it starts, or they do no harm
 	}
 	r := report{group: Sink}
-	if l.Relay.Positions.IsZero() {
+	if ck.Relay.Positions.IsZero() {
 		r.warn("position store", "", "there is none: the relay does not detect a slot that was advanced or re-created while it was stopped, and resends more after a crash of Postgres",
 			"set position_topic, or position.file for a broker that cannot store it")
 	} else {
-		r.ok("position store", "", "in "+l.Relay.Positions.String())
+		r.ok("position store", "", "in "+ck.Relay.Positions.String())
 	}
 	r.ok("older writer", "", "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)")
-	switch route := l.Relay.Route; {
+	switch route := ck.Relay.Route; {
 	case route.FixedTopic() != "":
 		r.ok("destinations", "", "every row goes to "+route.FixedTopic())
 	case route.TopicPrefix() != "":
@@ -51,10 +51,10 @@ func (l *look) ofAnyBroker() []Condition {
 }
 
 // use returns what the relay uses the broker for.
-func (l *look) use() sink.Use {
-	use := sink.Use{Relay: l.Relay.Name, DeadLetters: l.Relay.DeadLetterTopic, Positions: l.Relay.Positions.Topic, Short: l.short}
-	for _, name := range l.sample.names() {
-		s := l.sample.topics[name]
+func (ck *checker) use() sink.Use {
+	use := sink.Use{Relay: ck.Relay.Name, DeadLetters: ck.Relay.DeadLetterTopic, Positions: ck.Relay.Positions.Topic, Short: ck.short}
+	for _, name := range ck.sample.names() {
+		s := ck.sample.topics[name]
 		use.Destinations = append(use.Destinations, sink.Destination{Name: name, Largest: s.size, Keyless: s.keyless})
 	}
 	return use

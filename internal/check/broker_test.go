@@ -32,16 +32,16 @@ func TestInspector(t *testing.T) {
 		{Condition: "stream", Object: "b", State: sink.Failed, Found: "is missing", Fix: "create it"},
 		{Condition: "connection", State: sink.Met, Found: "is there"},
 	}}
-	l := look{sampled: make(chan struct{}), Config: Config{Relay: relay.Config{
+	ck := checker{sampled: make(chan struct{}), Config: Config{Relay: relay.Config{
 		Name: "orders", Sink: broker, DeadLetterTopic: "dead", Route: encode.Config{Names: kafka.Names{}, Topic: "events.${route}"},
 	}}}
-	l.sample.topics = map[string]*topicSample{}
-	l.sample.add(&sink.Record{Topic: "events.b", Value: []byte("four")})
-	l.sample.add(&sink.Record{Topic: "events.b", Key: []byte("k"), Value: []byte("1"), Headers: []sink.Header{{Key: "h", Value: []byte("v")}}})
-	l.sample.add(&sink.Record{Topic: "events.a", Key: []byte("k")})
-	close(l.sampled)
+	ck.sample.topics = map[string]*topicSample{}
+	ck.sample.add(&sink.Record{Topic: "events.b", Value: []byte("four")})
+	ck.sample.add(&sink.Record{Topic: "events.b", Key: []byte("k"), Value: []byte("1"), Headers: []sink.Header{{Key: "h", Value: []byte("v")}}})
+	ck.sample.add(&sink.Record{Topic: "events.a", Key: []byte("k")})
+	close(ck.sampled)
 
-	got := l.lookAtSink(t.Context())
+	got := ck.checkSink(t.Context())
 	want := []Condition{
 		{Sink, "position store", "", Doubt, got[0].Found, "set position_topic, or position.file for a broker that cannot store it"},
 		{Sink, "older writer", "", Met, "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)", ""},
@@ -56,8 +56,8 @@ func TestInspector(t *testing.T) {
 	if diff := cmp.Diff(wantUse, use); diff != "" {
 		t.Errorf("use (-want +got):\n%s", diff)
 	}
-	l.short = true
-	if got := l.lookAtSink(t.Context()); !slices.Equal(got, want[3:]) || !use.Short {
+	ck.short = true
+	if got := ck.checkSink(t.Context()); !slices.Equal(got, want[3:]) || !use.Short {
 		t.Errorf("beside a relay: %+v", got)
 	}
 }

@@ -77,7 +77,7 @@ func TestBrokers(t *testing.T) {
 			}
 			return elsewhere(req.(*kmsg.MetadataRequest), wrong)
 		})
-		unmet := r.look(t)
+		unmet := r.unmet(t)
 		c := unmet["advertised "+wrong]
 		if c.State != Failed || !strings.Contains(c.Found, "broker 7 advertises this address") || !strings.Contains(c.Fix, "advertised.listeners of broker 7") {
 			t.Errorf("%+v", unmet)
@@ -131,7 +131,7 @@ func TestRights(t *testing.T) {
 		r.command(t, fix)
 		r.becomesMet(t, title)
 	}
-	first := r.look(t) // has all that is missing
+	first := r.unmet(t) // has all that is missing
 	for _, step := range []struct{ title, says string }{
 		{"topic TOPIC", "the user lacks Describe"},
 		{"topic POSITIONS", "the user lacks Describe"},
@@ -143,7 +143,7 @@ func TestRights(t *testing.T) {
 		}
 		mend(t, step.title, c.Fix)
 	}
-	if unmet := r.look(t); len(unmet) > 0 {
+	if unmet := r.unmet(t); len(unmet) > 0 {
 		t.Errorf("with all rights: %+v", unmet)
 	}
 	rights := kadm.NewACLs().Topics(r.topic).ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpWrite).Allow("User:" + user).AllowHosts("*")
@@ -152,7 +152,7 @@ func TestRights(t *testing.T) {
 	}
 	var c Condition
 	for c.Fix == "" { // the broker needs a moment to apply the change
-		c = r.look(t)["rights TOPIC"]
+		c = r.unmet(t)["rights TOPIC"]
 	}
 	if c.State != Failed || c.Found != "the user lacks Write" {
 		t.Errorf("%+v", c)
@@ -163,7 +163,7 @@ func TestRights(t *testing.T) {
 		was := r.positions
 		defer func() { r.positions = was }()
 		r.positions = kafkatest.UniqueName(t)
-		c := r.look(t)["topic POSITIONS"]
+		c := r.unmet(t)["topic POSITIONS"]
 		if c.State != Failed || !strings.Contains(c.Found, "lacks Describe") || !strings.Contains(c.Fix, "--operation Create") {
 			t.Errorf("%+v", c)
 		}
@@ -171,19 +171,19 @@ func TestRights(t *testing.T) {
 	t.Run("probe", func(t *testing.T) {
 		defer func() { r.change = func(*Config) {} }()
 		r.change = func(c *Config) { c.Probe = true }
-		c := r.look(t)["probe topic"]
+		c := r.unmet(t)["probe topic"]
 		if c.State != Failed || !strings.Contains(c.Found, "may not") {
 			t.Fatalf("%+v", c)
 		}
 		mend(t, "probe topic", c.Fix)
-		if unmet := r.look(t); len(unmet) > 0 {
+		if unmet := r.unmet(t); len(unmet) > 0 {
 			t.Errorf("with all rights: %+v", unmet)
 		}
 		wantNoProbeTopic(t, broker.Cluster)
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		r.set("sink.kafka.sasl.password", "wrong-secret")
-		unmet := r.look(t)
+		unmet := r.unmet(t)
 		c := unmet["broker "+broker.SASLAddr()]
 		if c.State != Failed || !strings.Contains(c.Found, "SASL_AUTHENTICATION_FAILED") || !strings.Contains(c.Fix, "sink.kafka.sasl") || len(unmet) != 1 {
 			t.Errorf("%+v", unmet)

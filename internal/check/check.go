@@ -68,18 +68,18 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	l := look{Config: cfg, each: cfg.Timeout / questions, short: short, sampled: make(chan struct{})}
-	source := &sourceLook{look: &l, report: report{group: Source}}
+	ck := checker{Config: cfg, each: cfg.Timeout / questions, short: short, sampled: make(chan struct{})}
+	source := &sourceChecker{checker: &ck, report: report{group: Source}}
 	var sink []Condition
 	var both sync.WaitGroup
-	both.Go(func() { l.takeSample(ctx) })
+	both.Go(func() { ck.takeSample(ctx) })
 	both.Go(func() { source.run(ctx) })
-	both.Go(func() { sink = l.lookAtSink(ctx) })
+	both.Go(func() { sink = ck.checkSink(ctx) })
 	both.Wait()
 	if source.catalog == nil { // rows could not be read either, and another condition has the reason
-		l.rows.conditions = nil
+		ck.rows.conditions = nil
 	}
-	all := append(l.defined(slices.Concat(source.conditions, l.rows.conditions)), sink...)
+	all := append(ck.defined(slices.Concat(source.conditions, ck.rows.conditions)), sink...)
 	terms := catalog.Terms{Slot: cfg.Relay.Source.Slot, Publication: cfg.Relay.Source.Publication, File: cfg.File}
 	for i := range all {
 		all[i].Found, all[i].Fix = terms.Fill(all[i].Found), terms.Fill(all[i].Fix)
@@ -87,8 +87,8 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	return all
 }
 
-// A look is one check.
-type look struct {
+// A checker runs one check.
+type checker struct {
 	Config
 	each  time.Duration // time limit of one request
 	short bool          // for AtStart: only cheap requests
@@ -99,21 +99,21 @@ type look struct {
 }
 
 // ask calls question with the time limit of one request, and reports whether it succeeded. If not, it adds a failed
-// condition to r, except in a short look.
-func (l *look) ask(ctx context.Context, r *report, name, object string, question func(ctx context.Context) error) bool {
-	limited, cancel := context.WithTimeout(ctx, l.each)
+// condition to r, except in a short check.
+func (ck *checker) ask(ctx context.Context, r *report, name, object string, question func(ctx context.Context) error) bool {
+	limited, cancel := context.WithTimeout(ctx, ck.each)
 	defer cancel()
 	var err error
 	if ctx.Err() == nil {
 		err = question(limited)
 	}
 	switch {
-	case l.short:
+	case ck.short:
 		return err == nil && ctx.Err() == nil
 	case ctx.Err() != nil:
-		r.fail(name, object, fmt.Sprintf("unknown: the time limit of %s was over", l.Timeout), "fix what does not respond above, or run check with a longer --timeout")
+		r.fail(name, object, fmt.Sprintf("unknown: the time limit of %s was over", ck.Timeout), "fix what does not respond above, or run check with a longer --timeout")
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
-		r.fail(name, object, fmt.Sprintf("no response within %s: %s", l.each, oneLine(err)), "find out what blocks the server, or run check with a longer --timeout")
+		r.fail(name, object, fmt.Sprintf("no response within %s: %s", ck.each, oneLine(err)), "find out what blocks the server, or run check with a longer --timeout")
 	case err != nil:
 		found, fix := remedy(err)
 		r.fail(name, object, found, fix)

@@ -120,7 +120,7 @@ func TestBrokenTopics(t *testing.T) {
 
 func expect(t *testing.T, r *rig, tt broken) {
 	t.Helper()
-	unmet := r.look(t)
+	unmet := r.unmet(t)
 	c, ok := unmet[tt.title]
 	if !ok {
 		t.Fatalf("%s is met; these are not: %+v", tt.title, unmet)

@@ -67,9 +67,9 @@ func (r *report) fail(name, object, found, fix string) {
 	r.add(Condition{Name: name, Object: object, State: Failed, Found: found, Fix: fix})
 }
 
-// defined returns the conditions in the order of [definitions], with those of one table or topic together. In a short look it
+// defined returns the conditions in the order of [definitions], with those of one table or topic together. In a short check it
 // leaves out those that are not tested at the start.
-func (l *look) defined(conditions []Condition) []Condition {
+func (ck *checker) defined(conditions []Condition) []Condition {
 	type place struct {
 		family, own int
 		late        bool
@@ -87,7 +87,7 @@ func (l *look) defined(conditions []Condition) []Condition {
 		places[[2]string{d.group, d.name}] = p
 	}
 	of := func(c Condition) place { return places[[2]string{c.Group, c.Name}] }
-	conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return l.short && of(c).late })
+	conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return ck.short && of(c).late })
 	slices.SortStableFunc(conditions, func(a, b Condition) int {
 		p, q := of(a), of(b)
 		return cmp.Or(cmp.Compare(p.family, q.family), cmp.Compare(a.Object, b.Object), cmp.Compare(p.own, q.own))

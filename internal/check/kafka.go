@@ -18,9 +18,9 @@ func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
 // isRefusal reports whether the user lacks the right for a request.
 func isRefusal(err error) bool { return kafka.IsRefusal(err) }
 
-// A kafkaLook checks Kafka.
-type kafkaLook struct {
-	*look
+// A kafkaChecker checks Kafka.
+type kafkaChecker struct {
+	*checker
 	report
 
 	cfg       kafka.Config
@@ -28,18 +28,18 @@ type kafkaLook struct {
 	brokers   []kafka.Broker
 }
 
-// lookAtKafka returns the conditions of the sink, which are those of [sinkDefinitions], if the broker is Kafka.
-func (l *look) lookAtKafka(ctx context.Context) (conditions []Condition, isKafka bool) {
-	cfg, isKafka := l.Relay.Sink.(kafka.Config)
+// checkKafka returns the conditions of the sink, which are those of [sinkDefinitions], if the broker is Kafka.
+func (ck *checker) checkKafka(ctx context.Context) (conditions []Condition, isKafka bool) {
+	cfg, isKafka := ck.Relay.Sink.(kafka.Config)
 	if !isKafka {
 		return nil, false
 	}
-	s := &kafkaLook{look: l, report: report{group: Sink}, cfg: cfg}
+	s := &kafkaChecker{checker: ck, report: report{group: Sink}, cfg: cfg}
 	s.run(ctx)
 	return s.conditions, true
 }
 
-func (s *kafkaLook) run(ctx context.Context) {
+func (s *kafkaChecker) run(ctx context.Context) {
 	inspector, err := kafka.NewInspector(s.cfg)
 	if err != nil { // package config has validated it
 		s.fail("broker", "", err.Error(), "")
@@ -80,7 +80,7 @@ type outcome struct {
 
 // reach connects to each address and adds a condition with this name for each. judge adds the condition for a failure;
 // others says whether another address responded. reach returns whether one did.
-func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judge func(o outcome, others bool)) bool {
+func (s *kafkaChecker) reach(ctx context.Context, name string, addrs []string, judge func(o outcome, others bool)) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
 	outcomes := make([]outcome, len(addrs))
@@ -107,7 +107,7 @@ func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judg
 }
 
 // manner describes TLS and login of the connections.
-func (s *kafkaLook) manner() string {
+func (s *kafkaChecker) manner() string {
 	cfg, text := s.cfg, ""
 	if cfg.TLS != nil {
 		text = ", over TLS"
@@ -123,7 +123,7 @@ func (s *kafkaLook) manner() string {
 }
 
 // unreached adds the condition of a broker of sink.kafka.brokers that did not respond.
-func (s *kafkaLook) unreached(o outcome, others bool) {
+func (s *kafkaChecker) unreached(o outcome, others bool) {
 	found, fix := s.describeFailure(o)
 	switch {
 	case fix != "":
@@ -136,7 +136,7 @@ func (s *kafkaLook) unreached(o outcome, others bool) {
 }
 
 // describeFailure returns what went wrong, and the fix if the broker rejected the connection, or seems to have another kind of listener.
-func (s *kafkaLook) describeFailure(o outcome) (found, fix string) {
+func (s *kafkaChecker) describeFailure(o outcome) (found, fix string) {
 	found = strings.TrimPrefix(strings.TrimPrefix(oneLine(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
 	if advised, ok := errors.AsType[sink.Advised](o.err); ok && !errors.Is(o.err, sink.ErrUnreachable) {
 		fix = advised.Advice()
@@ -145,7 +145,7 @@ func (s *kafkaLook) describeFailure(o outcome) (found, fix string) {
 }
 
 // cluster lists the brokers, and connects to those whose advertised address is not in sink.kafka.brokers.
-func (s *kafkaLook) cluster(ctx context.Context) {
+func (s *kafkaChecker) cluster(ctx context.Context) {
 	var ids, addrs []string
 	byAddr := make(map[string]int32)
 	for _, b := range s.brokers {
@@ -167,7 +167,7 @@ func (s *kafkaLook) cluster(ctx context.Context) {
 }
 
 // identity checks that the user gets a producer id, which idempotent writes need.
-func (s *kafkaLook) identity(ctx context.Context) {
+func (s *kafkaChecker) identity(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
 	if err := s.inspector.MayWrite(limited); err != nil {
@@ -180,12 +180,12 @@ func (s *kafkaLook) identity(ctx context.Context) {
 // twice is what it costs if the relay does not recognize the rows that Kafka has.
 const twice = "after a crash, about a second of records is sent twice"
 
-func (s *kafkaLook) transactionalID() string {
+func (s *kafkaChecker) transactionalID() string {
 	return kafka.TransactionalID(s.Relay.Positions.Topic, s.Relay.Name)
 }
 
 // ownership checks whether the user may use the relay's transactional id.
-func (s *kafkaLook) ownership(ctx context.Context) {
+func (s *kafkaChecker) ownership(ctx context.Context) {
 	const name = "transactional id"
 	if s.Relay.Positions.Topic == "" {
 		s.warn(name, "", "not used without position_topic: "+twice, "set position_topic")

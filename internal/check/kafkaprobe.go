@@ -11,7 +11,7 @@ import (
 )
 
 // probe tests in a temporary topic whether the broker rejects an older writer.
-func (s *kafkaLook) probe(ctx context.Context) {
+func (s *kafkaChecker) probe(ctx context.Context) {
 	if s.Relay.Positions.Topic == "" {
 		s.warn("older writer", "", "not tested: without position_topic the broker cannot tell which relay is older, and only the relay's own fence limits how many records are duplicated out of order",
 			"set position_topic")
@@ -57,7 +57,7 @@ func probeOrder(ctx context.Context, broker sink.Broker, topic string) error {
 }
 
 // deleteProbeTopic deletes topic, even if ctx has ended. It succeeds if topic does not exist.
-func (s *kafkaLook) deleteProbeTopic(ctx context.Context, topic string) {
+func (s *kafkaChecker) deleteProbeTopic(ctx context.Context, topic string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.each)
 	defer cancel()
 	if err := s.inspector.DeleteTopic(ctx, topic); err != nil {

@@ -22,7 +22,7 @@ type use struct {
 }
 
 // uses returns the known topics, each once.
-func (s *kafkaLook) uses() []use {
+func (s *kafkaChecker) uses() []use {
 	var all []use
 	for _, name := range s.sample.names() {
 		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.sample.topics[name]})
@@ -42,7 +42,7 @@ func (s *kafkaLook) uses() []use {
 
 // largest returns a sample for the dead-letter topic, which must accept what the other topics accept. A dead letter
 // keeps its key, if it has one.
-func (s *kafkaLook) largest() *topicSample {
+func (s *kafkaChecker) largest() *topicSample {
 	var all topicSample
 	for _, t := range s.sample.topics {
 		all.largest = max(all.largest, t.largest)
@@ -52,7 +52,7 @@ func (s *kafkaLook) largest() *topicSample {
 }
 
 // topics checks the known topics.
-func (s *kafkaLook) topics(ctx context.Context) {
+func (s *kafkaChecker) topics(ctx context.Context) {
 	uses := s.uses()
 	if len(s.sample.topics) == 0 && !s.short {
 		s.unknown()
@@ -81,7 +81,7 @@ func (s *kafkaLook) topics(ctx context.Context) {
 }
 
 // batches checks that the window has room for large batches of all partitions that the last rows may use.
-func (s *kafkaLook) batches(partitions int) {
+func (s *kafkaChecker) batches(partitions int) {
 	const name = "batches"
 	if partitions == 0 {
 		return
@@ -94,7 +94,7 @@ func (s *kafkaLook) batches(partitions int) {
 }
 
 // unknown adds the condition of topics whose names come from rows, if no row could be read.
-func (s *kafkaLook) unknown() {
+func (s *kafkaChecker) unknown() {
 	template := s.Relay.Route.Topic
 	if s.cfg.CreateTopics != nil {
 		s.ok("topic", template, "created with its first record; no row was read, so the name is unknown")
@@ -105,7 +105,7 @@ func (s *kafkaLook) unknown() {
 }
 
 // topic checks one topic.
-func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
+func (s *kafkaChecker) topic(ctx context.Context, u use, t *kafka.Topic) {
 	switch {
 	case t.Missing:
 		s.missing(ctx, u)
@@ -145,7 +145,7 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 
 // grantAll returns the command that grants everything that the relay does with a topic, for one whose rights the cluster does not report
 // before it exists, or before the user may see it.
-func (s *kafkaLook) grantAll(u use) string {
+func (s *kafkaChecker) grantAll(u use) string {
 	rights := operations(u.needs)
 	if s.readsBack(u) && !slices.Contains(u.needs, kafka.OperationRead) {
 		rights += " --operation Read"
@@ -165,7 +165,7 @@ func operations(all []kafka.Operation) string {
 }
 
 // missing checks whether the relay would create a topic.
-func (s *kafkaLook) missing(ctx context.Context, u use) {
+func (s *kafkaChecker) missing(ctx context.Context, u use) {
 	spec := s.cfg.CreateTopics
 	replicas := min(len(s.brokers), 3)
 	arguments := fmt.Sprintf("--create --topic %s --partitions 6 --replication-factor %d", u.topic, replicas)
@@ -195,7 +195,7 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 }
 
 // allowed compares the rights of the user with those that the relay needs.
-func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
+func (s *kafkaChecker) allowed(u use, t *kafka.Topic) {
 	var lacking []kafka.Operation
 	for _, op := range u.needs {
 		allowed, known := t.Allows(op)
@@ -217,12 +217,12 @@ func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 }
 
 // readsBack reports whether a relay that takes over looks up which rows a topic has.
-func (s *kafkaLook) readsBack(u use) bool {
+func (s *kafkaChecker) readsBack(u use) bool {
 	return !s.short && u.sample != nil && s.Relay.Positions.Topic != ""
 }
 
 // readBack checks whether a relay that takes over may read which rows a topic has.
-func (s *kafkaLook) readBack(u use, t *kafka.Topic) {
+func (s *kafkaChecker) readBack(u use, t *kafka.Topic) {
 	const name = "read back"
 	if !s.readsBack(u) {
 		return
@@ -235,7 +235,7 @@ func (s *kafkaLook) readBack(u use, t *kafka.Topic) {
 }
 
 // alter returns the command that changes a setting of a topic.
-func (s *kafkaLook) alter(topic, setting, value string) string {
+func (s *kafkaChecker) alter(topic, setting, value string) string {
 	if strings.Contains(value, ",") {
 		value = "[" + value + "]"
 	}
@@ -243,7 +243,7 @@ func (s *kafkaLook) alter(topic, setting, value string) string {
 }
 
 // replicas checks whether Kafka can acknowledge a record, and whether an acknowledged record is safe.
-func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
+func (s *kafkaChecker) replicas(u use, t *kafka.Topic) {
 	insync, err := strconv.Atoi(t.Settings["min.insync.replicas"])
 	if err != nil {
 		return
@@ -274,7 +274,7 @@ func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
 }
 
 // policy checks cleanup.policy. A compacted topic rejects records without a key, and keeps only the last record of a key.
-func (s *kafkaLook) policy(u use, t *kafka.Topic) {
+func (s *kafkaChecker) policy(u use, t *kafka.Topic) {
 	const name = "cleanup.policy"
 	policy := t.Settings[name]
 	compacted := slices.Contains(strings.Split(policy, ","), "compact")
@@ -294,7 +294,7 @@ func (s *kafkaLook) policy(u use, t *kafka.Topic) {
 }
 
 // retention checks that the topic keeps the records of parked keys until somebody releases them.
-func (s *kafkaLook) retention(u use, t *kafka.Topic) {
+func (s *kafkaChecker) retention(u use, t *kafka.Topic) {
 	const name = "retention"
 	if !u.parks {
 		return
@@ -309,7 +309,7 @@ func (s *kafkaLook) retention(u use, t *kafka.Topic) {
 }
 
 // limit compares the largest record of the sample with the topic's limit.
-func (s *kafkaLook) limit(u use, t *kafka.Topic) {
+func (s *kafkaChecker) limit(u use, t *kafka.Topic) {
 	const name = "max.message.bytes"
 	limit, err := strconv.Atoi(t.Settings[name])
 	if err != nil {
@@ -338,7 +338,7 @@ func (s *kafkaLook) limit(u use, t *kafka.Topic) {
 const longOutage = 24 * time.Hour
 
 // timestamps checks that the topic accepts old timestamps: records have the commit time, which may be old after an outage.
-func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
+func (s *kafkaChecker) timestamps(u use, t *kafka.Topic) {
 	const name = "message.timestamp.before.max.ms"
 	ms, err := strconv.ParseInt(t.Settings[name], 10, 64)
 	switch {

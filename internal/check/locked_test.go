@@ -26,7 +26,7 @@ func TestLockedTable(t *testing.T) {
 			t.Errorf("a relay does not start: exit code %d, %v", fault.ExitCode(err), err)
 		}
 	}
-	c, ok := r.look(t)["table outbox"]
+	c, ok := r.unmet(t)["table outbox"]
 	if !ok || !strings.Contains(c.Found, `application "locker"`) || !strings.Contains(c.Fix, "wait for the end of the transactions") {
 		t.Errorf("%+v", c)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // position checks that a start would continue at the position record.
-func (s *sourceLook) position(ctx context.Context) {
+func (s *sourceChecker) position(ctx context.Context) {
 	if s.short { // the relay has started
 		return
 	}

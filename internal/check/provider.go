@@ -104,7 +104,7 @@ var providers = []provider{
 }
 
 // recognize finds out who runs the server. If that fails, the fixes are those for a server of one's own.
-func (s *sourceLook) recognize(ctx context.Context, reader *catalog.Reader) {
+func (s *sourceChecker) recognize(ctx context.Context, reader *catalog.Reader) {
 	var features []string
 	for _, p := range providers {
 		features = append(features, p.features...)
@@ -172,7 +172,7 @@ func (p provider) createRole() string {
 }
 
 // superuserOnly returns the fix that takes a superuser.
-func (s *sourceLook) superuserOnly(statements string) string {
+func (s *sourceChecker) superuserOnly(statements string) string {
 	if p := s.provider; p.isOther() && !p.superuser {
 		return "none, because it takes a superuser: let only roles connect that need to (REVOKE CONNECT ON DATABASE … FROM PUBLIC)"
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // publication checks that the publication exists and publishes inserts only.
-func (s *sourceLook) publication() {
+func (s *sourceChecker) publication() {
 	c := s.catalog
 	p := c.Publication
 	switch {
@@ -98,7 +98,7 @@ func published(p *catalog.Publication) []string {
 }
 
 // tables checks the configured tables, and looks for outboxes among their neighbours.
-func (s *sourceLook) tables(ctx context.Context, reader *catalog.Reader) {
+func (s *sourceChecker) tables(ctx context.Context, reader *catalog.Reader) {
 	missing, owns := s.catalog.MissingTables(), true
 	for _, name := range s.Relay.Tables {
 		if slices.Contains(missing, name) {
@@ -136,7 +136,7 @@ func (s *sourceLook) tables(ctx context.Context, reader *catalog.Reader) {
 }
 
 // missingTable adds the condition of a configured table that does not exist.
-func (s *sourceLook) missingTable(name string) {
+func (s *sourceChecker) missingTable(name string) {
 	found, fix := remedy(s.catalog.VerifyOutbox(name))
 	if slot := s.catalog.Slot; slot != nil && slot.Active {
 		found += "; if it was renamed, a relay that runs since before still delivers its rows, but the next start ends with exit code 13"
@@ -145,7 +145,7 @@ func (s *sourceLook) missingTable(name string) {
 }
 
 // table checks a configured table.
-func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableDetails) {
+func (s *sourceChecker) table(ctx context.Context, name string, t *catalog.TableDetails) {
 	p := s.catalog.Publication
 	carried := t.Table
 	switch {
@@ -194,7 +194,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableDet
 }
 
 // rowSecurity checks that the role sees every row of the table. reads is the key that makes run read the table, or "".
-func (s *sourceLook) rowSecurity(name string, t *catalog.TableDetails, reads string) {
+func (s *sourceChecker) rowSecurity(name string, t *catalog.TableDetails, reads string) {
 	const condition = "row security"
 	switch h := t.Hidden; {
 	case h == nil:
@@ -207,7 +207,7 @@ func (s *sourceLook) rowSecurity(name string, t *catalog.TableDetails, reads str
 }
 
 // refill says whether the rows of a lost slot could be sent from the table.
-func (s *sourceLook) refill(name string, t *catalog.TableDetails) {
+func (s *sourceChecker) refill(name string, t *catalog.TableDetails) {
 	switch {
 	case s.Relay.Positions.IsZero(): // nothing says what was delivered
 	case t.RefillAlter == "" && s.byPartition(t): // viaRoot says what a refill needs
@@ -223,12 +223,12 @@ func (s *sourceLook) refill(name string, t *catalog.TableDetails) {
 }
 
 // byPartition reports whether changes of t are published as those of its partitions.
-func (s *sourceLook) byPartition(t *catalog.TableDetails) bool {
+func (s *sourceChecker) byPartition(t *catalog.TableDetails) bool {
 	p := s.catalog.Publication
 	return t.Partitioned && p != nil && !p.ViaRoot
 }
 
-func (s *sourceLook) viaRoot(name string, t *catalog.TableDetails) {
+func (s *sourceChecker) viaRoot(name string, t *catalog.TableDetails) {
 	if !s.byPartition(t) {
 		return
 	}
@@ -245,7 +245,7 @@ func (s *sourceLook) viaRoot(name string, t *catalog.TableDetails) {
 }
 
 // columns checks that rows of sent, the table as published, can become records.
-func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Table) {
+func (s *sourceChecker) columns(ctx context.Context, name string, sent catalog.Table) {
 	if s.short {
 		return // the relay checks them itself when it starts
 	}
@@ -291,7 +291,7 @@ func columnNames(t catalog.Table) string {
 
 // identity checks the replica identity. Without one, Postgres rejects the application's UPDATEs and DELETEs if the
 // publication publishes them.
-func (s *sourceLook) identity(name string, t *catalog.TableDetails) {
+func (s *sourceChecker) identity(name string, t *catalog.TableDetails) {
 	p := s.catalog.Publication
 	switch {
 	case p == nil || t.Published == nil:

@@ -125,8 +125,8 @@ func (r *rig) config(t *testing.T) Config {
 	return c
 }
 
-// look returns the unmet conditions by title. It leaves out durability, which one broker cannot meet.
-func (r *rig) look(t *testing.T) map[string]Condition {
+// unmet returns the unmet conditions by title. It leaves out durability, which one broker cannot meet.
+func (r *rig) unmet(t *testing.T) map[string]Condition {
 	t.Helper()
 	unmet := make(map[string]Condition)
 	for _, c := range r.conditions(t) {
@@ -147,15 +147,15 @@ func (r *rig) conditions(t *testing.T) []Condition {
 	if r.db != nil {
 		return Run(t.Context(), r.config(t))
 	}
-	l := look{Config: r.config(t), each: time.Minute, sampled: make(chan struct{})}
-	l.sample.topics = make(map[string]*topicSample)
+	ck := checker{Config: r.config(t), each: time.Minute, sampled: make(chan struct{})}
+	ck.sample.topics = make(map[string]*topicSample)
 	for _, rec := range r.rows {
 		rec.Topic = r.topic
-		l.sample.add(rec)
+		ck.sample.add(rec)
 	}
-	l.sample.taken = true
-	close(l.sampled)
-	return l.lookAtSink(t.Context())
+	ck.sample.taken = true
+	close(ck.sampled)
+	return ck.checkSink(t.Context())
 }
 
 // title returns the title of a condition, with the same names in every run.
@@ -218,7 +218,7 @@ func (r *rig) becomesMet(t *testing.T, title string) {
 	t.Helper()
 	var unmet Condition
 	wait.For(t, "the condition to be met after the fix", func() bool {
-		c, ok := r.look(t)[title]
+		c, ok := r.unmet(t)[title]
 		unmet = c
 		return !ok
 	}, func() any { return fmt.Sprintf("%+v", unmet) })

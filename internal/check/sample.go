@@ -36,62 +36,62 @@ type topicSample struct {
 
 // takeSample converts the last rows to records. The sink's conditions need their topics and sizes. A row that cannot
 // become a record is a condition of the source.
-func (l *look) takeSample(ctx context.Context) {
-	defer close(l.sampled)
-	l.rows.group = Source
-	l.sample.topics = make(map[string]*topicSample)
-	if topic := l.Relay.Route.FixedTopic(); topic != "" {
-		l.sample.topics[topic] = &topicSample{}
+func (ck *checker) takeSample(ctx context.Context) {
+	defer close(ck.sampled)
+	ck.rows.group = Source
+	ck.sample.topics = make(map[string]*topicSample)
+	if topic := ck.Relay.Route.FixedTopic(); topic != "" {
+		ck.sample.topics[topic] = &topicSample{}
 	}
-	if l.short {
+	if ck.short {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.each)
+	ctx, cancel := context.WithTimeout(ctx, ck.each)
 	defer cancel()
-	for _, table := range l.Relay.Tables {
-		l.sampleTable(ctx, table)
+	for _, table := range ck.Relay.Tables {
+		ck.sampleTable(ctx, table)
 	}
 }
 
-func (l *look) sampleTable(ctx context.Context, table string) {
+func (ck *checker) sampleTable(ctx context.Context, table string) {
 	const name = "rows"
 	var records, refused int
 	var first error
-	err := rows.Sample(ctx, l.Relay.Rows(), table, sampleRows, func(rec *sink.Record, err error) bool {
+	err := rows.Sample(ctx, ck.Relay.Rows(), table, sampleRows, func(rec *sink.Record, err error) bool {
 		if err != nil {
 			first = cmp.Or(first, err)
 			refused++
 			return true
 		}
 		records++
-		l.sample.add(rec)
+		ck.sample.add(rec)
 		return true
 	})
 	const insufficientPrivilege = "42501"
 	pg, refusedToRead := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case refusedToRead && pg.Code == insufficientPrivilege:
-		l.rows.ok(name, table, "not read, because the role lacks SELECT, or USAGE on the schema; topics, keys and sizes are taken from the configuration")
+		ck.rows.ok(name, table, "not read, because the role lacks SELECT, or USAGE on the schema; topics, keys and sizes are taken from the configuration")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil:
-		l.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", l.each), "run check with a longer --timeout")
+		ck.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", ck.each), "run check with a longer --timeout")
 	case err != nil: // the conditions of the connection, the table or its columns have it
 	case refused > 0:
-		l.rows.warn(name, table, fmt.Sprintf("%[2]d of the last %[1]d rows cannot become records: %[3]v", records+refused, refused, first),
-			"fix the writer; with this on_bad_record, such a row "+l.badRow())
+		ck.rows.warn(name, table, fmt.Sprintf("%[2]d of the last %[1]d rows cannot become records: %[3]v", records+refused, refused, first),
+			"fix the writer; with this on_bad_record, such a row "+ck.badRow())
 	case records == 0:
-		l.rows.ok(name, table, "the table is empty")
+		ck.rows.ok(name, table, "the table is empty")
 	default:
-		l.rows.ok(name, table, fmt.Sprintf("the last %d rows can become records", records))
+		ck.rows.ok(name, table, fmt.Sprintf("the last %d rows can become records", records))
 	}
-	l.sample.taken = l.sample.taken || records > 0
+	ck.sample.taken = ck.sample.taken || records > 0
 }
 
 // badRow returns what run does with a row that cannot become a record.
-func (l *look) badRow() string {
+func (ck *checker) badRow() string {
 	switch {
-	case l.Relay.ParkedKeys > 0:
+	case ck.Relay.ParkedKeys > 0:
 		return "becomes a dead letter, and parks its key: later records of the key wait until it is released"
-	case l.Relay.DeadLetterTopic != "":
+	case ck.Relay.DeadLetterTopic != "":
 		return "becomes a dead letter"
 	}
 	return "stops the relay"

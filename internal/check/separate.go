@@ -14,7 +14,7 @@ import (
 )
 
 // topicNames checks whether rows can select any topic that the user may write.
-func (s *kafkaLook) topicNames() {
+func (s *kafkaChecker) topicNames() {
 	const name = "topic names"
 	route := s.Relay.Route
 	found := fmt.Sprintf("outbox.topic %s begins with a column: a row can select any topic that the user may write", route.Topic)
@@ -32,7 +32,7 @@ func (s *kafkaLook) topicNames() {
 }
 
 // separation returns the commands that grant a relay's user only the rights on its own topics and its transactional id.
-func (s *kafkaLook) separation() string {
+func (s *kafkaChecker) separation() string {
 	const rights = "--operation Describe --operation Write --operation Read"
 	commands := []string{s.cfg.GrantCommand(rights + " --resource-pattern-type prefixed --topic '<prefix>'")}
 	if dead := s.Relay.DeadLetterTopic; dead != "" {
@@ -46,7 +46,7 @@ func (s *kafkaLook) separation() string {
 }
 
 // sharing checks whether other relays use the same position topic.
-func (s *kafkaLook) sharing(ctx context.Context) {
+func (s *kafkaChecker) sharing(ctx context.Context) {
 	const name = "other relays"
 	topic := s.Relay.Positions.Topic
 	if topic == "" {
@@ -73,7 +73,7 @@ func (s *kafkaLook) sharing(ctx context.Context) {
 }
 
 // relaysIn returns the names of the relays that have a value in a position topic.
-func (s *kafkaLook) relaysIn(ctx context.Context, topic string) ([]string, error) {
+func (s *kafkaChecker) relaysIn(ctx context.Context, topic string) ([]string, error) {
 	reader, err := s.cfg.OpenDeadLetters(ctx, topic, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err

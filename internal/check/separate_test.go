@@ -25,7 +25,7 @@ func TestSeparation(t *testing.T) {
 		r := whole(t, srv, fake.Cluster)
 		r.set("outbox.topic", "${route}")
 		r.db.Exec(t, `UPDATE outbox SET aggregatetype = $1`, r.topic)
-		c := r.look(t)["topic names"]
+		c := r.unmet(t)["topic names"]
 		if c.State != Doubt || !strings.Contains(c.Fix, "--operation Describe --operation Write --operation Read --topic "+r.positions) {
 			t.Errorf("%+v", c)
 		}
@@ -42,7 +42,7 @@ func TestSeparation(t *testing.T) {
 		r := whole(t, srv, fake.Cluster)
 		r.set("outbox.topic", r.topic+"${route}")
 		r.db.Exec(t, `UPDATE outbox SET aggregatetype = ''`)
-		if unmet := r.look(t); len(unmet) > 0 {
+		if unmet := r.unmet(t); len(unmet) > 0 {
 			t.Errorf("%+v", unmet)
 		}
 	})

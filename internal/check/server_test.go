@@ -109,7 +109,7 @@ func TestBrokenServer(t *testing.T) {
 			if mend := tt.mend; mend == nil && tt.restarts {
 				tt.mend = func(t *testing.T, r *rig) {
 					t.Helper()
-					r.mend(t, r.look(t)[tt.title])
+					r.mend(t, r.unmet(t)[tt.title])
 					if err := srv.Restart(t.Context()); err != nil {
 						t.Fatal(err)
 					}

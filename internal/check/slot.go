@@ -12,7 +12,7 @@ import (
 )
 
 // slot checks the slot.
-func (s *sourceLook) slot(ctx context.Context) {
+func (s *sourceChecker) slot(ctx context.Context) {
 	c := s.catalog
 	slot := c.Slot
 	switch {
@@ -50,7 +50,7 @@ const (
 )
 
 // kind checks that the relay can stream from the slot.
-func (s *sourceLook) kind(slot *catalog.Slot) {
+func (s *sourceChecker) kind(slot *catalog.Slot) {
 	switch {
 	case slot.Plugin == "":
 		s.fail("plugin", "", "none, it is a physical slot", anotherSlot)
@@ -75,7 +75,7 @@ func (s *sourceLook) kind(slot *catalog.Slot) {
 }
 
 // standing checks that Postgres still has the WAL that the slot needs.
-func (s *sourceLook) standing(slot *catalog.Slot) {
+func (s *sourceChecker) standing(slot *catalog.Slot) {
 	c := s.catalog
 	reserve := c.Reserve(time.Time{})
 	reserve.IdleAt = time.Time{} // a condition of its own
@@ -105,7 +105,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 }
 
 // holder reports who streams from the slot.
-func (s *sourceLook) holder() {
+func (s *sourceChecker) holder() {
 	switch slot := s.catalog.Slot; {
 	case s.short:
 	case !slot.Active:
@@ -120,7 +120,7 @@ func (s *sourceLook) holder() {
 }
 
 // failover checks that the slot survives a failover, if that is configured.
-func (s *sourceLook) failover(ctx context.Context) {
+func (s *sourceChecker) failover(ctx context.Context) {
 	slot, name := s.catalog.Slot, "failover"
 	var blocked []string
 	if slot.Failover && !s.catalog.InRecovery {
@@ -150,7 +150,7 @@ const (
 )
 
 // retention checks how much WAL, and for how long, Postgres retains for a slot without a relay.
-func (s *sourceLook) retention() {
+func (s *sourceChecker) retention() {
 	c := s.catalog
 	limitIt := s.provider.set("max_slot_wal_keep_size", "50GB", false)
 	limit := c.MaxSlotWALKeepSize
@@ -184,7 +184,7 @@ func (s *sourceLook) retention() {
 const ratePeriod = 10 * time.Minute
 
 // rate returns the average WAL written, in bytes per second; 0 if it is unknown.
-func (s *sourceLook) rate() float64 {
+func (s *sourceChecker) rate() float64 {
 	if s.server == nil || s.server.WALTime < ratePeriod {
 		return 0
 	}
@@ -192,7 +192,7 @@ func (s *sourceLook) rate() float64 {
 }
 
 // lasts returns the time that it takes to write this much WAL, as the end of a sentence; empty if it is unknown.
-func (s *sourceLook) lasts(bytes int64) string {
+func (s *sourceChecker) lasts(bytes int64) string {
 	rate := s.rate()
 	if rate <= 0 || bytes <= 0 {
 		return ""

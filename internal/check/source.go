@@ -11,9 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A sourceLook checks Postgres.
-type sourceLook struct {
-	*look
+// A sourceChecker checks Postgres.
+type sourceChecker struct {
+	*checker
 	report
 
 	server    *catalog.ServerDetails
@@ -26,7 +26,7 @@ type sourceLook struct {
 	provider  provider // of a managed server; otherwise the zero value
 }
 
-func (s *sourceLook) run(ctx context.Context) {
+func (s *sourceChecker) run(ctx context.Context) {
 	cfg := s.Relay.Source
 	reader := catalog.NewReader(cfg.Conn)
 	defer reader.Close(ctx)
@@ -71,7 +71,7 @@ func (s *sourceLook) run(ctx context.Context) {
 }
 
 // walsender tries a replication connection, unless the role lacks REPLICATION for it, and reads the errors of pg_hba.conf.
-func (s *sourceLook) walsender(ctx context.Context, reader *catalog.Reader) {
+func (s *sourceChecker) walsender(ctx context.Context, reader *catalog.Reader) {
 	allowed := s.role == nil || s.role.Replication
 	if allowed && s.ask(ctx, &s.report, "replication connection", "", reader.Walsender) {
 		s.ok("replication connection", "", "opened and closed")
@@ -100,7 +100,7 @@ const setUp = "as the owner of the tables, with CREATE on the database and REPLI
 // useRelayRole is the first fix for a role without the relay's rights: it may be that of another program.
 const useRelayRole = "set source.dsn to the relay's role, or if this is it: "
 
-func (s *sourceLook) rights() {
+func (s *sourceChecker) rights() {
 	r := s.role
 	if r.Replication {
 		s.ok("role", "", r.Name+" has REPLICATION")
@@ -117,7 +117,7 @@ func (s *sourceLook) rights() {
 }
 
 // mayPublish checks that the relay may create the publication. owns says that it owns the tables.
-func (s *sourceLook) mayPublish(owns bool) {
+func (s *sourceChecker) mayPublish(owns bool) {
 	if !s.creates() || s.role == nil || s.role.Create {
 		return
 	}
@@ -130,7 +130,7 @@ func (s *sourceLook) mayPublish(owns bool) {
 
 // messages checks that the relay may write logical messages, and, if it reads events from them, who else may: by default
 // every role.
-func (s *sourceLook) messages() {
+func (s *sourceChecker) messages() {
 	const name = "messages"
 	r := s.role
 	role := replication.QuoteIdent(r.Name)
@@ -150,17 +150,17 @@ func (s *sourceLook) messages() {
 }
 
 // creates reports whether a start of the relay creates the publication.
-func (s *sourceLook) creates() bool {
+func (s *sourceChecker) creates() bool {
 	return s.createsSlot() && s.catalog.Publication == nil
 }
 
 // createsSlot reports whether a start of the relay creates the slot: only the first one does.
-func (s *sourceLook) createsSlot() bool {
+func (s *sourceChecker) createsSlot() bool {
 	return s.Relay.Create.Allows(s.catalog) && !s.recorded
 }
 
 // capacity checks that the server has a free slot and a free WAL sender.
-func (s *sourceLook) capacity() {
+func (s *sourceChecker) capacity() {
 	v := s.server
 	text := fmt.Sprintf("%d of max_replication_slots = %d", v.MaxSlots-v.Slots, v.MaxSlots)
 	if s.catalog != nil && s.catalog.Slot == nil && v.Slots >= v.MaxSlots {
@@ -181,7 +181,7 @@ func (s *sourceLook) capacity() {
 const maxClockError = 5 * time.Second
 
 // clock compares the clock of the database server with this machine's: records have the commit time.
-func (s *sourceLook) clock() {
+func (s *sourceChecker) clock() {
 	v := s.server
 	off := v.ClockAhead.Round(time.Millisecond)
 	text := fmt.Sprintf("the server's is %s ahead of this machine's, ±%s", off, (v.ClockTrip / 2).Round(time.Millisecond))
@@ -196,7 +196,7 @@ func (s *sourceLook) clock() {
 }
 
 // transactions looks for long transactions: Postgres retains WAL for them, and creating a slot waits for them.
-func (s *sourceLook) transactions() {
+func (s *sourceChecker) transactions() {
 	c := s.catalog
 	patience := s.Relay.LongTransaction
 	if patience == 0 {
@@ -217,7 +217,7 @@ func (s *sourceLook) transactions() {
 }
 
 // synchronized checks the standbys that the slot waits for.
-func (s *sourceLook) synchronized() {
+func (s *sourceChecker) synchronized() {
 	const name = "synchronized_standby_slots"
 	slot := s.catalog.Slot
 	if s.catalog.ServerVersion < 170000 || slot == nil {

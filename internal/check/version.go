@@ -24,7 +24,7 @@ func releases() []release {
 	}
 }
 
-func (s *sourceLook) version() {
+func (s *sourceChecker) version() {
 	c := s.catalog
 	major, minor := c.ServerVersion/10000, c.ServerVersion%10000
 	text := fmt.Sprintf("PostgreSQL %d.%d", major, minor)
@@ -37,7 +37,7 @@ func (s *sourceLook) version() {
 	s.settings()
 }
 
-func (s *sourceLook) minor(major, minor int) {
+func (s *sourceChecker) minor(major, minor int) {
 	broken, fixed := behind(major, minor)
 	if broken == "" {
 		s.ok("minor release", "", "no known bug that loses or stops decoded changes")
@@ -63,7 +63,7 @@ func behind(major, minor int) (broken string, fixed int) {
 }
 
 // settings checks the settings that logical decoding needs.
-func (s *sourceLook) settings() {
+func (s *sourceChecker) settings() {
 	c := s.catalog
 	switch {
 	case !c.Decodes():
