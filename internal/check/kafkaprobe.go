@@ -35,8 +35,10 @@ func (s *kafkaChecker) probe(ctx context.Context) {
 	case errors.Is(found, sink.ErrNewerRejected):
 		s.fail("older writer", "", oneLine(found)+": a standby that takes over cannot write", `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
 	default: // nothing was created
+		prefix := s.Relay.Positions.Topic + ".probe-"
 		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
-			s.cfg.GrantCommand("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.Positions.Topic+".probe-"))
+			s.cfg.GrantCommand("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+prefix)+" && "+
+				s.cfg.GrantCommand("--operation Write --operation Describe --resource-pattern-type prefixed --transactional-id "+prefix))
 		return
 	}
 	s.deleteProbeTopic(ctx, topic)
