@@ -151,7 +151,7 @@ func (p *producer) logCreation(name string, cause error) {
 	case cause == nil && !t.creationLogged:
 		t.creationLogged = true
 		p.logLater(func(ctx context.Context) {
-			p.log.InfoContext(ctx, "topic created", slog.String("topic", name), slog.String("hint", "if it existed before, its records are gone: "+adviseGone))
+			p.log.InfoContext(ctx, "topic created", slog.String("topic", name))
 		})
 	}
 }
