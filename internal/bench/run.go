@@ -87,7 +87,7 @@ func (s *settings) load(ctx context.Context, own *servers, stderr io.Writer) (*s
 	if cfg.SinkKind() == kafkaKind {
 		s.codec = cfg.Sink.Kafka.Compression
 	}
-	return on, command.NewLogger(cfg.Log, stderr), nil
+	return on, command.NewLogger(cfg, stderr), nil
 }
 
 // misconfigured returns the failure for an invalid configuration of the servers.

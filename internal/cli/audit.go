@@ -101,7 +101,7 @@ func (r *auditing) run(ctx context.Context) error {
 		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed, DeadLettersOptional: !cfg.SendsDeadLetters(),
 	}
 	debug.SetGCPercent(auditGCPercent)
-	log := command.NewLogger(cfg.Log, r.stderr)
+	log := command.NewLogger(cfg, r.stderr)
 	p := command.NewProgress(r.stderr, r.environ, log)
 	p.Phase = "audit"
 	r.cfg.Progress = func(doing string, done, total int) { p.Show(ctx, doing, done, total) }

@@ -163,7 +163,7 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	if l.sending, err = l.cfg.Sending(); err != nil {
 		return command.Failed(err)
 	}
-	l.log = command.NewLogger(l.cfg.Log, l.stderr)
+	l.log = command.NewLogger(l.cfg, l.stderr)
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
 	l.filter.Parked = l.parkedKeys

@@ -117,7 +117,7 @@ func (r *releasing) run(ctx context.Context) error {
 	r.object = "position topic " + r.sending.Positions.Topic
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
-	if r.keys, err = relay.OpenParkedKeys(opening, r.sending, command.NewLogger(cfg.Log, r.stderr)); err != nil {
+	if r.keys, err = relay.OpenParkedKeys(opening, r.sending, command.NewLogger(cfg, r.stderr)); err != nil {
 		return r.failed(err)
 	}
 	defer func() { _ = r.keys.Close() }()

@@ -74,7 +74,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	if len(opts.Tables) == 0 {
 		return mistake(errors.New("with outbox.messages there is no table to prune"))
 	}
-	bar := command.NewProgress(a.stderr, a.environ, command.NewLogger(cfg.Log, a.stderr))
+	bar := command.NewProgress(a.stderr, a.environ, command.NewLogger(cfg, a.stderr))
 	bar.Phase = "prune"
 	opts.Progress = func(table string, done, total int) { bar.Show(ctx, table+", pages", done, total) }
 

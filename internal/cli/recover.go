@@ -68,7 +68,7 @@ func (r *recovery) run(ctx context.Context) error {
 		return command.Failed(err)
 	}
 	r.cfg.Assume = r.assume
-	r.log = command.NewLogger(cfg.Log, r.stderr)
+	r.log = command.NewLogger(cfg, r.stderr)
 	r.cfg.MemoryChanged = r.memoryLimiter(cfg)
 	loss, err := relay.FindLoss(ctx, r.cfg, r.log)
 	if errors.Is(err, refill.ErrNothingLost) {

@@ -31,8 +31,8 @@ func newReloader(load func() (*config.Config, error)) *reloader {
 }
 
 // logger returns a logger whose level a reload can change.
-func (r *reloader) logger(cfg config.Log, w io.Writer) *slog.Logger {
-	r.level.Set(command.LevelOf(cfg))
+func (r *reloader) logger(cfg *config.Config, w io.Writer) *slog.Logger {
+	r.level.Set(command.LevelOf(cfg.Log))
 	return command.NewLoggerAt(&r.level, cfg, w)
 }
 

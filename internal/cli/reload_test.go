@@ -30,7 +30,7 @@ func TestReloadedLevel(t *testing.T) {
 		defer r.close()
 		var lines []string
 		var during slog.Level
-		log := r.logger(before.Log, writerFunc(func(line string) {
+		log := r.logger(before, writerFunc(func(line string) {
 			lines, during = append(lines, line), r.level.Level()
 		}))
 		r.reload(t.Context(), before, log)

@@ -106,7 +106,7 @@ func (r *replaying) run(ctx context.Context) error {
 	if err != nil {
 		return mistake(err)
 	}
-	r.log = command.NewLogger(cfg.Log, r.stderr)
+	r.log = command.NewLogger(cfg, r.stderr)
 	if r.undelivered {
 		if selection.Undelivered, err = r.delivered(ctx); err != nil {
 			return r.failed(ctx, err)

@@ -96,7 +96,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	}
 	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
 	relayCfg.MemoryChanged = a.memoryLimiter(cfg)
-	log := reload.logger(cfg.Log, a.stderr)
+	log := reload.logger(cfg, a.stderr)
 	page, err := a.admin(ctx, cfg, &relayCfg, log)
 	if err != nil {
 		return err

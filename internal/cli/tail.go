@@ -89,7 +89,7 @@ func (a *app) follow(ctx context.Context, s *command.Settings, which tailRange, 
 		from = "the position of slot " + slot
 	}
 	where := fmt.Sprintf("source: %s, publication %s", command.Address(rows.Source.Conn), rows.Source.Publication)
-	reader, err := tail.Open(ctx, rows, slot, command.NewLogger(cfg.Log, a.stderr))
+	reader, err := tail.Open(ctx, rows, slot, command.NewLogger(cfg, a.stderr))
 	if err == nil {
 		fmt.Fprintf(a.stderr, "%s, from %s. Nothing is sent, and no slot advances. Press Ctrl-C to stop.\n", where, from)
 		if which.untilEnd {

@@ -7,18 +7,20 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// NewLogger returns a logger that writes to w with the level and format of cfg.
-func NewLogger(cfg config.Log, w io.Writer) *slog.Logger {
-	return NewLoggerAt(LevelOf(cfg), cfg, w)
+// NewLogger returns a logger that writes to w with the level and format of cfg. Commands in its messages have cfg's file.
+func NewLogger(cfg *config.Config, w io.Writer) *slog.Logger {
+	return NewLoggerAt(LevelOf(cfg.Log), cfg, w)
 }
 
 // NewLoggerAt is NewLogger with a level that can change.
-func NewLoggerAt(level slog.Leveler, cfg config.Log, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: durationsAsText}
-	if cfg.Format == "text" || cfg.Format == "auto" && IsTerminal(w) {
+func NewLoggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger {
+	terms := catalog.Terms{File: cfg.File()}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { return readable(a, terms) }}
+	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
@@ -31,10 +33,15 @@ func LevelOf(cfg config.Log) slog.Level {
 	return level
 }
 
-// durationsAsText writes durations as 1.5s. slog's JSON handler would write 1500000000.
-func durationsAsText(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
-		a.Value = slog.StringValue(a.Value.Duration().Round(time.Millisecond).String())
+// readable returns a with a duration as 1.5s, for which slog's JSON handler would write 1500000000, and with terms in a text or an error.
+func readable(a slog.Attr, terms catalog.Terms) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case time.Duration:
+		a.Value = slog.StringValue(v.Round(time.Millisecond).String())
+	case string:
+		a.Value = slog.StringValue(terms.Fill(v))
+	case error:
+		a.Value = slog.StringValue(terms.Fill(v.Error()))
 	}
 	return a
 }
