@@ -98,7 +98,7 @@ func (p *Publication) options() string {
 }
 
 // CheckPublished returns an error if rows of an outbox table may not have been published at some time since recorded, which an
-// earlier [State.Published] has returned. It wraps ErrPublication. It cannot notice that the publication did not publish
+// earlier [State.Published] has returned, perhaps for another publication. It wraps ErrPublication. It cannot notice that the publication did not publish
 // inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a while, nor a change on a primary that a promoted standby does not have.
 func (c *State) CheckPublished(recorded string) error {
 	var was published
@@ -108,6 +108,8 @@ func (c *State) CheckPublished(recorded string) error {
 	now := c.published()
 	what := ""
 	switch {
+	case was.OID != now.OID && !strings.HasPrefix(was.Options, c.Publication.Name+" of "):
+		return &pastError{fmt.Errorf("%w: the position was recorded with another publication than %q", replication.ErrPublication, c.Publication.Name), instructSwitched}
 	case was.OID != now.OID:
 		what = "it was dropped and re-created"
 	case was.Version != now.Version && was.Options == now.Options:
@@ -122,16 +124,22 @@ func (c *State) CheckPublished(recorded string) error {
 	if what == "" {
 		return nil
 	}
-	return &pastError{fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s", replication.ErrPublication, c.Publication.Name, what)}
+	return &pastError{fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s", replication.ErrPublication, c.Publication.Name, what), instructPast}
 }
 
 // A pastError says that the publication may have left out rows in the past.
-type pastError struct{ reason error }
+type pastError struct {
+	reason      error
+	instruction string
+}
 
 // Error returns the reason with the instruction.
-func (e *pastError) Error() string {
-	return fmt.Sprintf("%v; rows inserted in between are not delivered: %s; if a column list left out a column in between, instead: %s", e.reason, InstructResume, InstructStartOver)
-}
+func (e *pastError) Error() string { return e.reason.Error() + "; " + e.instruction }
+
+const (
+	instructPast     = "rows inserted in between are not delivered: " + InstructResume + "; if a column list left out a column in between, instead: " + InstructStartOver
+	instructSwitched = "if this one, with its tables, is older than that position, no row is missing: start the relay once with outbox-cdc run --accept-gap; otherwise rows inserted before it was created are not delivered: " + InstructResume
+)
 
 // Reason returns the text without the instruction, for a start that follows it.
 func (e *pastError) Reason() string { return e.reason.Error() }

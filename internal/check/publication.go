@@ -79,7 +79,7 @@ func Neighbours(c *catalog.State) *Condition {
 	}
 	return &Condition{
 		Name: "neighbours", State: Doubt, Found: found + "; the relay skips their rows, but Postgres decodes and sends them",
-		Fix: "for less load: stop the relay when the slot has caught up, create a publication of the outbox tables under another name, and set source.publication",
+		Fix: "for less load: while the relay runs, create a publication of the outbox tables under another name; when the slot has caught up after that, set source.publication, and restart the relay once with outbox-cdc run --accept-gap",
 	}
 }
 
