@@ -191,13 +191,7 @@ func (o *Outbox) leaves() []uint32 {
 // verify checks that the table exists and that the WAL has all of its rows.
 func (o *Outbox) verify(database string) error {
 	if len(o.Parts) == 0 {
-		create := `outbox-cdc migrate up --dsn "$OWNER_DSN" --table ` + argument(o.Configured)
-		if o.migrated { // migrate up refuses, because the table may have another name now
-			create = `outbox-cdc migrate down --only outbox --dsn "$OWNER_DSN" --table ` + argument(o.Configured) + ", then " + create +
-				`, then grant the rights on it again (docs/roles.md#create-them)`
-		}
-		return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; name your table in outbox.tables, or create it with: %s",
-			ErrNoTable, written(o.Configured), database, create)
+		return o.noTable(database, "")
 	}
 	if kind := o.table().Kind; kind != ordinaryTable && kind != partitionedTable {
 		return fmt.Errorf("%w: %s is not a table: name the table that has the rows in outbox.tables", replication.ErrConfig, written(o.Configured))
@@ -214,6 +208,17 @@ func (o *Outbox) verify(database string) error {
 		}
 	}
 	return nil
+}
+
+// noTable returns the error of a table that does not exist. first is what to do before a table is created; it may be empty.
+func (o *Outbox) noTable(database, first string) error {
+	create := `outbox-cdc migrate up --dsn "$OWNER_DSN" --table ` + argument(o.Configured)
+	if o.migrated { // migrate up refuses, because the table may have another name now
+		create = `outbox-cdc migrate down --only outbox --dsn "$OWNER_DSN" --table ` + argument(o.Configured) + ", then " + create +
+			`, then grant the rights on it again (docs/roles.md#create-them)`
+	}
+	return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; %sname your table in outbox.tables, or create it with: %s",
+		ErrNoTable, written(o.Configured), database, first, create)
 }
 
 // written returns the name of a table as the configuration has it, in quotation marks unless it brings its own.

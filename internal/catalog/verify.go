@@ -98,8 +98,8 @@ func (c *State) verifyTable(o *Outbox) error {
 	case others == "":
 		return err
 	}
-	return fmt.Errorf("%w; publication %q has %s: if that is the table under a new name, set outbox.tables to it and start the relay again, and no row is lost",
-		err, c.PublicationName, others)
+	return o.noTable(c.Database, fmt.Sprintf("publication %q has %s: if that is the table under a new name, set outbox.tables to it and start the relay again, and no row is lost; otherwise ",
+		c.PublicationName, others))
 }
 
 // MissingTables returns the tables of the configuration that do not exist under their names.

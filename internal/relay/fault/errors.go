@@ -250,7 +250,7 @@ const (
 	nextUpdate      = "start the relay with --set outbox.on_update=warn, or skip the transaction (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextPublication = "do what the error says (docs/runbook.md#the-publication-has-changed)"
-	nextNoTable     = "name the table in outbox.tables, or create it, then run the command again (docs/tables.md)"
+	nextNoTable     = "name the table in outbox.tables, or, if it was not renamed, create it; then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextByHand      = "find out why the slot is gone, then do what the error says (docs/recover.md#recover-refuses)"
 	nextLostPruned  = "find out why the slot is gone, then, if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
