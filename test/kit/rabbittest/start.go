@@ -15,10 +15,8 @@ import (
 // MaxMessageSize is max_message_size of the server of [Real].
 const MaxMessageSize = 1 << 20
 
-const (
-	startTimeout = 2 * time.Minute
-	ctlTimeout   = 30 * time.Second
-)
+// startTimeout limits the start of a server, and a command of its tools, which starts an Erlang of its own.
+const startTimeout = 2 * time.Minute
 
 // shared holds the server that the tests of this binary share. It runs until stopShared, or until the process exits.
 var shared struct { //nolint:gochecknoglobals // one per test binary is the point
@@ -88,7 +86,7 @@ func mustLaunch(tb testing.TB, cfg Config) *Server {
 func (s *Server) Run(tb testing.TB, args ...string) string {
 	tb.Helper()
 	// A cleanup of the test also calls Run.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), ctlTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startTimeout)
 	defer cancel()
 	out, err := s.Ctl(ctx, args...)
 	if err != nil {
