@@ -130,6 +130,7 @@ func TestStatus(t *testing.T) {
 	}
 	standby.Terminate(t)
 
+	r.AwaitSnapshot(t) // recover needs it
 	process.Terminate(t)
 	r.Load.Run(t.Context(), t, 10)
 	if s := runStatus(t, r, "--admin", admin); s.Healthy || s.Title != "No relay is running" || s.Postgres.Slot.Active || s.Postgres.Slot.LagBytes == 0 {
