@@ -144,8 +144,8 @@ func (r *resending) report(o deadletter.Outcome) {
 	switch {
 	case o.Err != nil:
 		r.refused++
-		if advised, ok := errors.AsType[sink.Advised](o.Err); ok && !slices.Contains(r.advice, advised.Advice()) {
-			r.advice = append(r.advice, advised.Advice())
+		if advice := sink.AdviceOf(o.Err); advice != "" && !slices.Contains(r.advice, advice) {
+			r.advice = append(r.advice, advice)
 		}
 		instruction := ""
 		if truncated, ok := errors.AsType[*rows.TruncatedError](o.Err); ok {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -38,9 +39,13 @@ func TestStatusTakesTheBrokerOfRun(t *testing.T) {
 // The commands in the last line of the log have the configuration file, like those on standard error.
 func TestLogOfTheStopHasTheConfiguration(t *testing.T) {
 	t.Parallel()
+	cfg, err := config.Load(config.Sources{File: "relay.yaml", Content: []byte("log: {level: info, format: text}")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
-	err := fmt.Errorf("%w: %s", replication.ErrSlotMissing, catalog.InstructRecover)
-	logStop(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), catalog.Terms{File: "relay.yaml"}, err, &relay.Stat{}, time.Second)
+	err = fmt.Errorf("%w: %s", replication.ErrSlotMissing, catalog.InstructRecover)
+	logStop(t.Context(), command.NewLogger(cfg, &out), err, &relay.Stat{}, time.Second)
 	if !strings.Contains(out.String(), "outbox-cdc recover -c relay.yaml --dsn") || !strings.Contains(out.String(), "exit_code=11") {
 		t.Errorf("%s", &out)
 	}

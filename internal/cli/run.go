@@ -125,7 +125,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	enough()
 	st := r.Stat()
 	terms := catalog.Terms{Slot: relayCfg.Source.Slot, Publication: relayCfg.Source.Publication, File: cfg.File()}
-	logStop(ctx, log, terms, err, &st, time.Since(start))
+	logStop(ctx, log, err, &st, time.Since(start))
 	if err == nil {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 
 // logStop logs that the relay has stopped, at level ERROR and with the reason if it failed: the block that
 // command.Run writes to stderr is not a line that a log pipeline can read.
-func logStop(ctx context.Context, log *slog.Logger, terms catalog.Terms, err error, st *relay.Stat, uptime time.Duration) {
+func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, uptime time.Duration) {
 	code := command.ExitCode(err)
 	attrs := []slog.Attr{
 		slog.Int("exit_code", code), slog.String("confirmed", st.Confirmed.String()),
@@ -164,7 +164,7 @@ func logStop(ctx context.Context, log *slog.Logger, terms catalog.Terms, err err
 		level = slog.LevelError
 	}
 	if err != nil {
-		attrs = append(attrs, slog.String("err", terms.Fill(replication.HideSettings(err).Error())))
+		attrs = append(attrs, slog.Any("err", replication.HideSettings(err)))
 	}
 	log.LogAttrs(ctx, level, "stopped", attrs...)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// NewLogger returns a logger that writes to w with the level and format of cfg. Commands in its messages have cfg's file.
+// NewLogger returns a logger that writes to w with the level and format of cfg. Instructions in its messages have the terms of cfg.
 func NewLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	return NewLoggerAt(LevelOf(cfg.Log), cfg, w)
 }
 
 // NewLoggerAt is NewLogger with a level that can change.
 func NewLoggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger {
-	terms := catalog.Terms{File: cfg.File()}
+	terms := catalog.Terms{Slot: cfg.Source.Slot, Publication: cfg.Source.Publication, File: cfg.File()}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { return readable(a, terms) }}
 	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
