@@ -18,6 +18,12 @@ const (
 	// InstructResume is for rows that the publication has left out, once it publishes their table again.
 	InstructResume = "send them with " + InstructReplay + ", then start the relay once with outbox-cdc run --accept-gap"
 
+	// instructPast is for rows that the publication has left out since the position was recorded.
+	instructPast = "rows inserted in between are not delivered: " + InstructResume + "; if a column list left out a column in between, instead: " + InstructStartOver
+
+	// instructSwitched is for a position that was recorded with another publication.
+	instructSwitched = "if this one, with its tables, is older than that position, no row is missing: start the relay once with outbox-cdc run --accept-gap; otherwise rows inserted before it was created are not delivered: " + InstructResume
+
 	// InstructUnlisted is for rows that were inserted while the column list of the publication left out a column, once it has none.
 	InstructUnlisted = "then, if rows were inserted meanwhile, which have no such column in the WAL, " + InstructStartOver
 

@@ -14,8 +14,9 @@ import (
 // the promoted standbys.
 type published struct {
 	OID     uint32  `json:"oid"`
-	Version uint32  `json:"xmin"`    // see [Publication]
-	Options string  `json:"options"` // its name, and what ALTER PUBLICATION sets, apart from the tables
+	Version uint32  `json:"xmin"` // see [Publication]
+	Name    string  `json:"name"`
+	Options string  `json:"options"` // what ALTER PUBLICATION sets, apart from the name and the tables
 	Tables  []entry `json:"tables,omitempty"`
 }
 
@@ -43,7 +44,7 @@ func (c *State) Published() string {
 func (c *State) published() published {
 	p, carriers := c.Publication, carriers(c)
 	return published{
-		OID: p.oid, Version: p.version, Options: p.options(),
+		OID: p.oid, Version: p.version, Name: p.Name, Options: p.options(),
 		Tables: slices.DeleteFunc(p.entries(), func(e entry) bool { return !carriers[e.OID] }),
 	}
 }
@@ -85,7 +86,7 @@ func (p *Publication) entries() []entry {
 	return all
 }
 
-// options returns the name, the owner and the options of p as text.
+// options returns the owner and the options of p as text.
 func (p *Publication) options() string {
 	var all []string
 	for name, on := range map[string]bool{"insert": p.Insert, "update": p.Update, "delete": p.Delete, "truncate": p.Truncate, "via_root": p.ViaRoot, "all_tables": p.AllTables} {
@@ -94,7 +95,7 @@ func (p *Publication) options() string {
 		}
 	}
 	slices.Sort(all)
-	return fmt.Sprintf("%s of %d: %s", p.Name, p.owner, strings.Join(all, ","))
+	return fmt.Sprintf("of %d: %s", p.owner, strings.Join(all, ","))
 }
 
 // CheckPublished returns an error if rows of an outbox table may not have been published at some time since recorded, which an
@@ -108,11 +109,11 @@ func (c *State) CheckPublished(recorded string) error {
 	now := c.published()
 	what := ""
 	switch {
-	case was.OID != now.OID && !strings.HasPrefix(was.Options, c.Publication.Name+" of "):
+	case was.OID != now.OID && was.Name != now.Name:
 		return &pastError{fmt.Errorf("%w: the position was recorded with another publication than %q", replication.ErrPublication, c.Publication.Name), instructSwitched}
 	case was.OID != now.OID:
 		what = "it was dropped and re-created"
-	case was.Version != now.Version && was.Options == now.Options:
+	case was.Version != now.Version && was.Name == now.Name && was.Options == now.Options:
 		what = "it was altered and restored, and may not have published inserts in between"
 	default:
 		for _, t := range was.Tables {
@@ -135,11 +136,6 @@ type pastError struct {
 
 // Error returns the reason with the instruction.
 func (e *pastError) Error() string { return e.reason.Error() + "; " + e.instruction }
-
-const (
-	instructPast     = "rows inserted in between are not delivered: " + InstructResume + "; if a column list left out a column in between, instead: " + InstructStartOver
-	instructSwitched = "if this one, with its tables, is older than that position, no row is missing: start the relay once with outbox-cdc run --accept-gap; otherwise rows inserted before it was created are not delivered: " + InstructResume
-)
 
 // Reason returns the text without the instruction, for a start that follows it.
 func (e *pastError) Reason() string { return e.reason.Error() }

@@ -138,8 +138,8 @@ func (s *kafkaChecker) unreached(o outcome, others bool) {
 // describeFailure returns what went wrong, and the fix if the broker rejected the connection, or seems to have another kind of listener.
 func (s *kafkaChecker) describeFailure(o outcome) (found, fix string) {
 	found = strings.TrimPrefix(strings.TrimPrefix(oneLine(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
-	if advised, ok := errors.AsType[sink.Advised](o.err); ok && !errors.Is(o.err, sink.ErrUnreachable) {
-		fix = advised.Advice()
+	if !errors.Is(o.err, sink.ErrUnreachable) {
+		fix = sink.AdviceOf(o.err)
 	}
 	return found, fix
 }

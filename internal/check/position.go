@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -36,9 +34,8 @@ func (s *sourceChecker) position(ctx context.Context) {
 		return // the record is not known here, or another condition has the reason
 	}
 	s.recorded, s.elsewhere, s.recovers = next.Record != nil, errors.Is(next.Broken, checkpoint.ErrOtherSystem), next.Recover
-	if errors.Is(next.Catalog, catalog.ErrRefill) {
-		_, why, _ := strings.Cut(oneLine(next.Catalog), "; ") // before it is what the condition says
-		s.refused = ": " + why
+	if next.Refused != nil {
+		s.refused = ": " + oneLine(next.Refused)
 	}
 	s.add(PositionRecord(next))
 }

@@ -232,15 +232,15 @@ func (s *sourceChecker) viaRoot(name string, t *catalog.TableDetails) {
 	if !s.byPartition(t) {
 		return
 	}
-	const later = ", and the relay notices a partition with other columns only at its first row"
+	const later = "the relay notices a partition with other columns only at its first row"
 	what, fix := "is partitioned, and changes are published as changes of the partitions: ", catalog.PublishViaRoot(s.catalog.Publication.Name)
 	switch {
 	case s.Relay.Positions.IsZero():
-		s.warn("via root", name, what+strings.TrimPrefix(later, ", and "), fix)
+		s.warn("via root", name, what+later, fix)
 	case s.Relay.RefillOnLoss:
-		s.fail("via root", name, what+"source.on_slot_loss is refill, which is not available without an order of all rows"+later, fix)
+		s.fail("via root", name, what+"source.on_slot_loss is refill, which is not available without an order of all rows, and "+later, fix)
 	default:
-		s.warn("via root", name, what+"if the slot is lost, recover cannot refill without an order of all rows"+later, fix)
+		s.warn("via root", name, what+"if the slot is lost, recover cannot refill without an order of all rows, and "+later, fix)
 	}
 }
 

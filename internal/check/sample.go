@@ -107,19 +107,10 @@ func (s *sample) add(rec *sink.Record) {
 		s.topics[rec.Topic] = t
 	}
 	t.largest = max(t.largest, sizeInKafka(rec))
-	t.size = max(t.size, sizeOf(rec))
+	t.size = max(t.size, rec.Size())
 	if rec.Key == nil {
 		t.keyless++
 	}
-}
-
-// sizeOf returns the bytes of key, value and headers.
-func sizeOf(rec *sink.Record) int {
-	size := len(rec.Key) + len(rec.Value)
-	for _, h := range rec.Headers {
-		size += len(h.Key) + len(h.Value)
-	}
-	return size
 }
 
 // names returns the topics in alphabetical order.

@@ -18,7 +18,8 @@ type NextStart struct {
 	Record  *checkpoint.Position // nil: there is none, so no relay of this name has run yet
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
-	Recover string               // how to continue if rows are missing, without a full stop: [catalog.InstructRecover], or why not
+	Recover string               // how to continue if rows are missing, without a full stop
+	Refused error                // why [catalog.InstructRecover] would refuse, which is part of Catalog or Broken; nil: it would not, or that is not known
 }
 
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
@@ -94,7 +95,7 @@ func (n *NextStart) noteRefusal(lost, refused error) {
 	} else {
 		n.Catalog = err
 	}
-	n.Recover = fault.Next(err)
+	n.Refused, n.Recover = refused, fault.Next(err)
 }
 
 func isGap(err error) bool {

@@ -121,12 +121,12 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 
 // noteSlot keeps the state of the slot in c.
 func (r *Relay) noteSlot(c *catalog.State) {
-	limitAt := r.history.LimitAt()
 	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd, Standbys: c.MissingStandbys()}
 	r.unsent.Store(r.unsent.Load().next(c.WALEnd, r.progress.Counts().Received, c.ReadAt))
 	if c.Slot != nil {
-		r := c.Reserve(limitAt)
-		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt
+		reserve := c.Reserve(r.history.LimitAt())
+		st.Exists, st.WALStatus, st.Invalidation = true, reserve.WALStatus, reserve.Invalidation
+		st.RetainedBytes, st.SafeBytes, st.LimitAt = reserve.Retained, reserve.Safe, reserve.LimitAt
 		st.SpilledBytes = c.Slot.Decoding.SpilledBytes
 	}
 	r.slot.Store(st)

@@ -151,6 +151,9 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 		return nil // another part of the report, or check, says what is wrong
 	}
 	n := &NextStart{recover: a.next.Recover}
+	if a.next.Refused != nil {
+		n.refused = oneLine(a.next.Refused)
+	}
 	if p := a.next.Record; p != nil {
 		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt, Stopped: p.Stopped}
 	}

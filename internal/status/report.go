@@ -36,6 +36,7 @@ type NextStart struct {
 	Advice   string    `json:"advice,omitempty"` // about Error
 
 	recover string // how to continue if rows are missing
+	refused string // why recover would refuse; empty: it would not, or that is not known
 }
 
 // Recorded is a position record.

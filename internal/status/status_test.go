@@ -312,7 +312,7 @@ func TestLostSlotInstruction(t *testing.T) {
 				t.Errorf("%s: %q, want %q", name, r.Advice, want)
 			}
 		}
-		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "slot s is gone; no delivered row", recover: "if only prune deletes rows, " + catalog.InstructUnpruned})
+		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "slot s is gone; no delivered row", refused: "no delivered row", recover: "if only prune deletes rows, " + catalog.InstructUnpruned})
 		if r.Advice != "If only prune deletes rows, "+catalog.InstructUnpruned+"." || !strings.HasSuffix(r.Why, ". No delivered row.") {
 			t.Errorf("%s, after which recover refuses: %+v", name, r.Verdict)
 		}

@@ -128,11 +128,10 @@ func (r *Report) byHand() bool {
 // refused returns the advice after the loss of the slot if recover would refuse, and adds the reason to v; otherwise it returns "".
 func (r *Report) refused(v *admin.Verdict) string {
 	n := r.NextStart
-	if n == nil || n.recover == "" || n.recover == catalog.InstructRecover || r.byHand() {
+	if n == nil || n.refused == "" {
 		return ""
 	}
-	_, why, _ := strings.Cut(n.Error, "; ") // before it is what v says
-	v.Why += " " + sentence(why) + "."
+	v.Why += " " + sentence(n.refused) + "."
 	return sentence(n.recover) + "."
 }
 

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -379,11 +380,7 @@ func Advice(err error) string {
 	if as[*undeliveredError](err) {
 		return adviseUndelivered
 	}
-	advice := faultOf(err).advice
-	if advised, ok := errors.AsType[sink.Advised](err); ok && advice == "" {
-		advice = advised.Advice()
-	}
-	advice, givesUp := strings.CutSuffix(advice, adviseGiveUp)
+	advice, givesUp := strings.CutSuffix(cmp.Or(faultOf(err).advice, sink.AdviceOf(err)), adviseGiveUp)
 	if lsn := transactionOf(err); givesUp && lsn != 0 {
 		advice += fmt.Sprintf(adviseGiveUp, lsn)
 	}
