@@ -36,11 +36,7 @@ type Advised interface {
 
 // NewError returns an error of one of the classes above, with a text of its own. advice is that of an [Advised]; it may be empty.
 func NewError(class error, text, advice string) error {
-	err := &classError{class, text}
-	if advice == "" {
-		return err
-	}
-	return Advise(err, advice)
+	return Advise(&classError{class, text}, advice)
 }
 
 type classError struct {
@@ -52,8 +48,13 @@ func (e *classError) Error() string { return e.text }
 
 func (e *classError) Unwrap() error { return e.class }
 
-// Advise returns err as an [Advised] error.
-func Advise(err error, advice string) error { return &advisedError{err, advice} }
+// Advise returns err as an [Advised] error, or as it is if advice is empty.
+func Advise(err error, advice string) error {
+	if advice == "" {
+		return err
+	}
+	return &advisedError{err, advice}
+}
 
 type advisedError struct {
 	error

@@ -232,7 +232,7 @@ func TestDeniedLoginIsRetried(t *testing.T) {
 			}
 			refusal.Remove()
 			r.AwaitAcked(1 + n)
-			bubble.Sleep(stallAfter) // otherwise the second stall may begin before the end of the first is noticed, and count as the same
+			bubble.Sleep(stallAfter) // so that the monitor sees the end of the first stall before the second one starts
 		}
 		r.drain()
 	}, kfake.EnableSASL(), kfake.Superuser("PLAIN", "alice", password), kfake.SeedTopics(1, "t"))

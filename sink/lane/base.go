@@ -66,9 +66,6 @@ func (b *Base) Retry(ctx context.Context, attempt func(context.Context) error) e
 		}
 		if !sleep(ctx, backoff(n, backoffMax)) {
 			err := fmt.Errorf("%w at %s: %w (last cause: %w)", sink.ErrUnreachable, b.options.Broker, context.Cause(ctx), last)
-			if b.options.ReachAdvice == "" {
-				return err
-			}
 			return sink.Advise(err, b.options.ReachAdvice)
 		}
 	}
