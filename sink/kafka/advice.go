@@ -44,15 +44,17 @@ const adviseGone = `outbox-cdc audit --dsn "$OPERATOR_DSN" names the rows withou
 // loginAdvice is for a broker that rejects the connection.
 const loginAdvice = "Fix sink.kafka.tls or sink.kafka.sasl, or the configuration of the listener."
 
-// adviseDenied returns how to fix cause, because of which records wait that are to be written to topic. It is empty if cause
-// is not that access is denied.
-func (c Config) adviseDenied(topic string, cause error) string {
+// adviseRetry returns how to fix cause, because of which records wait that are to be written to topic. It is empty if a broker
+// has responded and cause is not that access is denied.
+func (c Config) adviseRetry(topic string, cause error) string {
 	code, ok := errors.AsType[*codeError](cause)
 	switch {
 	case ok && code.code == sarama.ErrTopicAuthorizationFailed:
 		return "Grant the relay's user the right to write: " + c.GrantCommand("--operation Describe --operation Write --topic "+topic) + "."
 	case errors.Is(cause, sink.ErrAccess), ok && isLoginRefusal(code.code):
 		return loginAdvice
+	case !ok:
+		return reachAdvice
 	}
 	return ""
 }

@@ -33,9 +33,9 @@ func TestAdviceOnDeniedAccess(t *testing.T) {
 		"wrong password":    {login, errorOf(sarama.ErrSASLAuthenticationFailed), "sink.kafka.sasl"},
 		"wrong certificate": {login, fmt.Errorf("%w: x509", errAccess), "sink.kafka.tls"},
 		"no leader":         {login, errorOf(sarama.ErrLeaderNotAvailable), ""},
-		"no connection":     {login, errors.New("EOF"), ""},
+		"no connection":     {login, errors.New("EOF"), "that the brokers run"},
 	} {
-		if got := tc.cfg.adviseDenied("t", tc.cause); !strings.Contains(got, tc.want) || got != "" && tc.want == "" {
+		if got := tc.cfg.adviseRetry("t", tc.cause); !strings.Contains(got, tc.want) || got != "" && tc.want == "" {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

@@ -234,7 +234,7 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	t.errorLogged, t.recoveryUnlogged = true, true
 	err := errorOf(k)
 	attrs := []slog.Attr{slog.String("topic", t.name), slog.Any("err", err)}
-	fix := p.client.cfg.adviseDenied(t.name, err)
+	fix := p.client.cfg.adviseRetry(t.name, err)
 	if c == unknownTopic {
 		fix = p.adviseMissing(t)
 	}

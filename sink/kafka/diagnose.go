@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func pingFinding(err error) finding {
 	if errors.Is(err, sink.ErrAccess) {
 		return finding{state, "rejects the connection: " + err.Error(), loginAdvice}
 	}
-	return finding{state, "cannot be connected to: " + err.Error(), sink.AdviceOf(err)}
+	return finding{state, "cannot be connected to: " + err.Error(), cmp.Or(sink.AdviceOf(err), reachAdvice)}
 }
 
 // A clusterView is the metadata of topics as one broker has it.

@@ -20,7 +20,7 @@ var (
 )
 
 const (
-	reachAdvice  = "Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here."
+	reachAdvice  = "Check sink.kafka.brokers, that the brokers run, and that the addresses they advertise can be reached from here."
 	accessAdvice = "Check sink.kafka.tls and sink.kafka.sasl. The user needs Describe and Write on the topics it writes, and Create, Describe,\n" +
 		"Read and Write on position_topic."
 )

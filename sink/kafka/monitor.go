@@ -286,7 +286,7 @@ func (p *producer) stallOf(t *topic, retry *retryState, missing bool) stall {
 	if missing {
 		s.advice = p.adviseMissing(t)
 	} else {
-		s.advice = p.client.cfg.adviseDenied(t.name, retry.cause)
+		s.advice = p.client.cfg.adviseRetry(t.name, retry.cause)
 	}
 	return s
 }

@@ -93,6 +93,9 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 				if fixes := strings.Count(r.Journal.String(), `fix="Fix sink.kafka.tls or sink.kafka.sasl`); fixes != 0 && tc.name != "has another listener" || fixes == 0 && tc.name == "has another listener" {
 					l.Errorf("%d lines with a fix: %s", fixes, r.Journal)
 				}
+				if advised := strings.Contains(r.client.Stat().StallAdvice, "that the brokers run"); advised != (tc.name == "cannot be connected to") {
+					l.Errorf("advice: %s", r.client.Stat().StallAdvice)
+				}
 				heal()
 				r.AwaitAcked(3)
 				synctest.Wait()

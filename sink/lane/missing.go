@@ -113,16 +113,16 @@ func (w *Writer) logRejection(d *destination, err error, now time.Time) {
 		return
 	}
 	d.rejectionLogged, w.missingLoggedAt = true, now
-	attrs := withAdvice(err, slog.String("destination", d.name), slog.Any("err", err))
+	attrs := withAdvice([]slog.Attr{slog.String("destination", d.name), slog.Any("err", err)}, sink.AdviceOf(err))
 	w.logLater(func(ctx context.Context) {
 		w.log.LogAttrs(ctx, slog.LevelError, "destination rejects records, retrying", attrs...)
 	})
 }
 
-// withAdvice returns attrs, and how to fix err if the error says so.
-func withAdvice(err error, attrs ...slog.Attr) []slog.Attr {
-	if advice := sink.AdviceOf(err); advice != "" {
-		attrs = append(attrs, slog.String("fix", advice))
+// withAdvice returns attrs with advice, unless that is empty.
+func withAdvice(attrs []slog.Attr, advice string) []slog.Attr {
+	if advice == "" {
+		return attrs
 	}
-	return attrs
+	return append(attrs, slog.String("fix", advice))
 }

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,14 +60,14 @@ func (o *outage) attempt(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
-// stall returns the outage as a stall, if it continues.
-func (o *outage) stall(now time.Time) stall {
+// stall returns the outage as a stall, if it continues. advice is for a cause that has none.
+func (o *outage) stall(now time.Time, advice string) stall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since.IsZero() || o.attempting == 0 && now.Sub(o.failedAt) > outageGap {
 		return stall{}
 	}
-	return stall{since: o.since, reason: o.cause.Error()}
+	return stall{since: o.since, reason: o.cause.Error(), advice: cmp.Or(sink.AdviceOf(o.cause), advice)}
 }
 
 // warns reports true once per outage, and whether the broker was never reached.

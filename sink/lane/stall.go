@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -53,10 +54,10 @@ func (w *Writer) oldestStall(now time.Time) stall {
 		return !since.IsZero() && (s.since.IsZero() || since.Before(s.since))
 	}
 	if since, silent := w.silentSince(); silent && now.Sub(since) >= silenceAfter {
-		s = stall{since: since, reason: w.silenceReason()}
+		s = stall{since: since, reason: w.silenceReason(), advice: w.options.ReachAdvice}
 	}
 	if c := &w.connection; c.attempts > 0 && older(c.since) {
-		s = stall{since: c.since, reason: c.cause.Error()}
+		s = stall{since: c.since, reason: c.cause.Error(), advice: cmp.Or(sink.AdviceOf(c.cause), w.options.ReachAdvice)}
 	}
 	var failing *lane
 	for l := range w.failing {
@@ -65,10 +66,7 @@ func (w *Writer) oldestStall(now time.Time) stall {
 		}
 	}
 	if l := failing; l != nil {
-		s = stall{since: l.since, reason: l.cause.Error(), destination: l.destination.name, missing: errors.Is(l.cause, sink.ErrMissing)}
-		if s.missing {
-			s.advice = sink.AdviceOf(l.cause)
-		}
+		s = stall{since: l.since, reason: l.cause.Error(), destination: l.destination.name, missing: errors.Is(l.cause, sink.ErrMissing), advice: sink.AdviceOf(l.cause)}
 	}
 	return s
 }
@@ -139,6 +137,7 @@ func (w *Writer) logStall(now time.Time) {
 		if s.destination != "" {
 			attrs = append(attrs, slog.String("destination", s.destination))
 		}
+		attrs = withAdvice(attrs, s.advice)
 		w.logLines = append(w.logLines, func(ctx context.Context) {
 			w.log.LogAttrs(ctx, slog.LevelError, "sink stalled", attrs...)
 		})

@@ -96,15 +96,15 @@ func (b *Base) setWriter(w *Writer) {
 // Stat returns a snapshot for [sink.Sink].
 func (b *Base) Stat() sink.Stat {
 	st, w := b.snapshot()
-	oldest := b.outage.stall(time.Now())
+	oldest := b.outage.stall(time.Now(), b.options.ReachAdvice)
 	if w != nil {
 		if t := w.addStat(&st); oldest.since.IsZero() || !t.since.IsZero() && t.since.Before(oldest.since) {
 			oldest = t
 		}
 	}
-	st.StalledSince, st.StallReason = oldest.since, oldest.text()
+	st.StalledSince, st.StallReason, st.StallAdvice = oldest.since, oldest.text(), oldest.advice
 	if oldest.missing {
-		st.StallMissing, st.StallAdvice = oldest.destination, oldest.advice
+		st.StallMissing = oldest.destination
 	}
 	return st
 }

@@ -128,7 +128,7 @@ func TestConnectionLost(t *testing.T) {
 
 // A broker that does not respond is a stall after some time.
 func TestSilence(t *testing.T) {
-	onStage(t, Options{}, sink.WriterConfig{}, func(s *stage) {
+	onStage(t, Options{ReachAdvice: "Start it."}, sink.WriterConfig{}, func(s *stage) {
 		s.send("t/a/1")
 		r := s.want("t/a/1")
 		start := time.Now()
@@ -137,7 +137,7 @@ func TestSilence(t *testing.T) {
 			s.Errorf("%+v", st)
 		}
 		bubble.Sleep(time.Millisecond)
-		if st := s.base.Stat(); !st.StalledSince.Equal(start) || st.StallReason != "the broker at puppet:1 does not respond" {
+		if st := s.base.Stat(); !st.StalledSince.Equal(start) || st.StallReason != "the broker at puppet:1 does not respond" || st.StallAdvice != "Start it." {
 			s.Errorf("%+v", st)
 		}
 		ack(r...)

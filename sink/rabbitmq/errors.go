@@ -9,6 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
+const reachAdvice = "Start the broker, or correct sink.rabbitmq.servers, as the reason says."
+
 // A class of response decides what happens to a message, a connection or a login that the broker has rejected.
 type class int
 

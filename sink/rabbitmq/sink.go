@@ -24,7 +24,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 	}
 	c = c.withDefaults()
 	b := &broker{cfg: c, log: log, Base: lane.NewBase(lane.Options{
-		Broker: strings.Join(c.Servers, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Outstanding: outstanding,
+		Broker: strings.Join(c.Servers, ","), ReachAdvice: reachAdvice, WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, Outstanding: outstanding,
 	}, log)}
 	servers := c.newDialer()
 	err := b.Retry(ctx, func(ctx context.Context) error {

@@ -163,7 +163,7 @@ func (c Config) newClient(log *slog.Logger) (*client, error) {
 	c = c.withDefaults()
 	cl := &client{cfg: c, conns: c.newConnections(), limit: c.MaxEntryBytes}
 	cl.Base = lane.NewBase(lane.Options{
-		Broker: strings.Join(c.Addrs, ","), WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, PerDestination: true,
+		Broker: strings.Join(c.Addrs, ","), ReachAdvice: reachAdvice, WindowRecords: c.WindowRecords, WindowBytes: c.WindowBytes, PerDestination: true,
 		RequestRecords: requestRecords, RequestBytes: requestBytes, Prepare: func(r *sink.Record) error { return checkSize(r, cl.limit) },
 	}, log)
 	return cl, nil

@@ -21,6 +21,8 @@ var (
 	errUnreachable = sink.NewError(lane.ErrConnection, "Redis cannot be reached", "")
 )
 
+const reachAdvice = "Start the server, or correct sink.redis_streams.addresses, as the reason says."
+
 const accessAdvice = "Check sink.redis_streams.user, its password and sink.redis_streams.tls. docs/redis-streams.md has the ACL rules that the relay needs."
 
 // A class says what the response to a request means.
