@@ -27,11 +27,11 @@ const (
 
 // Config is what the Server shows in addition to the relay's state.
 type Config struct {
-	Name    string // of the relay: a label of its metrics
-	Version string // of this program
-	Commit  string // of its source; may be empty
-	Docs    string // address of the folder with its documentation
-	File    string // its configuration, for the commands in instructions; may be empty
+	Name      string // of the relay: a label of its metrics
+	Version   string // of this program
+	Commit    string // of its source; may be empty
+	Docs      string // address of the folder with its documentation
+	Arguments string // of the commands in instructions, for its configuration: -c relay.yaml; may be empty
 
 	Source, Publication, Slot string   // of the relay; Source is an address without user and password
 	Broker                    string   // kind of broker, such as Kafka

@@ -277,7 +277,7 @@ func failures(last *sample) []failure {
 
 // fill completes the texts that have instructions.
 func (s *Server) fill(out *Status) {
-	terms := catalog.Terms{Slot: s.cfg.Slot, Publication: s.cfg.Publication, File: s.cfg.File}
+	terms := catalog.Terms{Slot: s.cfg.Slot, Publication: s.cfg.Publication, Arguments: s.cfg.Arguments}
 	texts := []*string{&out.Verdict.Why, &out.Verdict.Advice, &out.Slot.Instruction}
 	for i := range out.Failures {
 		texts = append(texts, &out.Failures[i].Text, &out.Failures[i].Advice)

@@ -50,29 +50,29 @@ var plainID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._:-]*$`)
 // Terms are what a text with instructions leaves open. The zero Terms leave it as it is.
 type Terms struct {
 	Slot, Publication string // in the place of <slot> and <publication>
-	File              string // the configuration file of each command
+	Arguments         string // of each command, for its configuration: -c relay.yaml
 }
 
 var instructed = regexp.MustCompile("outbox-cdc (audit|check|dead-letter [a-z]+|prune|recover|replay|run|setup|status|tail)")
 
 // Fill returns a text with the terms in it. A command is one to copy, with the name of the program; prose has the verb alone. A command
-// that has a configuration file already keeps it: a relay's text may have come to a client with another one.
+// that has a configuration already keeps it: a relay's text may have come to a client with another one.
 func (t Terms) Fill(text string) string {
 	if t.Slot != "" {
 		text = strings.NewReplacer("<slot>", t.Slot, "<publication>", t.Publication).Replace(text)
 	}
-	if t.File == "" {
+	if t.Arguments == "" {
 		return text
 	}
 	var b strings.Builder
 	done := 0
 	for _, at := range instructed.FindAllStringIndex(text, -1) {
 		b.WriteString(text[done:at[1]])
-		if done = at[1]; !strings.HasPrefix(text[done:], fileFlag) {
-			b.WriteString(fileFlag + t.File)
+		if done = at[1]; !configured.MatchString(text[done:]) {
+			b.WriteString(" " + t.Arguments)
 		}
 	}
 	return b.String() + text[done:]
 }
 
-const fileFlag = " -c "
+var configured = regexp.MustCompile("^ (-c|--set) ")

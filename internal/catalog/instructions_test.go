@@ -4,10 +4,11 @@ import "testing"
 
 // TestFill: each command in a text gets the configuration file, once.
 func TestFill(t *testing.T) {
-	terms := Terms{Slot: "s", Publication: "p", File: "relay.yaml"}
+	terms := Terms{Slot: "s", Publication: "p", Arguments: "-c relay.yaml"}
 	for text, want := range map[string]string{
 		InstructRecover:                       `outbox-cdc recover -c relay.yaml --dsn "$OPERATOR_DSN"`,
 		"outbox-cdc run -c other.yaml":        "outbox-cdc run -c other.yaml",
+		"outbox-cdc run --set name=other":     "outbox-cdc run --set name=other",
 		"outbox-cdc status, outbox-cdc run.":  "outbox-cdc status -c relay.yaml, outbox-cdc run -c relay.yaml.",
 		"outbox-cdc dead-letter release --id": "outbox-cdc dead-letter release -c relay.yaml --id",
 		"an outbox-cdc relay of <slot>":       "an outbox-cdc relay of s",

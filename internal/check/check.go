@@ -24,8 +24,8 @@ const questions = 6
 
 // Config is what a check tests.
 type Config struct {
-	Relay relay.Config
-	File  string // of the configuration, for the commands in fixes; may be empty
+	Relay     relay.Config
+	Arguments string // of the commands in fixes, for the configuration: -c relay.yaml; may be empty
 
 	Warnings []string // about valid settings, one sentence each
 
@@ -80,7 +80,7 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 		ck.rows.conditions = nil
 	}
 	all := append(ck.defined(slices.Concat(source.conditions, ck.rows.conditions)), sink...)
-	terms := catalog.Terms{Slot: cfg.Relay.Source.Slot, Publication: cfg.Relay.Source.Publication, File: cfg.File}
+	terms := catalog.Terms{Slot: cfg.Relay.Source.Slot, Publication: cfg.Relay.Source.Publication, Arguments: cfg.Arguments}
 	for i := range all {
 		all[i].Found, all[i].Fix = terms.Fill(all[i].Found), terms.Fill(all[i].Fix)
 	}

@@ -29,7 +29,7 @@ func TestOneInstruction(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run := catalog.Terms{Slot: r.db.Name, Publication: "pub", File: cfg.File}.Fill(state.Verify().Error())
+			run := catalog.Terms{Slot: r.db.Name, Publication: "pub", Arguments: cfg.Arguments}.Fill(state.Verify().Error())
 			if c := r.unmet(t)[tc.title]; c.State != Failed || !strings.Contains(run, c.Fix) || !strings.Contains(c.Fix, "--accept-gap") {
 				t.Errorf("check: %s\nrun:   %s", c.Fix, run)
 			}

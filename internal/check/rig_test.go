@@ -120,7 +120,7 @@ func (r *rig) config(t *testing.T) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Relay: relay, File: "outbox-cdc.yaml", Timeout: time.Minute}
+	c := Config{Relay: relay, Arguments: "-c outbox-cdc.yaml", Timeout: time.Minute}
 	r.change(&c)
 	return c
 }

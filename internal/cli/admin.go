@@ -36,7 +36,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 		return nil, command.Failed(err)
 	}
 	page.server = admin.New(admin.Config{
-		Name: relayCfg.Name, Version: command.Version().Module, Commit: command.Version().Revision, Docs: command.Version().Docs(), File: cfg.File(),
+		Name: relayCfg.Name, Version: command.Version().Module, Commit: command.Version().Revision, Docs: command.Version().Docs(), Arguments: cfg.Arguments(),
 		Source: command.Address(relayCfg.Source.Conn), Publication: relayCfg.Source.Publication, Slot: relayCfg.Source.Slot,
 		Broker: cfg.BrokerName(), Brokers: cfg.BrokerAddresses(), Hosts: cfg.AdminHosts(), Configuration: effective.String(),
 	}, log)

@@ -77,7 +77,7 @@ records are duplicated.`,
 		if err != nil {
 			return command.Failed(err)
 		}
-		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: cfg.File(), Warnings: cfg.Warnings(), Probe: *probe, Timeout: *timeout})
+		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, Arguments: cfg.Arguments(), Warnings: cfg.Warnings(), Probe: *probe, Timeout: *timeout})
 		if err := context.Cause(cmd.Context()); err != nil {
 			return command.Failed(err)
 		}
@@ -100,7 +100,7 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, offsets string) 
 	if err != nil {
 		return nil, command.Failed(err)
 	}
-	t := debezium.Takeover{Config: cfg.File()}
+	t := debezium.Takeover{Arguments: cfg.Arguments()}
 	if offsets != "" {
 		if t.Offset, err = readOffset(offsets, cfg.Debezium.Name, ""); err != nil {
 			return nil, mistake(err)
@@ -147,7 +147,7 @@ const (
 
 // checkBeside runs a check beside a relay that has just started, and logs the conditions that are not met and that the
 // relay itself does not notice. stop ends the check.
-func checkBeside(ctx context.Context, relay relay.Config, file string, log *slog.Logger) (stop func()) {
+func checkBeside(ctx context.Context, relay relay.Config, arguments string, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
@@ -156,7 +156,7 @@ func checkBeside(ctx context.Context, relay relay.Config, file string, log *slog
 		case <-ctx.Done(): // the relay has stopped
 			return
 		}
-		for _, c := range check.AtStart(ctx, check.Config{Relay: relay, File: file, Timeout: besideTimeout}) {
+		for _, c := range check.AtStart(ctx, check.Config{Relay: relay, Arguments: arguments, Timeout: besideTimeout}) {
 			level := slog.LevelWarn
 			if c.State == check.Failed {
 				level = slog.LevelError

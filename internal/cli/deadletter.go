@@ -266,7 +266,7 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 		line += fmt.Sprintf("; %d more were resent or released (--resent lists them)", resent)
 	}
 	fmt.Fprintln(l.stderr, line)
-	terms := catalog.Terms{File: l.cfg.File()}
+	terms := catalog.Terms{Arguments: l.cfg.Arguments()}
 	for i, p := range l.parked {
 		if i == listedKeys {
 			fmt.Fprintf(l.stdout, "%d more keys are parked\n", len(l.parked)-i)

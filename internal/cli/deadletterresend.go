@@ -149,7 +149,7 @@ func (r *resending) report(o deadletter.Outcome) {
 		}
 		instruction := ""
 		if truncated, ok := errors.AsType[*rows.TruncatedError](o.Err); ok {
-			instruction = catalog.Terms{File: r.cfg.File()}.Fill(": send its row from the table: " + catalog.InstructReplayRow(truncated.ID))
+			instruction = catalog.Terms{Arguments: r.cfg.Arguments()}.Fill(": send its row from the table: " + catalog.InstructReplayRow(truncated.ID))
 		}
 		fmt.Fprintf(r.stdout, "%s  rejected: %s%s\n", o.PartitionOffset, oneLine(o.Err.Error()), oneLine(instruction))
 		return

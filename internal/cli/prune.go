@@ -79,7 +79,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	opts.Progress = func(table string, done, total int) { bar.Show(ctx, table+", pages", done, total) }
 
 	if warning := parkedWarning(ctx, cfg.Admin.Listen, base.Slots[0]); warning != "" {
-		fmt.Fprintf(a.stderr, "warning: %s\n", catalog.Terms{File: cfg.File()}.Fill(warning))
+		fmt.Fprintf(a.stderr, "warning: %s\n", catalog.Terms{Arguments: cfg.Arguments()}.Fill(warning))
 	}
 	report, err := prune.Run(ctx, opts)
 	bar.End()

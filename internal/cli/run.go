@@ -120,11 +120,11 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 
 	defer reload.during(ctx, cfg, log)()
 	start := time.Now()
-	enough := checkBeside(ctx, relayCfg, cfg.File(), log)
+	enough := checkBeside(ctx, relayCfg, cfg.Arguments(), log)
 	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, r) })
 	enough()
 	st := r.Stat()
-	terms := catalog.Terms{Slot: relayCfg.Source.Slot, Publication: relayCfg.Source.Publication, File: cfg.File()}
+	terms := catalog.Terms{Slot: relayCfg.Source.Slot, Publication: relayCfg.Source.Publication, Arguments: cfg.Arguments()}
 	logStop(ctx, log, err, &st, time.Since(start))
 	if err == nil {
 		return nil

@@ -112,28 +112,18 @@ func nextStart(ctx context.Context, cfg *config.Config) *relay.NextStart {
 // printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must
 // be done before.
 func (a *app) printNext(ctx context.Context, cfg *config.Config, created catalog.SetupConfig, steps []catalog.Step) {
-	file := cfg.File()
 	if next := nextStart(ctx, cfg); next != nil && next.Broken != nil {
-		fmt.Fprintf(a.stdout, "\n%s\n", catalog.Terms{Slot: created.Slot, Publication: created.Publication, File: file}.Fill(hindrance(next, steps)))
+		fmt.Fprintf(a.stdout, "\n%s\n", catalog.Terms{Slot: created.Slot, Publication: created.Publication, Arguments: cfg.Arguments()}.Fill(hindrance(next, steps)))
 		return
 	}
-	args := []string{"-c " + file}
-	if file == "" {
-		args[0] = "--dsn …"
-	}
-	args = append(args, cfg.SinkFlags()...)
-	if file == "" {
+	args := cfg.Arguments()
+	if cfg.File() == "" {
+		args = strings.TrimSpace("--dsn … " + args)
 		if !cfg.HasBroker() {
-			args = append(args, "--brokers …")
-		}
-		if created.Publication != config.DefaultPublication {
-			args = append(args, "--publication "+created.Publication)
-		}
-		if created.Slot != config.DefaultSlot {
-			args = append(args, "--slot "+created.Slot)
+			args += " --brokers …"
 		}
 	}
-	fmt.Fprintf(a.stdout, "\nnext: outbox-cdc run %s\n", strings.Join(args, " "))
+	fmt.Fprintf(a.stdout, "\nnext: outbox-cdc run %s\n", args)
 }
 
 // hindrance returns why the relay would not start, and what to do before. steps are those of setup: a slot that it has just created

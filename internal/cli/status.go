@@ -67,7 +67,7 @@ func (a *app) asker(s *command.Settings, where string) (*status.Asker, error) {
 	}
 	asked := status.Config{
 		Conn: setup.Conn, Publication: setup.Publication, Slot: setup.Slot,
-		Address: command.Address(setup.Conn), File: cfg.File(), Admin: cmp.Or(where, cfg.Admin.Listen),
+		Address: command.Address(setup.Conn), Arguments: cfg.Arguments(), Admin: cmp.Or(where, cfg.Admin.Listen),
 	}
 	if cfg.HasBroker() {
 		starts, err := cfg.Relay()

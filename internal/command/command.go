@@ -40,9 +40,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if !ok { // an error of cobra: it cannot parse the command line
 		f = Usage(cmd, fmt.Errorf("%w%s", withoutSecrets(err, args), flagHint(cmd, err)))
 	}
-	if file := cmd.Flags().Lookup("config"); file != nil {
-		f.Terms.File = file.Value.String()
-	}
+	f.Terms.Arguments = sourcesIn(cmd.Flags()).Arguments()
 	if f.Next == fault.NextPrivilege {
 		f.Next = privilegeFor(cmd.CommandPath())
 	}

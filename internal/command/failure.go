@@ -34,7 +34,7 @@ type ExitError struct {
 	Next   string        // the next step in a few words; empty: that of the exit code
 	What   string        // the meaning of Exit for this command; empty: the general meaning
 	Silent bool          // the command's output contains the error, so no block is written
-	Terms  catalog.Terms // of the instructions in Err, Advice and Next; [Run] sets the File
+	Terms  catalog.Terms // of the instructions in Err, Advice and Next; [Run] sets the Arguments
 }
 
 // Error returns the text of Err.

@@ -18,7 +18,7 @@ func NewLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 
 // NewLoggerAt is NewLogger with a level that can change.
 func NewLoggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger {
-	terms := catalog.Terms{Slot: cfg.Source.Slot, Publication: cfg.Source.Publication, File: cfg.File()}
+	terms := catalog.Terms{Slot: cfg.Source.Slot, Publication: cfg.Source.Publication, Arguments: cfg.Arguments()}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { return readable(a, terms) }}
 	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))

@@ -38,11 +38,15 @@ type Config struct {
 	files    map[string]string        // files of secrets, by the path of the secret
 
 	file      string     // see File
+	arguments string     // see Arguments
 	reloading *reloading // nil until Load returns
 }
 
 // File returns the path of the file from which the configuration was read, or nothing if it has none.
 func (c *Config) File() string { return c.file }
+
+// Arguments returns what [Sources.Arguments] returns for the sources of c.
+func (c *Config) Arguments() string { return c.arguments }
 
 // Source is the Postgres database that the relay reads.
 type Source struct {

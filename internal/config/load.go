@@ -18,6 +18,36 @@ type Sources struct {
 	Flags   []Setting // later ones override earlier ones
 }
 
+// Arguments returns the arguments with which another command has the same configuration in the same environment: -c with File, and --set for each
+// of Flags but source.dsn, because commands need different roles. The value of a secret is "…".
+func (s Sources) Arguments() string {
+	var all []string
+	if s.File != "" {
+		all = append(all, "-c "+shell(s.File))
+	}
+	for _, f := range s.Flags {
+		if f.Key == "source.dsn" {
+			continue
+		}
+		value := f.Value
+		if k, ok := keyAt(f.Key); !ok || k.kind == secret || k.kind == conninfo {
+			value = "…"
+		}
+		all = append(all, "--set "+shell(f.Key+"="+value))
+	}
+	return strings.Join(all, " ")
+}
+
+// shell returns text as one word of a POSIX shell.
+func shell(text string) string {
+	if oneWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+var oneWord = regexp.MustCompile(`^[\w@%+=:,./…-]+$`)
+
 // A Setting is one key given on the command line.
 type Setting struct {
 	Key, Value string // lists are separated by commas
@@ -33,7 +63,7 @@ func Load(src Sources) (*Config, error) {
 		if data == nil {
 			var err error
 			if data, err = os.ReadFile(src.File); err != nil {
-				return nil, &Error{problems: []problem{{text: "read configuration: " + fileReason(err)}}}
+				return nil, &Error{problems: []problem{{text: "read configuration: " + fileReason(err) + "; -c takes the path of an existing file"}}}
 			}
 		}
 		r.file(src.File, data)
@@ -44,7 +74,7 @@ func Load(src Sources) (*Config, error) {
 		return nil, &Error{problems: r.problems}
 	}
 	cfg := newConfig(r.settings)
-	cfg.file, cfg.sections = src.File, r.sections
+	cfg.file, cfg.arguments, cfg.sections = src.File, src.Arguments(), r.sections
 	cfg.setStore()
 	if err := cfg.check(); err != nil {
 		return nil, err

@@ -8,21 +8,6 @@ import (
 // SinkKind returns the name of the section of the configured broker, such as jetstream.
 func (c *Config) SinkKind() string { return c.broker().kind }
 
-// SinkFlags returns the flags that have set keys of the broker's section, with … for their values.
-func (c *Config) SinkFlags() []string {
-	var flags []string
-	for _, k := range keys {
-		switch {
-		case !strings.HasPrefix(k.path, c.broker().at()) || c.settings[k.path].source != fromFlag:
-		case k.flag != "":
-			flags = append(flags, "--"+k.flag+" …")
-		default:
-			flags = append(flags, "--set "+k.path+"=…")
-		}
-	}
-	return flags
-}
-
 // SinkSettings returns the keys of the broker's section that are set, by path, with values for a YAML file. It does not mask
 // secrets, and does not read files that have them.
 func (c *Config) SinkSettings() map[string]any {

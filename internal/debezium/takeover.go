@@ -15,9 +15,9 @@ import (
 
 // A Takeover has the facts about a slot with which the relay should continue.
 type Takeover struct {
-	Catalog *catalog.State
-	Offset  *Offset // of the connector; nil: unknown
-	Config  string  // name of our configuration file, for commands
+	Catalog   *catalog.State
+	Offset    *Offset // of the connector; nil: unknown
+	Arguments string  // of commands, for the configuration of outbox-cdc: -c relay.yaml
 
 	// Next is what a start of the relay would find; nil: unknown, or there is no position store that can be read.
 	Next *relay.NextStart
@@ -33,7 +33,7 @@ func CheckTakeover(t Takeover) []check.Condition {
 		out = append(out, t.record())
 	}
 	out = append(out, t.offset()...)
-	terms := catalog.Terms{Slot: t.Catalog.SlotName, Publication: t.Catalog.PublicationName, File: t.Config}
+	terms := catalog.Terms{Slot: t.Catalog.SlotName, Publication: t.Catalog.PublicationName, Arguments: t.Arguments}
 	for i := range out {
 		out[i].Group, out[i].Fix = check.Takeover, terms.Fill(out[i].Fix)
 	}

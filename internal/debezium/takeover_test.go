@@ -23,8 +23,8 @@ func ready() Takeover {
 			Publication: &catalog.Publication{Name: "p", Insert: true},
 			Slot:        &catalog.Slot{Name: "s", Plugin: "pgoutput", Database: "app", ConfirmedFlushLSN: 0x1000, WALStatus: "reserved"},
 		},
-		Offset: &Offset{server: "shop", lsn: 0x2000, lsnProc: 0x2000, lsnCommit: 0x2000, txID: 7},
-		Config: "outbox-cdc.yaml",
+		Offset:    &Offset{server: "shop", lsn: 0x2000, lsnProc: 0x2000, lsnCommit: 0x2000, txID: 7},
+		Arguments: "-c outbox-cdc.yaml",
 	}
 }
 

@@ -30,7 +30,7 @@ type Config struct {
 	Conn              *pgconn.Config
 	Publication, Slot string
 	Address           string // of the server, for display: without user and password
-	File              string // the configuration, for the commands in instructions; may be empty
+	Arguments         string // of the commands in instructions, for the configuration: -c relay.yaml; may be empty
 
 	// Admin is the address of the relay's admin server, as for [admin.NewClient]. If it is empty,
 	// only Postgres is asked.
@@ -88,7 +88,7 @@ func (a *Asker) Ask(ctx context.Context) *Report {
 		}
 	}
 	r.judge(&a.cfg)
-	r.fill(catalog.Terms{Slot: a.cfg.Slot, Publication: a.cfg.Publication, File: a.cfg.File})
+	r.fill(catalog.Terms{Slot: a.cfg.Slot, Publication: a.cfg.Publication, Arguments: a.cfg.Arguments})
 	return r
 }
 

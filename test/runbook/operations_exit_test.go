@@ -383,7 +383,7 @@ func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
 
 func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, `DROP PUBLICATION outbox_cdc`)
-	o.fails(t, 13, `publication "outbox_cdc" does not exist`, catalog.Terms{File: "outbox-cdc.yaml"}.Fill(catalog.InstructStartOver))
+	o.fails(t, 13, `publication "outbox_cdc" does not exist`, catalog.Terms{Arguments: "-c outbox-cdc.yaml"}.Fill(catalog.InstructStartOver))
 	o.execAs(t, "owner", `CREATE PUBLICATION outbox_cdc FOR TABLE outbox`) // the guess of somebody who does not read on
 	o.ends(t, o.run(t, runLine+" --accept-gap"), 13, "creating it now does not bring them back", "outbox-cdc setup -c outbox-cdc.yaml --drop")
 	o.recreatesSlot(t, lost)
