@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -77,6 +78,17 @@ func (r *RecordBuilder) Build(ctx context.Context, l *encode.DeadLetter, from st
 		rec.Headers = append(rec.Headers, header)
 	}
 	return &rec, nil
+}
+
+// WithoutResent removes the headers that [RecordBuilder.Build] has added, for a destination that accepts rec only without them. It reports
+// whether there were any.
+func WithoutResent(rec *sink.Record) bool {
+	n := slices.IndexFunc(rec.Headers, func(h sink.Header) bool { return h.Key == resentHeader })
+	if n < 0 || n != len(rec.Headers)-2 || rec.Headers[n+1].Key != ResentFromHeader {
+		return false
+	}
+	rec.Headers = rec.Headers[:n]
+	return true
 }
 
 // buildFromRow builds the record of a row or message.

@@ -283,6 +283,10 @@ func (r *releaseRun) flush(ctx context.Context) error {
 		}
 	}
 	if rejected, ok := errors.AsType[*sink.RecordError](err); ok && rejected.Seq == uint64(sent+1) {
+		if rejected.TooLarge && rows.WithoutResent(batch[sent].rec) {
+			r.batch = batch[sent:]
+			return r.flush(ctx)
+		}
 		return &releaseStoppedError{rowOf(batch[sent].dead), err}
 	}
 	return err
