@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // Sources are the sources of a configuration.
@@ -43,7 +45,7 @@ func shell(text string) string {
 	if oneWord.MatchString(text) {
 		return text
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	return terminal.ShellQuote(text)
 }
 
 var oneWord = regexp.MustCompile(`^[\w@%+=:,./…-]+$`)
