@@ -53,19 +53,22 @@ removes it. The user of the broker needs the rights of the relay on position_top
 func (a *app) deadLetterDiscard() *cobra.Command {
 	r := &releasing{app: a, action: parking.Discard}
 	cmd := &cobra.Command{
-		Use:   "discard --id id",
+		Use:   "discard --id id --row lsn:index",
 		Short: "Drop the first dead letter of a parked key, and send the others",
 		Long: `Discard drops the first dead letter of a parked key and then does what release does with the others. Use
 it if the first record can never be delivered. Consumers never get that record; it stays in
 dead_letter_topic until that topic's retention removes it.
 
-If a later record cannot be delivered, it is the first one then, and the key stays parked.`,
+If a later record cannot be delivered, it is the first one then, and the key stays parked. With --row, the
+same command does not drop that one too: status and dead-letter list print the row.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
-  outbox-cdc dead-letter discard --id 5f0c7a7e -c outbox-cdc.yaml`,
+  outbox-cdc dead-letter discard --id 5f0c7a7e --row 0/16B3748:0 -c outbox-cdc.yaml`,
 		Args: command.NoArgs,
 	}
 	r.addFlags(cmd)
-	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().StringVar(&r.row, "row", "", "do not ask for confirmation if the first record is of the row `lsn:index`")
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask for confirmation, whichever record is the first")
+	cmd.MarkFlagsMutuallyExclusive("row", "yes")
 	return cmd
 }
 
@@ -77,6 +80,7 @@ type releasing struct {
 	key, topic string
 	id         string
 	wait       time.Duration
+	row        string
 	yes        bool
 	withdraw   bool
 	stdin      io.Reader
@@ -143,8 +147,11 @@ func (r *releasing) run(ctx context.Context) error {
 	case i >= 0:
 		return r.outcome("a request is filed already", fmt.Errorf("a request to %s the key was filed at %s, and no relay has handled it", filed[i].Action, at(filed[i].FiledAt)),
 			exit.Unexpected, "start the relay, or remove the request with --withdraw")
+	case r.row != "" && r.row != parked.Bad.Place():
+		return r.outcome("another record is the first", fmt.Errorf("the first record of the key is not of row %s, but of %s: %s", r.row, parked.Bad.Place(), oneLine(parked.Reason)),
+			exit.Usage, "nothing was dropped. To drop that one: "+parked.InstructDiscard())
 	case !r.confirm(parked):
-		return &command.ExitError{Err: errors.New("nothing was changed"), Exit: exit.Usage, Next: "confirm with --yes"}
+		return &command.ExitError{Err: errors.New("nothing was changed"), Exit: exit.Usage, Next: "confirm with " + parked.InstructDiscard()}
 	}
 	req := parking.Request{ID: uuid.NewString(), Action: r.action, Parking: parked.ID, FiledAt: time.Now().UTC()}
 	if err := r.keys.File(ctx, req); err != nil {
@@ -189,8 +196,11 @@ func hexKey(text string) string {
 
 // confirm asks whether to drop a record.
 func (r *releasing) confirm(p parking.Parking) bool {
-	if r.action != parking.Discard || r.yes || !command.IsTerminal(r.stdin) || !command.IsTerminal(r.stderr) {
-		return r.action != parking.Discard || r.yes
+	if r.action != parking.Discard || r.yes || r.row != "" {
+		return true
+	}
+	if !command.IsTerminal(r.stdin) || !command.IsTerminal(r.stderr) {
+		return false
 	}
 	fmt.Fprintf(r.stderr, "The first record of key %s in topic %s will never be delivered: %s, %s.\nDrop it and send the others? [y/N] ",
 		visible([]byte(p.Key.Key)), oneLine(p.Topic), p.Bad, oneLine(p.Reason))
@@ -214,6 +224,9 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 				}
 			}
 			if i := slices.IndexFunc(found.Results, func(res parking.Result) bool { return res.Request == req.ID }); i >= 0 {
+				if r.action == parking.Discard && found.Results[i].Outcome != parking.Failed && found.Results[i].Outcome != parking.NoKey {
+					fmt.Fprintf(r.stdout, "dropped the record of %s\n", p.Bad)
+				}
 				if i := slices.IndexFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }); i >= 0 {
 					p = found.Parkings[i]
 				}
@@ -255,7 +268,7 @@ func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
 		return nil
 	case parking.Stopped:
 		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged\n", terminal.Counted(res.Released, "record"), p.Topic)
-		next := fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: outbox-cdc dead-letter discard --id %s --yes", p.ShortID())
+		next := fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: %s", p.InstructDiscard())
 		if p.Truncated {
 			next = oneLine(p.Instruction()) + " (docs/park.md#a-truncated-dead-letter)"
 		}

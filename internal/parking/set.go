@@ -42,6 +42,9 @@ type Row struct {
 // String names the transaction and the row.
 func (r Row) String() string { return fmt.Sprintf("transaction %s, row %d", r.LSN, r.Index) }
 
+// Place returns the commit LSN and the index of the row, as in the header lsn of a record.
+func (r Row) Place() string { return fmt.Sprintf("%s:%d", r.LSN, r.Index) }
+
 // Before reports whether a position of the same generation is after the row. A relay that starts there does not read the row again.
 func (r Row) Before(start checkpoint.Position) bool {
 	return r.LSN < start.EndLSN || r.LSN == start.Open.CommitLSN && int64(r.Index) < start.Open.Rows

@@ -181,9 +181,12 @@ func TestParkAndRelease(t *testing.T) {
 	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "a", countTo(r.rows["a"]))
 
-	r.demandOutput(t, 2, "confirm with --yes", "discard", "--key", "c")
+	r.demandOutput(t, 2, "confirm with outbox-cdc dead-letter discard ", "discard", "--key", "c")
+	r.demandOutput(t, 2, "nothing was dropped", "discard", "--key", "c", "--row", "0/1:0")
 	_, discard, _ := strings.Cut(advice, "drop the record: outbox-cdc dead-letter ")
-	r.demandOutput(t, 0, "12 records sent", strings.Fields(discard)...)
+	if out := r.demandOutput(t, 0, "12 records sent", strings.Fields(discard)...); !strings.Contains(out, "dropped the record of transaction ") {
+		t.Errorf("discard does not say what it has dropped:\n%s", out)
+	}
 	r.insert(t, "c", 3, 10)
 	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic, "c", countTo(26, 11))

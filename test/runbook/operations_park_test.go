@@ -63,11 +63,12 @@ func (o *operation) park(t *testing.T, srv *pgserver.Server) (bad, behind string
 	}
 	o.more = "on_bad_record: park\n"
 	o.configure(t)
-	m := parkedID.FindStringSubmatch(o.command(t, "outbox-cdc dead-letter list -c outbox-cdc.yaml"))
-	if m == nil {
-		t.Fatal("list does not name the parked key")
+	list := o.command(t, "outbox-cdc dead-letter list -c outbox-cdc.yaml")
+	m, row := parkedID.FindStringSubmatch(list), discardsRow.FindStringSubmatch(list)
+	if m == nil || row == nil {
+		t.Fatalf("list does not name the parked key, or the row: %s", list)
 	}
-	o.names["5f0c7a7e"] = m[1]
+	o.names["5f0c7a7e"], o.names["0/16B3748:0"] = m[1], row[1]
 	return bad, behind
 }
 
@@ -98,7 +99,10 @@ func discardRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 // truncated matches what list says of a parked key whose dead letter is truncated, with the ids of the row and of the key.
-var truncated = regexp.MustCompile(`outbox-cdc replay -c .* --ids (\S+) --dsn .*outbox-cdc dead-letter discard -c .* --id (\w+) --yes`)
+var truncated = regexp.MustCompile(`outbox-cdc replay -c .* --ids (\S+) --dsn .*outbox-cdc dead-letter discard -c .* --id (\w+) --row (\S+)`)
+
+// discardsRow matches the row in the command of list that drops the first record of a parked key.
+var discardsRow = regexp.MustCompile(`outbox-cdc dead-letter discard -c .* --row (\S+)`)
 
 func truncatedLetter(t *testing.T, o *operation, srv *pgserver.Server) {
 	const insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), $1, $2, 'T', to_jsonb(repeat('x', $3))) RETURNING id::text`
@@ -117,7 +121,7 @@ func truncatedLetter(t *testing.T, o *operation, srv *pgserver.Server) {
 	if m == nil || m[1] != large {
 		t.Fatalf("list does not say how to send row %s: %q", large, m)
 	}
-	o.names["4f1c7a7e-3c2d-4a63-9f0b-6d2a51c1f0aa"], o.names["5f0c7a7e"] = m[1], m[2]
+	o.names["4f1c7a7e-3c2d-4a63-9f0b-6d2a51c1f0aa"], o.names["5f0c7a7e"], o.names["0/16B3748:0"] = m[1], m[2], m[3]
 	_, err := o.kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: new("10000000")}}, "outbox.event."+o.aggregate)
 	rig.Must(t, err)
 	o.sh(t)
