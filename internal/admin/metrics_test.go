@@ -308,3 +308,16 @@ func BenchmarkObserve(b *testing.B) {
 		l.observe(time.Duration(300+i%4096)*time.Microsecond, "")
 	}
 }
+
+// A status that somebody asks for between two samples does not take the latencies out of the history.
+func TestLatencyBetweenSamples(t *testing.T) {
+	s, st := New(Config{}, discard()), relay.Stat{}
+	now := func() relay.Stat { return st }
+	s.takeSample(now)
+	s.delivery.observe(20*time.Second, "")
+	s.refresh(now)
+	s.takeSample(now)
+	if p50 := float64(s.status(time.Now()).Latency.CommitToAckP50); !(p50 > 18 && p50 < 22) {
+		t.Errorf("the median is %g s, want 20 s", p50)
+	}
+}

@@ -22,18 +22,25 @@ type sample struct {
 	delivery       distribution
 }
 
-// takeSample takes a sample for the history.
-func (s *Server) takeSample(stat func() relay.Stat) { s.history.add(s.refresh(stat)) }
+// takeSample takes a sample for the history, and makes it the last one.
+func (s *Server) takeSample(stat func() relay.Stat) {
+	now := s.sample(stat)
+	now.answered, now.delivery = s.answered.recent(), s.delivery.recent()
+	s.last.Store(now)
+	s.history.add(now)
+}
 
-// refresh takes a sample, and makes it the last one.
-func (s *Server) refresh(stat func() relay.Stat) *sample {
-	now := &sample{stat: stat(), at: time.Now(), answered: s.answered.recent(), delivery: s.delivery.recent()}
+// refresh makes a sample the last one. The durations since the one before stay for the history.
+func (s *Server) refresh(stat func() relay.Stat) { s.last.Store(s.sample(stat)) }
+
+// sample returns the state of the relay, without durations.
+func (s *Server) sample(stat func() relay.Stat) *sample {
+	now := &sample{stat: stat(), at: time.Now()}
 	acked := now.stat.Sink.Acked()
 	now.records, now.bytes, now.ackedAt = acked.Records, acked.Bytes, now.at
 	if last := s.last.Load(); last != nil && last.records == now.records && now.stat.Sink.InFlightRecords > 0 {
 		now.ackedAt = last.ackedAt
 	}
-	s.last.Store(now)
 	return now
 }
 
