@@ -99,6 +99,7 @@ var faults = []fault{
 	{is(ErrPositionUnsaved), exit.OK, Never, "", ""},
 
 	{is(pump.ErrParkedFull), exit.BadRecord, Never, "", nextParkedFull},
+	{is(pump.ErrDeadLetter), exit.BadRecord, Never, adviseDeadLetter, nextDeadLetter},
 	{as[*encode.RowError], exit.BadRecord, Never, adviseRow, ""},
 	{as[*sink.RecordError], exit.BadRecord, Never, adviseRow, ""},
 	{is(replication.ErrRow), exit.BadRecord, Never, adviseUnread, nextUnread},
@@ -176,6 +177,8 @@ var faults = []fault{
 const (
 	adviseRow = "Nothing after it is confirmed; everything before it is delivered. Correct the cause and start the relay again: Postgres\n" +
 		"resends the transaction. To send such rows to the dead-letter topic: --set on_bad_record=dead-letter." + adviseGiveUp
+	adviseDeadLetter = "Nothing after it is confirmed; everything before it is delivered. Let the destination dead_letter_topic accept every dead letter, or set\n" +
+		"another one, and start the relay again: Postgres resends the transaction." + adviseGiveUp
 	adviseUnread = "Nothing after it is confirmed; everything before it is delivered. Such a row fits into no record. The relay cannot send it\n" +
 		"to the dead-letter topic either, whatever on_bad_record is." + adviseGiveUp
 
@@ -266,6 +269,7 @@ const (
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
 	nextParked      = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
+	nextDeadLetter  = "let dead_letter_topic accept dead letters (docs/bad-rows.md#send-the-row-to-the-dead-letter-topic)"
 	nextParkedFull  = "raise max_parked_keys and start the relay; then fix the cause and release keys (docs/park.md#release-a-key)"
 	nextParkedLost  = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
 	nextCopy        = "set source.initial_copy again, then start the relay (docs/runbook.md#exit-15)"

@@ -95,6 +95,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, Briefly, ""},
 		"right":                 {&catalog.RightError{}, 10, Briefly, ""},
 		"privilege to create":   {&refill.CreationError{Err: &pgconn.PgError{Code: "42501"}}, 10, Briefly, ""},
+		"dead letter":           {fmt.Errorf("%w; %w", &sink.RecordError{}, pump.ErrDeadLetter), 14, Never, "Let the destination dead_letter_topic accept"},
 		"no more parked keys":   {fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull), 14, Never, ""},
 		"another relay's slot":  {&checkpoint.GapError{Reason: checkpoint.ErrOtherSlot}, 15, Never, "set a name of its own"},
 		"another system":        {&checkpoint.GapError{Reason: checkpoint.ErrOtherSystem}, 15, Never, "set a name of its own"},
@@ -237,8 +238,9 @@ func TestFailureNamesASection(t *testing.T) {
 		"docs/bad-rows.md":        &undeliveredError{error: &encode.RowError{}},
 		"docs/runbook.md#exit-11": replication.ErrSlotLost,
 
-		"docs/park.md#release-a-key": fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull),
-		"docs/roles.md#create-them":  &refill.CreationError{Err: &catalog.RightError{}},
+		"docs/bad-rows.md#send-the-row-to-the-dead-letter-topic": fmt.Errorf("%w; %w", &sink.RecordError{}, pump.ErrDeadLetter),
+		"docs/park.md#release-a-key":                             fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull),
+		"docs/roles.md#create-them":                              &refill.CreationError{Err: &catalog.RightError{}},
 	} {
 		var f Failures
 		f.Add(err, time.Now())

@@ -2,6 +2,7 @@ package pump
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -54,4 +55,14 @@ func TestParkedKeysAreLogged(t *testing.T) {
 		t.Fatal("a record overtakes a parked one")
 	}
 	logs("")
+}
+
+// A rejected dead letter is told from a rejected record: another value of on_bad_record does not help.
+func TestRejectedDeadLetter(t *testing.T) {
+	d := NewDeadLetters(DeadLetterConfig{Topic: "dead"})
+	for topic, want := range map[string]bool{"dead": true, "orders": false} {
+		if err := d.explain(&sink.RecordError{Topic: topic}); errors.Is(err, ErrDeadLetter) != want {
+			t.Errorf("topic %s: %v", topic, err)
+		}
+	}
 }

@@ -71,7 +71,7 @@ func (o *Outcomes) Explain(seqs []uint64, err error) error {
 	if !ok {
 		return err
 	}
-	failed := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: o.deadLetters.explainFull(err)}
+	failed := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: o.deadLetters.explain(err)}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {

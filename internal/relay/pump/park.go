@@ -24,11 +24,17 @@ func (d *DeadLetters) park(rec *sink.Record, o encode.Origin, reason string) (ma
 	return func(dead *sink.Record) *sink.Record { return encode.Park(dead, key, parked) }, ok
 }
 
-// explainFull adds to err, with which the ownership ends, that the set of parked keys is full.
-func (d *DeadLetters) explainFull(err error) error {
-	_, rejected := errors.AsType[*sink.RecordError](err)
+// ErrDeadLetter says that a rejected record is a dead letter.
+var ErrDeadLetter = errors.New("the record is a dead letter")
+
+// explain adds to err, with which the ownership ends, that the set of parked keys is full, or that err is about a dead letter.
+func (d *DeadLetters) explain(err error) error {
+	rec, rejected := errors.AsType[*sink.RecordError](err)
 	_, bad := errors.AsType[*encode.RowError](err)
-	if d.parked.Refused() && (rejected || bad) {
+	switch {
+	case rejected && d.topic != "" && rec.Topic == d.topic:
+		return fmt.Errorf("%w; %w", err, ErrDeadLetter)
+	case d.parked.Refused() && (rejected || bad):
 		return fmt.Errorf("%w; %w", err, ErrParkedFull)
 	}
 	return err

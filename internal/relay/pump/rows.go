@@ -74,7 +74,7 @@ func (p *Pump) deadLetter(tx encode.Tx, index int, err error,
 		if ok && p.deadLetters.accept(rejected.Error(), o) {
 			return park(makeDeadLetter(p.deadLetters.topic, o, rejected)), nil
 		}
-		err = p.deadLetters.explainFull(err)
+		err = p.deadLetters.explain(err)
 	} else if _, ok := errors.AsType[*encode.ColumnError](err); !ok {
 		return nil, err
 	}
