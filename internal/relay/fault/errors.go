@@ -34,7 +34,7 @@ var (
 
 	// ErrOwnershipEnded: the session started at the confirmed position of an ownership that cannot continue. The position record may
 	// be older, and the next ownership needs the rows from there on.
-	ErrOwnershipEnded = errors.New("the session continues rows of an ownership that has ended")
+	ErrOwnershipEnded = errors.New("another relay may have sent rows since this one streamed")
 
 	// ErrSlotTaken: the WAL sender that holds the slot is not that of the session.
 	ErrSlotTaken = errors.New("another connection has the slot")
