@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -91,6 +92,9 @@ func responses() []response {
 	}
 }
 
+// deniedCommand matches the command in the text of an error about the rights of the user.
+var deniedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
+
 // explain returns the row of the table for the text of an error.
 func explain(text string) response {
 	text = strings.TrimPrefix(text, "-")
@@ -119,6 +123,9 @@ func (e *codeError) Error() string {
 // serverError returns the text of an error of a server as the error that the class requires.
 func serverError(text string) error {
 	e := &codeError{explain(text)}
+	if m := deniedCommand.FindStringSubmatch(text); m != nil && e.class == denied {
+		e.detail += ": " + m[1]
+	}
 	switch e.class {
 	case unavailable:
 		return fmt.Errorf("%w: %w", errUnreachable, e)

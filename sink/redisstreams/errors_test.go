@@ -72,6 +72,9 @@ func TestResponses(t *testing.T) {
 		if row.class != tc.class || strings.Contains(err.Error(), "s3cret") || err.Error() == "" {
 			t.Errorf("%s: class %d, want %d: %v", tc.text, row.class, tc.class, err)
 		}
+		if named := strings.HasSuffix(err.Error(), "a command that the relay needs: xadd"); named != strings.Contains(tc.text, "'xadd'") {
+			t.Errorf("%s: %v", tc.text, err)
+		}
 		_, isRecord := errors.AsType[*sink.RecordError](err)
 		for name, pair := range map[string][2]bool{
 			"ErrConnection": {errors.Is(err, lane.ErrConnection), tc.class == unavailable},
@@ -129,7 +132,7 @@ func TestServerResponses(t *testing.T) {
 		},
 		"a command of the script": {
 			func(t *testing.T, _ string) { do(t, "acl", "setuser", "relay", "-xadd") },
-			func(t *testing.T, _ string) { do(t, "acl", "setuser", "relay", "+xadd") }, "may not run",
+			func(t *testing.T, _ string) { do(t, "acl", "setuser", "relay", "+xadd") }, "no access to Redis: ERR: the user may not run a command that the relay needs",
 		},
 		"the password": {
 			func(t *testing.T, _ string) {

@@ -110,10 +110,16 @@ func (t *transport) failure(err error) error {
 		return &nodeError{err}
 	}
 	if errors.Is(err, errAccess) {
-		return fmt.Errorf("%w: %w", lane.ErrConnection, err)
+		return &refusedError{err}
 	}
 	return err
 }
+
+// A refusedError is an error because the user lacks access, for which all streams wait like one of the connection.
+type refusedError struct{ error }
+
+// Unwrap returns [lane.ErrConnection] and the error.
+func (e *refusedError) Unwrap() []error { return []error{lane.ErrConnection, e.error} }
 
 // A nodeError is the error of one node. It does not wrap [lane.ErrConnection], which all streams would wait for.
 type nodeError struct{ err error }
@@ -274,7 +280,7 @@ func (t *transport) report(ctx context.Context, r *lane.Request, response *redis
 	case isCode && (e.class == moved || e.class == unavailable):
 		t.conns.reload(ctx)
 	case isCode && e.class == denied:
-		err = fmt.Errorf("%w: %w", lane.ErrConnection, err)
+		err = &refusedError{err}
 	}
 	if t.conns.cluster != nil && errors.Is(err, lane.ErrConnection) {
 		err = &nodeError{err}
