@@ -169,7 +169,9 @@ var faults = []fault{
 	{replication.IsDiskFull, exit.Source, Outage, "", nextDiskFull},
 	{is(replication.ErrBusy), exit.Source, Outage, "", nextBusy},
 	{is(replication.ErrServerStopping), exit.Source, Outage, "", nextServer},
+	{isTerminated, exit.Source, Outage, adviseTerminated, nextServer},
 	{is(replication.ErrUnreachable), exit.Source, Outage, adviseServer, nextServer},
+	{isDamaged, exit.Unexpected, Briefly, "", nextDamaged},
 }
 
 // Advice for errors whose text does not say how to fix them. The caller that prints it replaces <slot>
@@ -222,6 +224,7 @@ const (
 	adviseRefill = "Continue it: " + catalog.InstructRecover + ", with the same configuration. To continue without the rest of the rows, run\n" +
 		"once with --accept-gap."
 	adviseUnpublished = "Run " + catalog.InstructStartOver + "."
+	adviseTerminated  = "Somebody has ended the connection, for example by dropping the slot. The relay connects again."
 	adviseServer      = "Check source.dsn, and that the server listens there."
 	adviseLock        = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
 		"--set startup_timeout=5m, and prune with --wait 5m."
@@ -245,6 +248,8 @@ const (
 	nextBusy         = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
 	nextDiskFull     = "free space on the disk of Postgres, then run the command again (docs/access.md#postgres)"
 	nextServer       = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
+
+	nextDamaged = "check the log and the disk of Postgres, and do not advance the slot: its rows arrive when Postgres can read them (docs/runbook.md#exit-1)"
 
 	nextUndelivered = "correct the cause, or let the broker accept the earlier transaction, then start the relay (docs/bad-rows.md)"
 	nextUnread      = "skip its transaction, as above (docs/bad-rows.md#skip-the-transaction)"
@@ -308,6 +313,19 @@ func isUnrefilledGap(err error) bool {
 func isUpdate(err error) bool {
 	change, ok := errors.AsType[*pump.ChangeError](err)
 	return ok && change.Kind == "UPDATE"
+}
+
+// isTerminated reports whether an administrator has ended the connection.
+func isTerminated(err error) bool {
+	const adminShutdown = "57P01"
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == adminShutdown && errors.Is(err, replication.ErrUnreachable)
+}
+
+// isDamaged reports whether Postgres cannot read its files, or has found a fault of its own.
+func isDamaged(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (strings.HasPrefix(pg.Code, "XX") || strings.HasPrefix(pg.Code, "58"))
 }
 
 // isPrivilege reports whether the role lacks a privilege that err names.

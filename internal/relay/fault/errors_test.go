@@ -90,6 +90,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"replication to pooler": {&pgconn.PgError{Code: "42601", Message: `syntax error at or near "IDENTIFY_SYSTEM"`}, 10, Never, ""},
 		"statement of another":  {&pgconn.PgError{Code: "42P05", Message: "prepared statement exists"}, 10, Never, ""},
 		"disk full":             {&pgconn.PgError{Code: "53100"}, 10, Outage, ""},
+		"damaged WAL":           {&pgconn.PgError{Code: "XX000"}, 1, Briefly, ""},
+		"ended connection":      {fmt.Errorf("%w: %w", replication.ErrUnreachable, &pgconn.PgError{Code: "57P01"}), 10, Outage, "has ended the connection"},
 		"setting":               {replication.ErrConfig, 10, Never, ""},
 		"wal_level":             {&catalog.WALLevelError{Level: "replica"}, 10, Never, ""},
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, Briefly, ""},
@@ -233,6 +235,7 @@ func TestFailureNamesASection(t *testing.T) {
 	for want, err := range map[string]error{
 		"docs/access.md#postgres": fmt.Errorf("%w: no pg_hba.conf entry", replication.ErrAccess),
 		"":                        replication.ErrSlotInUse,
+		"docs/runbook.md#exit-1":  &pgconn.PgError{Code: "XX001"},
 		"docs/runbook.md#exit-14": &pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}},
 		"docs/recover.md#recover": refill.ErrUnfinished,
 		"docs/bad-rows.md":        &undeliveredError{error: &encode.RowError{}},
