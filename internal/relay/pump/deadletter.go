@@ -33,7 +33,7 @@ type DeadLetters struct {
 	rejected  uint64    // of total: records that the broker rejected
 	followed  uint64    // of total: records that follow a bad one of their key
 	truncated uint64    // of total: too large for the topic
-	logged    uint64    // of total: logged
+	logged    uint64    // of total without followed: logged
 	loggedCut uint64    // of truncated: logged
 	parkedAt  time.Time // of the newest parking that is logged, or was there before
 	reason    string    // of the newest dead letter
@@ -113,8 +113,8 @@ func (d *DeadLetters) follow(r *sink.Record, o encode.Origin) *sink.Record {
 		return nil
 	}
 	reason := fmt.Sprintf("the key is parked: it waits behind %s", bad)
-	d.accept(reason, o)
 	d.mu.Lock()
+	d.total++
 	d.followed++
 	d.mu.Unlock()
 	return encode.Park(encode.DeadRecord(d.topic, o, r, reason), r.Key, parked)
@@ -159,8 +159,9 @@ func (d *DeadLetters) LogNew(ctx context.Context) error {
 
 func (d *DeadLetters) logOnce(ctx context.Context) {
 	d.mu.Lock()
-	n, cut, reason, origin := d.total-d.logged, d.truncated-d.loggedCut, d.reason, d.origin
-	d.logged, d.loggedCut = d.total, d.truncated
+	bad := d.total - d.followed // those that follow a bad one of their key are expected
+	n, cut, reason, origin := bad-d.logged, d.truncated-d.loggedCut, d.reason, d.origin
+	d.logged, d.loggedCut = bad, d.truncated
 	d.mu.Unlock()
 	if n > 0 {
 		d.log.WarnContext(ctx, "dead letters sent", slog.Uint64("number", n), slog.String("topic", d.topic),

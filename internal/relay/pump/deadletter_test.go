@@ -55,6 +55,9 @@ func TestParkedKeysAreLogged(t *testing.T) {
 		t.Fatal("a record overtakes a parked one")
 	}
 	logs("")
+	if out.Len() > 0 {
+		t.Errorf("a busy parked key is logged: %s", &out)
+	}
 }
 
 // A rejected dead letter is told from a rejected record: another value of on_bad_record does not help.
