@@ -228,15 +228,15 @@ func TestRetention(t *testing.T) {
 		"plenty": {steps(limited(10*mb, 990*mb), limited(11*mb, 989*mb)), []string{"", ""}},
 		"within the hour": {
 			steps(limited(10*mb, 990*mb), limited(300*mb, 700*mb), limited(310*mb, 690*mb)),
-			[]string{"", "after 700 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 24s at the current rate", ""},
+			[]string{"", "after 700 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 24 s at the current rate", ""},
 		},
 		"running out": {
 			steps(limited(100*mb, 900*mb), limited(600*mb, 400*mb), limited(700*mb, 300*mb), limited(901*mb, 99*mb), limited(1001*mb, -mb), limited(1002*mb, -2*mb)),
 			[]string{
 				"",
-				"it retains 600 MB of WAL, from 0/DB900000 on; after 400 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 8s at the current rate; the confirmed position is 0/DB900000: the relay still reads the WAL after it, or the broker does not acknowledge its rows, which status says",
+				"it retains 600 MB of WAL, from 0/DB900000 on; after 400 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 8 s at the current rate; the confirmed position is 0/DB900000: the relay still reads the WAL after it, or the broker does not acknowledge its rows, which status says",
 				"",
-				"after 99 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 4s",
+				"after 99 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 3.7 s",
 				"Postgres may invalidate the slot at the next checkpoint",
 				"",
 			},
@@ -250,7 +250,7 @@ func TestRetention(t *testing.T) {
 			steps(unlimited("reserved", 10*mb), unlimited("extended", 2000*mb), unlimited("extended", 2001*mb), unlimited("reserved", 500<<10)),
 			[]string{"", "a full disk stops Postgres; the confirmed position is 1/", "", "over: it retains 500 kB"},
 		},
-		"held by a transaction": {steps(unlimited("extended", 2000*mb)), []string{"a long transaction retains the rest"}},
+		"held by a transaction": {steps(unlimited("extended", 2000*mb)), []string{"or for a long transaction"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h History

@@ -58,14 +58,14 @@ func timeLeft(left time.Duration) string {
 	if left == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", in about %s at the current rate", left.Round(max(time.Second, left/100)))
+	return fmt.Sprintf(", in about %s at the current rate", terminal.Duration(left.Seconds()))
 }
 
 // retainedBy says why Postgres retains the WAL.
 func retainedBy(c *State) string {
 	s := c.Slot
 	if behind := int64(c.WALEnd - s.ConfirmedFlushLSN); s.ConfirmedFlushLSN > c.WALEnd || behind < s.retained(c.WALEnd)/2 {
-		return fmt.Sprintf("the confirmed position is %s, and a long transaction retains the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
+		return fmt.Sprintf("the confirmed position is %s; Postgres retains the WAL before it until the slot moves on, or for a long transaction: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
 	}
 	return fmt.Sprintf("the confirmed position is %s: the relay still reads the WAL after it, or the broker does not acknowledge its rows, which status says", s.ConfirmedFlushLSN)
 }

@@ -48,6 +48,8 @@ type Reserve struct {
 
 	LimitAt time.Time // when Safe reaches 0 at the current rate, see [Trend]; zero: unknown, or it does not shrink
 	IdleAt  time.Time // when Postgres invalidates the slot if it stays inactive; zero: never
+
+	Refills bool // a relay that runs refills the gap itself after the loss of the slot
 }
 
 // Reserve returns the Reserve of the slot of c, which must exist.
@@ -149,6 +151,10 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 		why = "Postgres has removed WAL that was not relayed yet"
 		if r.Invalidation != "" {
 			why += " (" + r.Invalidation + ")"
+		}
+		if r.Refills {
+			return "The slot is lost", why + ".",
+				"Let a relay run: it creates the slot again and sends the missing rows from the table, because source.on_slot_loss is refill. If it cannot, its last error says why."
 		}
 		return "The slot is lost", why + ".",
 			"Stop the relay, then " + InstructRecover + ": it creates the slot again and sends the missing rows from the table. See docs/recover.md."

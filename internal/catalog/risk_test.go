@@ -46,6 +46,15 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A lost slot is for recover, unless the relay refills the gap itself: recover would wait for the same broker.
+func TestAdviceOnALostSlot(t *testing.T) {
+	for refills, want := range map[bool]string{false: InstructRecover, true: "Let a relay run"} {
+		if got := (Reserve{WALStatus: "lost", Refills: refills}).Judge(noon).Advice; !strings.Contains(got, want) {
+			t.Errorf("refills %t: %q", refills, got)
+		}
+	}
+}
+
 // Postgres invalidates a slot that has been inactive for idle_replication_slot_timeout.
 func TestReserveOfAnIdleSlot(t *testing.T) {
 	c := &State{IdleSlotTimeout: time.Hour, Slot: &Slot{InactiveSince: noon}}

@@ -59,7 +59,7 @@ the reason. It changes nothing. The user of the broker needs the right to read t
 	}
 	l := a.deadLetters(cmd)
 	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
-	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent or released")
+	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent, released or discarded")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := l.open(cmd.Context())
@@ -263,7 +263,7 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)
 	}
 	if resent > 0 {
-		line += fmt.Sprintf("; %d more were resent or released (--resent lists them)", resent)
+		line += fmt.Sprintf("; %d more were resent, released or discarded (--resent lists them)", resent)
 	}
 	fmt.Fprintln(l.stderr, line)
 	terms := catalog.Terms{Arguments: l.cfg.Arguments()}

@@ -84,6 +84,7 @@ type SlotStat struct {
 	SafeBytes     *int64        // WAL that may be written before Postgres may invalidate the slot; may be negative; nil: no limit
 	SpilledBytes  int64         // of transactions that Postgres has written to disk to decode them, since its statistics were reset
 	LimitAt       time.Time     // when SafeBytes reaches 0 at the current rate; zero: unknown, or it does not shrink
+	Refills       bool          // the relay refills the gap itself after the loss of the slot
 	Standbys      []string      // slots of synchronized_standby_slots from which no standby streams: Postgres sends nothing meanwhile
 }
 
@@ -115,13 +116,13 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 		return catalog.Risk{}
 	}
 	return catalog.Reserve{
-		WALStatus: s.WALStatus, Invalidation: s.Invalidation, Retained: s.RetainedBytes, Safe: s.SafeBytes, LimitAt: s.LimitAt,
+		WALStatus: s.WALStatus, Invalidation: s.Invalidation, Retained: s.RetainedBytes, Safe: s.SafeBytes, LimitAt: s.LimitAt, Refills: s.Refills,
 	}.Judge(now)
 }
 
 // noteSlot keeps the state of the slot in c.
 func (r *Relay) noteSlot(c *catalog.State) {
-	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd, Standbys: c.MissingStandbys()}
+	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd, Standbys: c.MissingStandbys(), Refills: r.cfg.RefillOnLoss}
 	r.unsent.Store(r.unsent.Load().next(c.WALEnd, r.progress.Counts().Received, c.ReadAt))
 	if c.Slot != nil {
 		reserve := c.Reserve(r.history.LimitAt())

@@ -102,13 +102,16 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	if full := r.timeToLimit(); !math.IsNaN(full) {
 		reserve.LimitAt = r.At.Add(time.Duration(full * float64(time.Second)))
 	}
+	reserve.Refills = cfg.Relay != nil && cfg.Relay.RefillOnLoss
 	risk := reserve.Judge(r.At)
 	v = admin.SlotVerdict(risk)
 	switch risk.Level() {
 	case catalog.LevelLost:
-		if r.byHand() {
+		switch {
+		case reserve.Refills:
+		case r.byHand():
 			v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
-		} else {
+		default:
 			v.Advice = cmp.Or(r.refused(&v), v.Advice)
 		}
 	case catalog.LevelCritical:

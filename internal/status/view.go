@@ -28,7 +28,7 @@ type View struct {
 }
 
 // Lines draws r: first what is wrong and what to do, then the path of a row, the slot, the topics and the last errors.
-// No line is wider than Width. If there are more lines than Height, Lines leaves out the last topics, then the charts,
+// No line is wider than Width, except that of an advice if there is no Height. If there are more lines than Height, Lines leaves out the last topics, then the charts,
 // then the end.
 func (v View) Lines(r *Report) []string {
 	v.Width = min(v.Width, widest)
@@ -107,11 +107,15 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// advice draws what to do, after an arrow.
+// advice draws what to do, after an arrow. Without a limit of lines, it leaves the wrapping to the terminal, so that commands can be copied.
 func (v View) advice(text, indent string) []string {
 	var lines []string
 	mark := "→ "
-	for _, line := range terminal.Wrap(text, v.Width-len(indent)-2) {
+	wrapped := strings.Split(text, "\n")
+	if v.Height > 0 || text == "" {
+		wrapped = terminal.Wrap(text, v.Width-len(indent)-2)
+	}
+	for _, line := range wrapped {
 		lines = append(lines, indent+v.Style.Name(mark+line))
 		mark = "  "
 	}
