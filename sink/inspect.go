@@ -1,6 +1,11 @@
 package sink
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
 
 // An Inspector is a [Broker] that can tell whether it is ready for a relay. It is optional.
 type Inspector interface {
@@ -13,18 +18,65 @@ type Inspector interface {
 type Use struct {
 	Relay        string        // name of the relay
 	Destinations []Destination // of the last rows; empty if no row was read and the names depend on rows
+	Template     string        // from which a row makes the name of its destination
 	DeadLetters  string        // destination of dead letters; empty: none
+	Parks        bool          // dead letters of parked keys are read back, however late
 	Positions    string        // name of the position store; empty: none
 
 	// Short asks only for what is cheap to test, and what a relay does not report itself.
 	Short bool
+
+	// Probe has Inspect write to a place of its own at the broker, and remove that, to find out whether the broker rejects
+	// what an older relay sends. Removing it may take a request more after ctx has ended.
+	Probe bool
+
+	Limits Limits
 }
+
+// Limits are the time limits of an inspection.
+type Limits struct {
+	Request time.Duration // of one request
+	Whole   time.Duration // of all of them; the context ends then
+}
+
+// Ask calls question with the time limit of one request. If question fails because of a limit, or there is no time left for it, the
+// error is a [*LimitError].
+func (l Limits) Ask(ctx context.Context, question func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, l.Request)
+	defer cancel()
+	var err error
+	if ctx.Err() == nil {
+		err = question(limited)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return &LimitError{fmt.Errorf("unknown: the time limit of %s was over", l.Whole), "fix what does not respond above, or run check with a longer --timeout"}
+	case err != nil && errors.Is(limited.Err(), context.DeadlineExceeded):
+		return &LimitError{fmt.Errorf("no response within %s: %w", l.Request, err), "find out what blocks the server, or run check with a longer --timeout"}
+	}
+	return err
+}
+
+// A LimitError says that there was no response within a time limit. It is an [Advised] error.
+type LimitError struct {
+	err    error
+	advice string
+}
+
+// Error says which limit it was.
+func (e *LimitError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error of the request, if it was made.
+func (e *LimitError) Unwrap() error { return errors.Unwrap(e.err) }
+
+// Advice returns what to do.
+func (e *LimitError) Advice() string { return e.advice }
 
 // A Destination describes the records for a destination, as far as a sample of them says.
 type Destination struct {
 	Name    string
-	Largest int // bytes of key, value and headers of the largest record; 0: no record was read
-	Keyless int // number of records without a key
+	Largest *Record // the record with the largest [Record.Size]; nil: no record was read
+	Keyless int     // number of records without a key
 }
 
 // A Finding is the result of one test of an [Inspector].

@@ -56,8 +56,11 @@ type Record struct {
 	Position Position
 }
 
-// Size returns the size of the key, the value and the headers in bytes.
+// Size returns the size of the key, the value and the headers in bytes. It is 0 for no record.
 func (r *Record) Size() int {
+	if r == nil {
+		return 0
+	}
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)

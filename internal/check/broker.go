@@ -52,10 +52,13 @@ func (ck *checker) ofAnyBroker() []Condition {
 
 // use returns what the relay uses the broker for.
 func (ck *checker) use() sink.Use {
-	use := sink.Use{Relay: ck.Relay.Name, DeadLetters: ck.Relay.DeadLetterTopic, Positions: ck.Relay.Positions.Topic, Short: ck.short}
+	use := sink.Use{
+		Relay: ck.Relay.Name, Template: ck.Relay.Route.Topic, DeadLetters: ck.Relay.DeadLetterTopic, Parks: ck.Relay.ParkedKeys > 0,
+		Positions: ck.Relay.Positions.Topic, Short: ck.short, Probe: ck.Probe, Limits: ck.limits,
+	}
 	for _, name := range ck.sample.names() {
 		s := ck.sample.topics[name]
-		use.Destinations = append(use.Destinations, sink.Destination{Name: name, Largest: s.size, Keyless: s.keyless})
+		use.Destinations = append(use.Destinations, sink.Destination{Name: name, Largest: s.largest, Keyless: s.keyless})
 	}
 	return use
 }

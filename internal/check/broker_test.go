@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,8 +33,8 @@ func TestInspector(t *testing.T) {
 		{Condition: "stream", Object: "b", State: sink.Failed, Found: "is missing", Fix: "create it"},
 		{Condition: "connection", State: sink.Met, Found: "is there"},
 	}}
-	ck := checker{sampled: make(chan struct{}), Config: Config{Relay: relay.Config{
-		Name: "orders", Sink: broker, DeadLetterTopic: "dead", Route: encode.Config{Names: kafka.Names{}, Topic: "events.${route}"},
+	ck := checker{sampled: make(chan struct{}), limits: sink.Limits{Request: time.Second, Whole: time.Minute}, Config: Config{Relay: relay.Config{
+		Name: "orders", Sink: broker, DeadLetterTopic: "dead", ParkedKeys: 1, Route: encode.Config{Names: kafka.Names{}, Topic: "events.${route}"},
 	}}}
 	ck.sample.topics = map[string]*topicSample{}
 	ck.sample.add(&sink.Record{Topic: "events.b", Value: []byte("four")})
@@ -52,7 +53,13 @@ func TestInspector(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
-	wantUse := sink.Use{Relay: "orders", DeadLetters: "dead", Destinations: []sink.Destination{{Name: "events.a", Largest: 1}, {Name: "events.b", Largest: 4, Keyless: 1}}}
+	wantUse := sink.Use{
+		Relay: "orders", Template: "events.${route}", DeadLetters: "dead", Parks: true, Limits: ck.limits,
+		Destinations: []sink.Destination{
+			{Name: "events.a", Largest: &sink.Record{Topic: "events.a", Key: []byte("k")}},
+			{Name: "events.b", Largest: &sink.Record{Topic: "events.b", Value: []byte("four")}, Keyless: 1},
+		},
+	}
 	if diff := cmp.Diff(wantUse, use); diff != "" {
 		t.Errorf("use (-want +got):\n%s", diff)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // DefaultTimeout is the default of Config.Timeout.
@@ -68,18 +68,18 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	ck := checker{Config: cfg, each: cfg.Timeout / questions, short: short, sampled: make(chan struct{})}
+	ck := checker{Config: cfg, limits: sink.Limits{Request: cfg.Timeout / questions, Whole: cfg.Timeout}, short: short, sampled: make(chan struct{})}
 	source := &sourceChecker{checker: &ck, report: report{group: Source}}
-	var sink []Condition
+	var ofSink []Condition
 	var both sync.WaitGroup
 	both.Go(func() { ck.takeSample(ctx) })
 	both.Go(func() { source.run(ctx) })
-	both.Go(func() { sink = ck.checkSink(ctx) })
+	both.Go(func() { ofSink = ck.checkSink(ctx) })
 	both.Wait()
 	if source.catalog == nil { // rows could not be read either, and another condition has the reason
 		ck.rows.conditions = nil
 	}
-	all := append(ck.defined(slices.Concat(source.conditions, ck.rows.conditions)), sink...)
+	all := append(ck.defined(slices.Concat(source.conditions, ck.rows.conditions)), ofSink...)
 	terms := catalog.Terms{Slot: cfg.Relay.Source.Slot, Publication: cfg.Relay.Source.Publication, Arguments: cfg.Arguments}
 	for i := range all {
 		all[i].Found, all[i].Fix = terms.Fill(all[i].Found), terms.Fill(all[i].Fix)
@@ -90,8 +90,8 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 // A checker runs one check.
 type checker struct {
 	Config
-	each  time.Duration // time limit of one request
-	short bool          // for AtStart: only cheap requests
+	limits sink.Limits
+	short  bool // for AtStart: only cheap requests
 
 	sampled chan struct{} // closed when sample and rows are complete
 	sample  sample
@@ -101,30 +101,19 @@ type checker struct {
 // ask calls question with the time limit of one request, and reports whether it succeeded. If not, it adds a failed
 // condition to r, except in a short check.
 func (ck *checker) ask(ctx context.Context, r *report, name, object string, question func(ctx context.Context) error) bool {
-	limited, cancel := context.WithTimeout(ctx, ck.each)
-	defer cancel()
-	var err error
-	if ctx.Err() == nil {
-		err = question(limited)
-	}
-	switch {
-	case ck.short:
-		return err == nil && ctx.Err() == nil
-	case ctx.Err() != nil:
-		r.fail(name, object, fmt.Sprintf("unknown: the time limit of %s was over", ck.Timeout), "fix what does not respond above, or run check with a longer --timeout")
-	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
-		r.fail(name, object, fmt.Sprintf("no response within %s: %s", ck.each, oneLine(err)), "find out what blocks the server, or run check with a longer --timeout")
-	case err != nil:
+	err := ck.limits.Ask(ctx, question)
+	if err != nil && !ck.short {
 		found, fix := remedy(err)
 		r.fail(name, object, found, fix)
-	default:
-		return true
 	}
-	return false
+	return err == nil
 }
 
 // remedy splits the text of an error of replication or sink into what is wrong and how to fix it.
 func remedy(err error) (found, fix string) {
+	if late, ok := errors.AsType[*sink.LimitError](err); ok {
+		return oneLine(late), late.Advice()
+	}
 	if _, locked := errors.AsType[*catalog.LockError](err); locked {
 		return oneLine(err), fault.Next(err)
 	}

@@ -13,7 +13,12 @@ import (
 )
 
 // sizeInKafka returns the size of a record as max.message.bytes of a topic counts it.
-func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
+func sizeInKafka(rec *sink.Record) int {
+	if rec == nil {
+		return 0
+	}
+	return kafka.Size(rec)
+}
 
 // isRefusal reports whether the user lacks the right for a request.
 func isRefusal(err error) bool { return kafka.IsRefusal(err) }
@@ -81,7 +86,7 @@ type outcome struct {
 // reach connects to each address and adds a condition with this name for each. judge adds the condition for a failure;
 // others says whether another address responded. reach returns whether one did.
 func (s *kafkaChecker) reach(ctx context.Context, name string, addrs []string, judge func(o outcome, others bool)) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.each)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	outcomes := make([]outcome, len(addrs))
 	var all sync.WaitGroup
@@ -89,7 +94,7 @@ func (s *kafkaChecker) reach(ctx context.Context, name string, addrs []string, j
 		all.Go(func() {
 			err := s.inspector.Reach(ctx, addr)
 			if err != nil && ctx.Err() != nil {
-				err = fmt.Errorf("no response within %s", s.each)
+				err = fmt.Errorf("no response within %s", s.limits.Request)
 			}
 			outcomes[n] = outcome{addr, err}
 		})
@@ -168,7 +173,7 @@ func (s *kafkaChecker) cluster(ctx context.Context) {
 
 // identity checks that the user gets a producer id, which idempotent writes need.
 func (s *kafkaChecker) identity(ctx context.Context) {
-	limited, cancel := context.WithTimeout(ctx, s.each)
+	limited, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	if err := s.inspector.MayWrite(limited); err != nil {
 		s.fail("idempotent write", "", oneLine(err), s.cfg.GrantCommand("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
@@ -191,7 +196,7 @@ func (s *kafkaChecker) ownership(ctx context.Context) {
 		s.warn(name, "", "not used without position_topic: "+twice, "set position_topic")
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, s.each)
+	limited, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	id := s.transactionalID()
 	switch err := s.inspector.MayOwn(limited, id); {

@@ -60,7 +60,7 @@ func probeOrder(ctx context.Context, broker sink.Broker, topic string) error {
 
 // deleteProbeTopic deletes topic, even if ctx has ended. It succeeds if topic does not exist.
 func (s *kafkaChecker) deleteProbeTopic(ctx context.Context, topic string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.each)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.Request)
 	defer cancel()
 	if err := s.inspector.DeleteTopic(ctx, topic); err != nil {
 		s.warn("probe topic", "", topic+" could not be deleted: "+oneLine(err), s.cfg.AdminCommand("kafka-topics.sh", "--delete --topic "+topic))

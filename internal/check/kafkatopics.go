@@ -45,7 +45,9 @@ func (s *kafkaChecker) uses() []use {
 func (s *kafkaChecker) largest() *topicSample {
 	var all topicSample
 	for _, t := range s.sample.topics {
-		all.largest = max(all.largest, t.largest)
+		if sizeInKafka(t.largest) > sizeInKafka(all.largest) {
+			all.largest = t.largest
+		}
 		all.keyless += t.keyless
 	}
 	return &all
@@ -181,7 +183,7 @@ func (s *kafkaChecker) missing(ctx context.Context, u use) {
 	if s.short {
 		return // the relay creates it, or logs why it cannot
 	}
-	limited, cancel := context.WithTimeout(ctx, s.each)
+	limited, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	err := s.inspector.MayCreate(limited, u.topic, *spec)
 	switch {
@@ -315,11 +317,14 @@ func (s *kafkaChecker) limit(u use, t *kafka.Topic) {
 	if err != nil {
 		return
 	}
-	wanted := s.cfg.MaxMessageBytes
+	wanted, largest := s.cfg.MaxMessageBytes, 0
+	if u.sample != nil {
+		largest = sizeInKafka(u.sample.largest)
+	}
 	switch {
-	case u.sample != nil && u.sample.largest > limit:
-		found := fmt.Sprintf("%d, but one of the last rows is a record of %d bytes", limit, u.sample.largest)
-		fix := s.alter(u.topic, name, strconv.Itoa(2*u.sample.largest))
+	case largest > limit:
+		found := fmt.Sprintf("%d, but one of the last rows is a record of %d bytes", limit, largest)
+		fix := s.alter(u.topic, name, strconv.Itoa(2*largest))
 		if compression := s.cfg.Compression; compression != "" && compression != "none" {
 			s.warn(name, u.topic, found+" before "+compression, fix)
 			return
@@ -327,8 +332,8 @@ func (s *kafkaChecker) limit(u use, t *kafka.Topic) {
 		s.fail(name, u.topic, found, fix)
 	case !u.compacted && wanted > limit:
 		s.warn(name, u.topic, fmt.Sprintf("%d, but sink.kafka.max_message_bytes is %d: the topic rejects records between the two", limit, wanted), s.alter(u.topic, name, strconv.Itoa(wanted)))
-	case u.sample != nil && u.sample.largest > 0:
-		s.ok(name, u.topic, fmt.Sprintf("%d; the largest of the last records has %d", limit, u.sample.largest))
+	case largest > 0:
+		s.ok(name, u.topic, fmt.Sprintf("%d; the largest of the last records has %d", limit, largest))
 	default:
 		s.ok(name, u.topic, strconv.Itoa(limit))
 	}

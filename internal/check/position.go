@@ -23,7 +23,7 @@ func (s *sourceChecker) position(ctx context.Context) {
 		s.ok(positionRecord, "", "not compared with the slot, from which a relay streams")
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.each)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	next, err := relay.FindNextStart(ctx, s.Relay, slog.New(slog.DiscardHandler))
 	if errors.Is(err, position.ErrFile) {

@@ -109,7 +109,7 @@ func (s *sourceChecker) recognize(ctx context.Context, reader *catalog.Reader) {
 	for _, p := range providers {
 		features = append(features, p.features...)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.each)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	found, err := reader.Features(ctx, features)
 	if err != nil {

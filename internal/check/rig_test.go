@@ -147,7 +147,7 @@ func (r *rig) conditions(t *testing.T) []Condition {
 	if r.db != nil {
 		return Run(t.Context(), r.config(t))
 	}
-	ck := checker{Config: r.config(t), each: time.Minute, sampled: make(chan struct{})}
+	ck := checker{Config: r.config(t), limits: sink.Limits{Request: time.Minute, Whole: time.Minute}, sampled: make(chan struct{})}
 	ck.sample.topics = make(map[string]*topicSample)
 	for _, rec := range r.rows {
 		rec.Topic = r.topic

@@ -29,9 +29,8 @@ type sample struct {
 
 // A topicSample describes the records of one topic.
 type topicSample struct {
-	largest int // bytes, as a single-record batch of Kafka
-	size    int // bytes of key, value and headers of the largest record
-	keyless int // records without a key
+	largest *sink.Record // the one with the largest size; nil: no record was read
+	keyless int          // records without a key
 }
 
 // takeSample converts the last rows to records. The sink's conditions need their topics and sizes. A row that cannot
@@ -46,7 +45,7 @@ func (ck *checker) takeSample(ctx context.Context) {
 	if ck.short {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, ck.each)
+	ctx, cancel := context.WithTimeout(ctx, ck.limits.Request)
 	defer cancel()
 	for _, table := range ck.Relay.Tables {
 		ck.sampleTable(ctx, table)
@@ -73,7 +72,7 @@ func (ck *checker) sampleTable(ctx context.Context, table string) {
 	case refusedToRead && pg.Code == insufficientPrivilege:
 		ck.rows.ok(name, table, "not read, because the role lacks SELECT, or USAGE on the schema; topics, keys and sizes are taken from the configuration")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil:
-		ck.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", ck.each), "run check with a longer --timeout")
+		ck.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", ck.limits.Request), "run check with a longer --timeout")
 	case err != nil: // the conditions of the connection, the table or its columns have it
 	case refused > 0:
 		ck.rows.warn(name, table, fmt.Sprintf("%[2]d of the last %[1]d rows cannot become records: %[3]v", records+refused, refused, first),
@@ -106,8 +105,10 @@ func (s *sample) add(rec *sink.Record) {
 		t = &topicSample{}
 		s.topics[rec.Topic] = t
 	}
-	t.largest = max(t.largest, sizeInKafka(rec))
-	t.size = max(t.size, rec.Size())
+	if t.largest == nil || rec.Size() > t.largest.Size() {
+		clone := rows.Clone(*rec)
+		t.largest = &clone
+	}
 	if rec.Key == nil {
 		t.keyless++
 	}

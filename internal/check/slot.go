@@ -124,7 +124,7 @@ func (s *sourceChecker) failover(ctx context.Context) {
 	slot, name := s.catalog.Slot, "failover"
 	var blocked []string
 	if slot.Failover && !s.catalog.InRecovery {
-		limited, cancel := context.WithTimeout(ctx, s.each)
+		limited, cancel := context.WithTimeout(ctx, s.limits.Request)
 		defer cancel()
 		blocked = catalog.BlockedStandbys(limited, s.Relay.Source.Conn, slot.Name)
 	}

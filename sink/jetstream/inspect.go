@@ -56,7 +56,7 @@ func (i *inspection) streams(ctx context.Context, use sink.Use) {
 	for _, d := range use.Destinations {
 		if info := i.stream(ctx, d.Name); info != nil {
 			name := info.Config.Name
-			found[name], ofRecords[name], limits[name] = info, true, max(limits[name], d.Largest)
+			found[name], ofRecords[name], limits[name] = info, true, max(limits[name], d.Largest.Size())
 		}
 	}
 	if use.DeadLetters != "" {

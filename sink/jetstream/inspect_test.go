@@ -39,7 +39,7 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			name := s.Stream(t, test.stream)
-			wantFinding(t, s, sink.Use{Destinations: []sink.Destination{{Name: name, Largest: 500}}}, test.want, test.state)
+			wantFinding(t, s, sink.Use{Destinations: []sink.Destination{{Name: name, Largest: &sink.Record{Value: make([]byte, 500)}}}}, test.want, test.state)
 		})
 	}
 	wantFinding(t, s, sink.Use{Destinations: []sink.Destination{{Name: "nobody.has.this"}}}, "stream: no stream has the subject", sink.Failed)

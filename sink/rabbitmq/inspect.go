@@ -29,7 +29,7 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	var names []string
 	for _, d := range use.Destinations {
 		names = append(names, d.Name)
-		largest[d.Name] = d.Largest
+		largest[d.Name] = d.Largest.Size()
 	}
 	if use.DeadLetters != "" {
 		names = append(names, use.DeadLetters)

@@ -411,7 +411,7 @@ func TestInspect(t *testing.T) {
 	cfg.MaxMessageBytes = 100
 	var got []string
 	for _, f := range cfg.Inspect(sinktest.Context(t), sink.Use{
-		Destinations: []sink.Destination{{Name: "events/x", Largest: 200}, {Name: "nowhere/x"}}, DeadLetters: "/events",
+		Destinations: []sink.Destination{{Name: "events/x", Largest: &sink.Record{Value: make([]byte, 200)}}, {Name: "nowhere/x"}}, DeadLetters: "/events",
 	}) {
 		got = append(got, fmt.Sprintf("%s %s %d", f.Condition, f.Object, f.State))
 		if f.Found == "" || f.State != sink.Met && f.Fix == "" {

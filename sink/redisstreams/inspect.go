@@ -155,8 +155,8 @@ func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 	}
 	for _, d := range use.Destinations {
 		i.inspectStream(ctx, d.Name)
-		if d.Largest > limit {
-			i.Failed("entry size", d.Name, fmt.Sprintf("the largest of the last records has %d bytes, and the limit is %d", d.Largest, limit), "raise proto-max-bulk-len and sink.redis_streams.max_entry_bytes")
+		if size := d.Largest.Size(); size > limit {
+			i.Failed("entry size", d.Name, fmt.Sprintf("the largest of the last records has %d bytes, and the limit is %d", size, limit), "raise proto-max-bulk-len and sink.redis_streams.max_entry_bytes")
 		}
 	}
 	if use.DeadLetters != "" {

@@ -197,7 +197,8 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{Addrs: []string{server.Addr()}}
-	use := sink.Use{Destinations: []sink.Destination{{Name: stream}, {Name: "nobody", Largest: 1 << 30}}, Positions: text}
+	huge := &sink.Record{Headers: slices.Repeat([]sink.Header{{Value: make([]byte, 1<<20)}}, 1<<10)}
+	use := sink.Use{Destinations: []sink.Destination{{Name: stream}, {Name: "nobody", Largest: huge}}, Positions: text}
 	find := func(cfg Config, condition, object string) sink.Finding {
 		t.Helper()
 		findings := cfg.Inspect(ctx, use)

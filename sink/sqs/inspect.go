@@ -88,8 +88,8 @@ func (i *inspection) size(d sink.Destination, attributes map[string]string) {
 		limit = i.client.cfg.MaxBytes
 	}
 	switch {
-	case d.Largest > limit:
-		i.Failed("message size", d.Name, fmt.Sprintf("accepts %d bytes, and a record has %d", limit, d.Largest), "set MaximumMessageSize and sink.sqs.max_message_bytes to a larger size, up to 1048576")
+	case d.Largest.Size() > limit:
+		i.Failed("message size", d.Name, fmt.Sprintf("accepts %d bytes, and a record has %d", limit, d.Largest.Size()), "set MaximumMessageSize and sink.sqs.max_message_bytes to a larger size, up to 1048576")
 	case limit < i.client.cfg.MaxBytes:
 		i.Doubt("message size", d.Name, fmt.Sprintf("accepts %d bytes, fewer than sink.sqs.max_message_bytes: larger records are sent and rejected", limit), "set MaximumMessageSize and sink.sqs.max_message_bytes to the same size")
 	default:

@@ -24,7 +24,7 @@ func TestInspect(t *testing.T) {
 		"ready":          {use: sink.Use{Destinations: []sink.Destination{{Name: fifo}, {Name: topic}}, DeadLetters: standard}},
 		"not FIFO":       {use: sink.Use{Destinations: []sink.Destination{{Name: standard}}}, want: []string{"order"}},
 		"no key":         {use: sink.Use{Destinations: []sink.Destination{{Name: fifo, Keyless: 1}}}, want: []string{"order"}},
-		"large records":  {use: sink.Use{Destinations: []sink.Destination{{Name: fifo, Largest: 300_000}}}, want: []string{"message size"}},
+		"large records":  {use: sink.Use{Destinations: []sink.Destination{{Name: fifo, Largest: &sink.Record{Value: make([]byte, 300_000)}}}}, want: []string{"message size"}},
 		"small messages": {use: sink.Use{Destinations: []sink.Destination{{Name: small}}}, want: []string{"message size"}},
 		"missing":        {use: sink.Use{Destinations: []sink.Destination{{Name: "absent"}}, DeadLetters: "dead letters"}, want: []string{"destination", "destination"}},
 		"no access":      {use: sink.Use{Destinations: []sink.Destination{{Name: fifo}}}, status: http.StatusForbidden, code: "ExpiredToken", want: []string{"connection"}},
