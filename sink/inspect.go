@@ -116,6 +116,13 @@ const (
 	Failed       // the relay does not work, or loses its promises
 )
 
+// A Separator is a [Broker] whose users can be limited to some destinations. It is optional.
+type Separator interface {
+	// Separate returns the commands that grant the user of a relay what it needs, and no more: destinations with a prefix, for
+	// which the commands have a placeholder, those of its own, and its place in the position store.
+	Separate(use Use) string
+}
+
 // A Compacter is a [Broker] whose destinations may keep only the newest record of each key. It is optional.
 type Compacter interface {
 	// Compacted returns which of the destinations do. Those about which the user may not ask are not in the result.

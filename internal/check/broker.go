@@ -2,15 +2,24 @@ package check
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// checkSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds.
+// checkSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds, and those that hold
+// for every broker.
 func (ck *checker) checkSink(ctx context.Context) []Condition {
-	if conditions, ok := ck.checkKafka(ctx); ok {
-		return ck.defined(conditions)
+	conditions, isKafka := ck.checkKafka(ctx)
+	if !isKafka {
+		conditions = ck.inspect(ctx)
 	}
+	return append(conditions, ck.destinations()...)
+}
+
+// inspect returns what the package of the broker finds.
+func (ck *checker) inspect(ctx context.Context) []Condition {
 	inspector, ok := ck.Relay.Sink.(sink.Inspector)
 	if !ok {
 		return nil
@@ -19,34 +28,37 @@ func (ck *checker) checkSink(ctx context.Context) []Condition {
 	case <-ck.sampled:
 	case <-ctx.Done():
 	}
-	out := ck.ofAnyBroker()
+	var out []Condition
 	for _, f := range inspector.Inspect(ctx, ck.use()) {
 		out = append(out, Condition{Group: Sink, Name: f.Condition, Object: f.Object, State: stateOf(f.State), Found: f.Found, Fix: f.Fix})
 	}
 	return out
 }
 
-// ofAnyBroker returns the conditions of every broker but Kafka, which has its own in their place.
-func (ck *checker) ofAnyBroker() []Condition {
+// destinations returns whether a row can select any destination that the user may write.
+func (ck *checker) destinations() []Condition {
 	if ck.short {
-		return nil // the relay warns of them when it starts, or they do no harm
+		return nil // it is no reason to change anything while the relay runs
 	}
+	const name = "destinations"
 	r := report{group: Sink}
-	if ck.Relay.Positions.IsZero() {
-		r.warn("position store", "", "there is none: the relay does not detect a slot that was advanced or re-created while it was stopped, and resends more after a crash of Postgres",
-			"set position_topic, or position.file for a broker that cannot store it")
-	} else {
-		r.ok("position store", "", "in "+ck.Relay.Positions.String())
-	}
-	r.ok("older writer", "", "the broker does not reject what an older relay sends: if two relays overlap, only the relay's own fence limits that (docs/sinks.md#what-is-promised)")
-	switch route := ck.Relay.Route; {
+	route := ck.Relay.Route
+	reason := fmt.Sprintf("outbox.topic %s begins with a column", route.Topic)
+	switch prefix := route.TopicPrefix(); {
 	case route.FixedTopic() != "":
-		r.ok("destinations", "", "every row goes to "+route.FixedTopic())
-	case route.TopicPrefix() != "":
-		r.ok("destinations", "", "all begin with "+route.TopicPrefix())
-	default:
-		r.warn("destinations", "", "a row can select any destination that the user may write", "begin outbox.topic with a fixed prefix, and let the user write only there")
+		r.ok(name, "", "every row goes to "+prefix)
+		return r.conditions
+	case prefix != "":
+		r.ok(name, "", "all begin with "+prefix)
+		return r.conditions
+	case len(route.TopicRules) > 0:
+		reason = "outbox.topic_rules may replace the whole name"
 	}
+	fix := "begin the names with a fixed prefix, as " + encode.DefaultTopic + " does, and let the user write only there"
+	if broker, ok := ck.Relay.Sink.(sink.Separator); ok {
+		fix += ": " + broker.Separate(ck.use())
+	}
+	r.warn(name, "", reason+": a row can select any destination that the user may write", fix)
 	return r.conditions
 }
 

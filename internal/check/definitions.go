@@ -85,9 +85,9 @@ func sinkDefinitions() []definition {
 		{Sink, "max.message.bytes", "topic", "The topic accepts a record as large as the largest of the last rows.", true},
 		{Sink, "message.timestamp.before.max.ms", "topic", "The topic accepts commit times of an outage of a day.", false},
 		{Sink, "batches", "", "`sink.kafka.window.bytes` has at least 4 KiB for each partition of the topics of the last rows. Otherwise a backlog leaves in small batches, and Kafka stores fewer records per second.", false},
-		{Sink, "topic names", "", "Topic names begin with a fixed prefix, so that ACLs can limit the topics that rows select.", false},
 		{Sink, "other relays", "topic", "`position_topic` contains positions of this relay only. A user with write access to it can affect every relay that uses it.", false},
-		{Sink, "older writer", "", "With `--probe`: the broker rejects records of an older relay after a newer one has written. Other brokers than Kafka never do.", false},
+		{Sink, "older writer", "", "With `--probe`: the broker rejects records of an older relay after a newer one has written.", false},
 		{Sink, "probe topic", "", "With `--probe`: the user may create and delete the topic of the test.", false},
+		{Sink, "destinations", "", "The names of destinations begin with a fixed prefix, so that the rights of the user can limit those that rows select.", false},
 	}
 }

@@ -41,7 +41,7 @@ func (ck *checker) checkKafka(ctx context.Context) (conditions []Condition, isKa
 	}
 	s := &kafkaChecker{checker: ck, report: report{group: Sink}, cfg: cfg}
 	s.run(ctx)
-	return s.conditions, true
+	return ck.defined(s.conditions), true
 }
 
 func (s *kafkaChecker) run(ctx context.Context) {
@@ -69,7 +69,6 @@ func (s *kafkaChecker) run(ctx context.Context) {
 	<-s.sampled
 	s.topics(ctx)
 	if !s.short {
-		s.topicNames()
 		s.sharing(ctx)
 	}
 	if s.Probe {

@@ -9,41 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
-
-// topicNames checks whether rows can select any topic that the user may write.
-func (s *kafkaChecker) topicNames() {
-	const name = "topic names"
-	route := s.Relay.Route
-	found := fmt.Sprintf("outbox.topic %s begins with a column: a row can select any topic that the user may write", route.Topic)
-	switch prefix := route.TopicPrefix(); {
-	case route.FixedTopic() != "":
-		s.ok(name, "", "every row goes to "+prefix)
-		return
-	case prefix != "":
-		s.ok(name, "", "all topics begin with "+prefix)
-		return
-	case len(route.TopicRules) > 0:
-		found = "outbox.topic_rules may replace the whole name: a row can select any topic that the user may write"
-	}
-	s.warn(name, "", found, "begin the names with a fixed prefix, as "+encode.DefaultTopic+" does, and let the user write only there: "+s.separation())
-}
-
-// separation returns the commands that grant a relay's user only the rights on its own topics and its transactional id.
-func (s *kafkaChecker) separation() string {
-	const rights = "--operation Describe --operation Write --operation Read"
-	commands := []string{s.cfg.GrantCommand(rights + " --resource-pattern-type prefixed --topic '<prefix>'")}
-	if dead := s.Relay.DeadLetterTopic; dead != "" {
-		commands = append(commands, s.cfg.GrantCommand(rights+" --topic "+dead))
-	}
-	if positions := s.Relay.Positions.Topic; positions != "" {
-		commands = append(commands, s.cfg.GrantCommand(rights+" --topic "+positions),
-			s.cfg.GrantCommand("--operation Describe --operation Write --transactional-id "+s.transactionalID()))
-	}
-	return strings.Join(commands, "; ")
-}
 
 // sharing checks whether other relays use the same position topic.
 func (s *kafkaChecker) sharing(ctx context.Context) {

@@ -25,7 +25,7 @@ func TestSeparation(t *testing.T) {
 		r := whole(t, srv, fake.Cluster)
 		r.set("outbox.topic", "${route}")
 		r.db.Exec(t, `UPDATE outbox SET aggregatetype = $1`, r.topic)
-		c := r.unmet(t)["topic names"]
+		c := r.unmet(t)["destinations"]
 		if c.State != Doubt || !strings.Contains(c.Fix, "--operation Describe --operation Write --operation Read --topic "+r.positions) {
 			t.Errorf("%+v", c)
 		}
@@ -34,7 +34,7 @@ func TestSeparation(t *testing.T) {
 		r := whole(t, srv, fake.Cluster)
 		r.set("outbox.topic", "a.${route}")
 		r.set("outbox.topic_rules", "[{match: '.*', replace: "+r.topic+"}]")
-		expect(t, r, broken{title: "topic names", state: Doubt, says: "outbox.topic_rules", mend: func(*testing.T, *rig) {
+		expect(t, r, broken{title: "destinations", state: Doubt, says: "outbox.topic_rules", mend: func(*testing.T, *rig) {
 			r.more = nil
 		}})
 	})
