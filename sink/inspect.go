@@ -9,9 +9,24 @@ import (
 
 // An Inspector is a [Broker] that can tell whether it is ready for a relay. It is optional.
 type Inspector interface {
-	// Inspect returns what it has found, in the order in which it is to be shown. It changes nothing at the broker, and a
-	// relay may run meanwhile. It returns when ctx ends; a test without a result by then is a [Failed] one.
+	// Conditions returns what Inspect tests, in the order in which it is to be shown.
+	Conditions() []Condition
+
+	// Inspect returns what it has found about these conditions, in any order. Without Probe, it changes nothing at
+	// the broker. A relay may run meanwhile. It returns when ctx ends; a test without a result by then is a [Failed] one.
 	Inspect(ctx context.Context, use Use) []Finding
+}
+
+// A Condition describes what an [Inspector] tests.
+type Condition struct {
+	Name string // in a few words, such as "connection", "stream" or "retention"
+
+	// Object is what the condition is tested for each of, such as "server" or "topic", if there may be several. The findings
+	// about one object are shown together. Empty: it is tested once.
+	Object string
+
+	Met   string // what is true if the condition is met: one or more sentences in Markdown
+	Short bool   // it is also tested if [Use.Short] is set
 }
 
 // A Use is what a relay uses a broker for.
@@ -81,7 +96,7 @@ type Destination struct {
 
 // A Finding is the result of one test of an [Inspector].
 type Finding struct {
-	Condition string // what was tested, in a few words: "connection", "stream", "retention"
+	Condition string // name of the [Condition]
 	Object    string // what it was tested for, such as a server or a destination, if there may be several
 	State     State
 	Found     string // one sentence

@@ -8,14 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// checkSink returns the conditions of the sink: those of Kafka, or what the package of another broker finds, and those that hold
-// for every broker.
+// checkSink returns the conditions of the sink: what the package of the broker finds, and those that hold for every broker.
 func (ck *checker) checkSink(ctx context.Context) []Condition {
-	conditions, isKafka := ck.checkKafka(ctx)
-	if !isKafka {
-		conditions = ck.inspect(ctx)
-	}
-	return append(conditions, ck.destinations()...)
+	return append(ck.inspect(ctx), ck.destinations()...)
 }
 
 // inspect returns what the package of the broker finds.
@@ -30,9 +25,9 @@ func (ck *checker) inspect(ctx context.Context) []Condition {
 	}
 	var out []Condition
 	for _, f := range inspector.Inspect(ctx, ck.use()) {
-		out = append(out, Condition{Group: Sink, Name: f.Condition, Object: f.Object, State: stateOf(f.State), Found: f.Found, Fix: f.Fix})
+		out = append(out, Condition{Group: Sink, Name: f.Condition, Object: f.Object, State: stateOf(f.State), Found: flatten(f.Found), Fix: flatten(f.Fix)})
 	}
-	return out
+	return ck.defined(out)
 }
 
 // destinations returns whether a row can select any destination that the user may write.

@@ -21,16 +21,23 @@ type inspected struct {
 	found []sink.Finding
 }
 
+func (b inspected) Conditions() []sink.Condition {
+	return []sink.Condition{{Name: "connection", Short: true}, {Name: "stream", Object: "stream", Short: true}, {Name: "size", Object: "stream"}}
+}
+
 func (b inspected) Inspect(_ context.Context, use sink.Use) []sink.Finding {
 	*b.use = use
 	return b.found
 }
 
-// Another broker than Kafka says what it has found. The condition that holds for every broker comes after that.
+// What a broker has found is shown in the order of its conditions, those of each object together. The condition that holds for every
+// broker comes after that.
 func TestInspector(t *testing.T) {
 	var use sink.Use
 	broker := inspected{use: &use, found: []sink.Finding{
-		{Condition: "stream", Object: "b", State: sink.Failed, Found: "is missing", Fix: "create it"},
+		{Condition: "stream", Object: "b", State: sink.Failed, Found: "is\n missing", Fix: "create\nit"},
+		{Condition: "size", Object: "a", State: sink.Met, Found: "fits"},
+		{Condition: "stream", Object: "a", State: sink.Met, Found: "exists"},
 		{Condition: "connection", State: sink.Met, Found: "is there"},
 	}}
 	ck := checker{sampled: make(chan struct{}), limits: sink.Limits{Request: time.Second, Whole: time.Minute}, Config: Config{Relay: relay.Config{
@@ -44,8 +51,10 @@ func TestInspector(t *testing.T) {
 
 	got := ck.checkSink(t.Context())
 	want := []Condition{
-		{Sink, "stream", "b", Failed, "is missing", "create it"},
 		{Sink, "connection", "", Met, "is there", ""},
+		{Sink, "stream", "a", Met, "exists", ""},
+		{Sink, "size", "a", Met, "fits", ""},
+		{Sink, "stream", "b", Failed, "is missing", "create it"},
 		{Sink, "destinations", "", Met, "all begin with events.", ""},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -62,7 +71,7 @@ func TestInspector(t *testing.T) {
 		t.Errorf("use (-want +got):\n%s", diff)
 	}
 	ck.short = true
-	if got := ck.checkSink(t.Context()); !slices.Equal(got, want[:2]) || !use.Short {
+	if got := ck.checkSink(t.Context()); !slices.Equal(got, slices.Concat(want[:2], want[3:4])) || !use.Short {
 		t.Errorf("beside a relay: %+v", got)
 	}
 }

@@ -29,17 +29,15 @@ type Config struct {
 
 	Warnings []string // about valid settings, one sentence each
 
-	// Probe has Run create a topic, named after the position topic, and write to it to test whether
-	// the broker rejects older writers. Run deletes the topic even if ctx or the timeout has ended,
-	// for which it may take a sixth of the timeout longer.
+	// Probe has Run write to a place of its own at the broker, to test whether that rejects older writers. Run removes it even
+	// if ctx or the timeout has ended, for which it may take a sixth of the timeout longer.
 	Probe bool
 
 	// Timeout is the time limit of the whole check. One request may take a sixth of it. Zero means DefaultTimeout.
 	Timeout time.Duration
 }
 
-// Run checks Postgres and the broker and returns every condition, in the order of [definitions]; those of another broker
-// than Kafka follow in the order of its package. It returns when the check
+// Run checks Postgres and the broker and returns every condition, in the order of [definitions]. It returns when the check
 // is complete, ctx ends or the timeout expires. A condition for which there was no response by then fails.
 func Run(ctx context.Context, cfg Config) []Condition {
 	return append(settings(cfg.Warnings), run(ctx, cfg, false)...)
@@ -128,11 +126,14 @@ func remedy(err error) (found, fix string) {
 	return found, fix
 }
 
-// oneLine returns the text of an error on one line, without repeated lines: a server is tried with TLS and without, and
-// both attempts may fail for the same reason.
-func oneLine(err error) string {
+// oneLine returns the text of an error on one line.
+func oneLine(err error) string { return flatten(err.Error()) }
+
+// flatten returns a text on one line, without repeated lines: a server is tried with TLS and without, and both attempts may fail
+// for the same reason.
+func flatten(text string) string {
 	var lines []string
-	for line := range strings.Lines(err.Error()) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line != "" && (len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-1], line)) {
 			lines = append(lines, line)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -40,7 +41,7 @@ func TestAllMet(t *testing.T) {
 		if !need.Full() {
 			only["message.timestamp.before.max.ms"] = 99 // kfake does not support it
 		}
-		for _, d := range definitions() {
+		for _, d := range definitions(kafka.Config{}) {
 			if since := only[d.name]; !seen[d.group+" "+d.name] && i.Major >= since {
 				t.Errorf("%s: %s was not checked", d.group, d.name)
 			}

@@ -76,7 +76,7 @@ func (ck *checker) defined(conditions []Condition) []Condition {
 	}
 	places := make(map[[2]string]place)
 	first := make(map[string]int)
-	for i, d := range definitions() {
+	for i, d := range definitions(ck.Relay.Sink) {
 		p := place{i, i, !d.atStart}
 		if d.object != "" {
 			if _, ok := first[d.object]; !ok {

@@ -1,20 +1,39 @@
 package check
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
 
 // A definition describes a condition.
 type definition struct {
 	group, name string
-	object      string // what it is tested for each of: table, broker, address or topic; empty: it is tested once
+	object      string // what it is tested for each of, such as table or topic; empty: it is tested once
 	met         string // what is true if the condition is met
 	atStart     bool   // run tests it too, see [AtStart]
 }
 
-// definitions returns every condition that [Run] may return, in this order.
-func definitions() []definition {
+// definitions returns every condition that [Run] may return for a broker, in this order.
+func definitions(broker sink.Broker) []definition {
 	return slices.Concat([]definition{
 		{Configuration, "configuration", "", "Every parameter of `source.dsn` has an effect, connections to other machines are encrypted and verified, and no other setting limits what the relay can do.", true},
-	}, sourceDefinitions(), sinkDefinitions())
+	}, sourceDefinitions(), sinkDefinitions(broker), []definition{
+		{Sink, "destinations", "", "The names of destinations begin with a fixed prefix, so that the rights of the user can limit those that rows select.", false},
+	})
+}
+
+// sinkDefinitions returns the conditions that the package of the broker tests.
+func sinkDefinitions(broker sink.Broker) []definition {
+	inspector, ok := broker.(sink.Inspector)
+	if !ok {
+		return nil
+	}
+	var all []definition
+	for _, c := range inspector.Conditions() {
+		all = append(all, definition{Sink, c.Name, c.Object, c.Met, c.Short})
+	}
+	return all
 }
 
 func sourceDefinitions() []definition {
@@ -63,31 +82,5 @@ func sourceDefinitions() []definition {
 		{Source, "max_slot_wal_keep_size", "", "The limit is at least 1 GB, and more than the average WAL of an hour.", true},
 		{Source, "idle_replication_slot_timeout", "", "Postgres does not invalidate an idle slot (from PostgreSQL 18 on).", false},
 		{Source, "open transactions", "", "No transaction, prepared ones included, has been open for 5 minutes. Postgres retains WAL for it, and creating a slot waits for it.", false},
-	}
-}
-
-func sinkDefinitions() []definition {
-	return []definition{
-		{Sink, "broker", "broker", "Each of `sink.kafka.brokers` responds after TLS and login.", false},
-		{Sink, "cluster", "", "The cluster lists its brokers.", false},
-		{Sink, "advertised", "address", "Each broker of the cluster responds at the address that it advertises.", false},
-		{Sink, "idempotent write", "", "The user may write with a producer id. The check requests one, as each start does.", false},
-		{Sink, "transactional id", "", "The user has Write and Describe on the transactional id `<position_topic>/<name>`. Otherwise about a second of records is sent twice after a crash. The check does not disturb a running relay.", false},
-		{Sink, "topic", "topic", "The topic exists or can be created. The check asks the cluster to validate the creation only.", true},
-		{Sink, "leaders", "topic", "Every partition has a leader.", true},
-		{Sink, "rights", "topic", "The user has Describe and Write on the topic, and Read on `position_topic`; with `on_bad_record: park`, also Read on `dead_letter_topic`.", true},
-		{Sink, "read back", "topic", "The user has Read on the topic, so that a relay that takes over does not send again what is stored there.", false},
-		{Sink, "settings", "topic", "The user may read the topic's configuration.", false},
-		{Sink, "min.insync.replicas", "topic", "The topic has at least this many replicas (with fewer, Kafka 4 waits for all of them, and older versions acknowledge nothing), and this many are in sync.", true},
-		{Sink, "durability", "topic", "An acknowledged record survives the loss of a broker, and the topic stays writable without one.", false},
-		{Sink, "cleanup.policy", "topic", "The topic keeps every event and accepts records without a key. `position_topic` is compacted.", true},
-		{Sink, "retention", "topic", "With `on_bad_record: park`: records in `dead_letter_topic` do not expire.", true},
-		{Sink, "max.message.bytes", "topic", "The topic accepts a record as large as the largest of the last rows.", true},
-		{Sink, "message.timestamp.before.max.ms", "topic", "The topic accepts commit times of an outage of a day.", false},
-		{Sink, "batches", "", "`sink.kafka.window.bytes` has at least 4 KiB for each partition of the topics of the last rows. Otherwise a backlog leaves in small batches, and Kafka stores fewer records per second.", false},
-		{Sink, "other relays", "topic", "`position_topic` contains positions of this relay only. A user with write access to it can affect every relay that uses it.", false},
-		{Sink, "older writer", "", "With `--probe`: the broker rejects records of an older relay after a newer one has written.", false},
-		{Sink, "probe topic", "", "With `--probe`: the user may create and delete the topic of the test.", false},
-		{Sink, "destinations", "", "The names of destinations begin with a fixed prefix, so that the rights of the user can limit those that rows select.", false},
 	}
 }

@@ -49,14 +49,14 @@ func PositionRecord(next *relay.NextStart) Condition {
 	switch p := next.Record; {
 	case next.Broken != nil:
 		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", fault.ExitCode(next.Broken))+oneLine(next.Broken)
-		c.Fix = cmp.Or(fault.Next(next.Broken), oneLine(errors.New(fault.Advice(next.Broken))))
+		c.Fix = cmp.Or(fault.Next(next.Broken), flatten(fault.Advice(next.Broken)))
 	case p == nil:
 		c.Found = "none: no relay of this name has run yet"
 	default:
 		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
 		if stop := p.Stopped; stop != nil {
-			c.State, c.Fix = Doubt, oneLine(errors.New(stop.Advice))
-			c.Found += fmt.Sprintf("; the relay stopped at %s with exit code %d: %s", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, oneLine(errors.New(stop.Reason)))
+			c.State, c.Fix = Doubt, flatten(stop.Advice)
+			c.Found += fmt.Sprintf("; the relay stopped at %s with exit code %d: %s", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, flatten(stop.Reason))
 		}
 	}
 	return c

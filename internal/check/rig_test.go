@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -130,7 +131,7 @@ func (r *rig) unmet(t *testing.T) map[string]Condition {
 	t.Helper()
 	unmet := make(map[string]Condition)
 	for _, c := range r.conditions(t) {
-		if !slices.ContainsFunc(definitions(), func(d definition) bool {
+		if !slices.ContainsFunc(definitions(kafka.Config{}), func(d definition) bool {
 			return d.group == c.Group && d.name == c.Name && (d.object != "") == (c.Object != "")
 		}) {
 			t.Errorf("not defined: %+v", c)

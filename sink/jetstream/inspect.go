@@ -23,6 +23,21 @@ type inspection struct {
 	link *link
 }
 
+// Conditions implements [sink.Inspector].
+func (Config) Conditions() []sink.Condition {
+	return []sink.Condition{
+		{Name: "connection", Met: "A server responds, accepts the login, and has JetStream.", Short: true},
+		{Name: "stream", Object: "subject", Met: "A stream stores the subject.", Short: true},
+		{Name: "acknowledgements", Object: "stream", Met: "The stream acknowledges messages, and is not sealed.", Short: true},
+		{Name: "storage", Object: "stream", Met: "Messages are stored in files.", Short: true},
+		{Name: "replicas", Object: "stream", Met: "The stream has three replicas, so that messages survive the loss of a disk and a power failure.", Short: true},
+		{Name: "duplicates window", Object: "stream", Met: "The window is at least two minutes.", Short: true},
+		{Name: "retention", Object: "stream", Met: "The stream drops no message before a consumer has read it, and does not fill up.", Short: true},
+		{Name: "message size", Object: "stream", Met: "The stream and the server accept a message as large as the largest of the last rows.", Short: true},
+		{Name: "bucket", Object: "bucket", Met: "The key-value bucket of the position store keeps values for ever, in files, and in a cluster with three replicas; or the relay creates it.", Short: true},
+	}
+}
+
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	i := new(inspection)

@@ -50,7 +50,7 @@ func TestInspect(t *testing.T) {
 	}
 	wantFinding(t, s, sink.Use{Positions: "expires"}, "bucket: values expire", sink.Failed)
 	s.Shutdown()
-	if f := config(s).Inspect(short(t), sink.Use{}); len(f) != 1 || f[0].State != sink.Failed || f[0].Fix == "" {
+	if f := sinktest.Inspect(short(t), t, config(s), sink.Use{}); len(f) != 1 || f[0].State != sink.Failed || f[0].Fix == "" {
 		t.Errorf("a server that is down: %+v", f)
 	}
 }
@@ -58,7 +58,7 @@ func TestInspect(t *testing.T) {
 func wantFinding(t *testing.T, s *natstest.Server, use sink.Use, want string, state sink.State) {
 	t.Helper()
 	var all []string
-	for _, f := range config(s).Inspect(sinktest.Context(t), use) {
+	for _, f := range sinktest.Inspect(sinktest.Context(t), t, config(s), use) {
 		text := f.Condition + ": " + f.Found
 		if strings.HasPrefix(text, want) {
 			if f.State != state || (f.Fix == "") != (state == sink.Met) {
@@ -76,7 +76,7 @@ func TestInspectNamesTheServerThatDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	found := Config{Servers: []string{"127.0.0.1:1"}}.Inspect(ctx, sink.Use{})
+	found := sinktest.Inspect(ctx, t, Config{Servers: []string{"127.0.0.1:1"}}, sink.Use{})
 	if len(found) != 1 || found[0].State != sink.Failed || !strings.Contains(found[0].Found, "cannot be reached at 127.0.0.1:1:") {
 		t.Errorf("findings %+v", found)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// AdminCommand returns the command line of one of Kafka's tools, for an administrator.
-func (c Config) AdminCommand(tool, arguments string) string {
+// adminCommand returns the command line of one of Kafka's tools, for an administrator.
+func (c Config) adminCommand(tool, arguments string) string {
 	text := fmt.Sprintf("%s --bootstrap-server %s", tool, c.Brokers[0])
 	if c.TLS != nil || c.SASL != nil {
 		text += " --command-config <an administrator's>"
@@ -18,18 +18,18 @@ func (c Config) AdminCommand(tool, arguments string) string {
 	return text + " " + arguments
 }
 
-// GrantCommand returns the command line that grants the relay's user a right, in the arguments of kafka-acls.sh.
-func (c Config) GrantCommand(right string) string {
+// grantCommand returns the command line that grants the relay's user a right, in the arguments of kafka-acls.sh.
+func (c Config) grantCommand(right string) string {
 	principal := "<the relay's>"
 	if c.SASL != nil && c.SASL.User != "" {
 		principal = c.SASL.User
 	}
-	return c.AdminCommand("kafka-acls.sh", fmt.Sprintf("--add --allow-principal 'User:%s' %s", principal, right))
+	return c.adminCommand("kafka-acls.sh", fmt.Sprintf("--add --allow-principal 'User:%s' %s", principal, right))
 }
 
 // createTopic returns the command that creates a topic.
 func (c Config) createTopic(topic string) string {
-	return c.AdminCommand("kafka-topics.sh", fmt.Sprintf("--create --topic %s --partitions 6", topic))
+	return c.adminCommand("kafka-topics.sh", fmt.Sprintf("--create --topic %s --partitions 6", topic))
 }
 
 // adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
@@ -50,7 +50,7 @@ func (c Config) adviseRetry(topic string, cause error) string {
 	code, ok := errors.AsType[*codeError](cause)
 	switch {
 	case ok && code.code == sarama.ErrTopicAuthorizationFailed:
-		return "Grant the relay's user the right to write: " + c.GrantCommand("--operation Describe --operation Write --topic "+topic) + "."
+		return "Grant the relay's user the right to write: " + c.grantCommand("--operation Describe --operation Write --topic "+topic) + "."
 	case errors.Is(cause, sink.ErrAccess), ok && isLoginRefusal(code.code):
 		return loginAdvice
 	case !ok:

@@ -131,41 +131,41 @@ func TestDeliveryNamesTheOffset(t *testing.T) {
 	}
 }
 
-// TestInspectorDescribesBrokersAndTopics: the Inspector describes brokers and topics. It creates no topic.
+// TestInspectorDescribesBrokersAndTopics: the inspector describes brokers and topics. It creates no topic.
 func TestInspectorDescribesBrokersAndTopics(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(2))
 	topic := k.Topic(t, 3, map[string]string{"max.message.bytes": "5000"})
-	i, err := NewInspector(Config{Brokers: k.Addrs[:1]})
+	i, err := newInspector(Config{Brokers: k.Addrs[:1]})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer i.Close()
+	defer i.close()
 	ctx := sinktest.Context(t)
-	if err := errors.Join(i.Reach(ctx, k.Addrs[1]), i.MayWrite(ctx), i.MayCreate(ctx, "absent", TopicSpec{Partitions: 1})); err != nil {
+	if err := errors.Join(i.reach(ctx, k.Addrs[1]), i.mayWrite(ctx), i.mayCreate(ctx, "absent", TopicSpec{Partitions: 1})); err != nil {
 		t.Error(err)
 	}
-	brokers, err := i.Brokers(ctx)
-	if diff := cmp.Diff([]Broker{{0, k.Addrs[0]}, {1, k.Addrs[1]}}, brokers); err != nil || diff != "" {
+	brokers, err := i.brokers(ctx)
+	if diff := cmp.Diff([]listedBroker{{0, k.Addrs[0]}, {1, k.Addrs[1]}}, brokers, cmp.AllowUnexported(listedBroker{})); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	topics, err := i.Topics(ctx, "absent", topic)
+	topics, err := i.topics(ctx, "absent", topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if absent := topics[0]; !absent.Missing || absent.name != "absent" || absent.Err != nil || absent.Settings != nil {
+	if absent := topics[0]; !absent.missing || absent.name != "absent" || absent.err != nil || absent.settings != nil {
 		t.Errorf("%+v", absent)
 	}
 	there := topics[1]
-	if there.Missing || there.name != topic || there.Partitions != 3 || there.Leaderless != 0 || there.Replicas == 0 || there.InSync != there.Replicas || there.Settings["max.message.bytes"] != "5000" {
+	if there.missing || there.name != topic || there.partitions != 3 || there.leaderless != 0 || there.replicas == 0 || there.inSync != there.replicas || there.settings["max.message.bytes"] != "5000" {
 		t.Errorf("%+v", there)
 	}
-	if allowed, known := (&Topic{operations: 1<<4 | 1<<8}).Allows(OperationRead); allowed || !known {
+	if allowed, known := (&topicState{operations: 1<<4 | 1<<8}).allows(operationRead); allowed || !known {
 		t.Error("Read is allowed without its bit")
 	}
-	if _, known := (&Topic{operations: -1 << 31}).Allows(OperationRead); known {
+	if _, known := (&topicState{operations: -1 << 31}).allows(operationRead); known {
 		t.Error("Read is known, but the broker has not returned the operations")
 	}
-	if err := i.MayCreate(ctx, "wide", TopicSpec{Partitions: 1, ReplicationFactor: 9}); err == nil || IsRefusal(err) {
+	if err := i.mayCreate(ctx, "wide", TopicSpec{Partitions: 1, ReplicationFactor: 9}); err == nil || isRefusal(err) {
 		t.Errorf("a topic of 9 replicas on 2 brokers may be created: %v", err)
 	}
 }

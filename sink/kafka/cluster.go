@@ -166,7 +166,7 @@ func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 		info := c.topics[t.Name]
 		info.err = t.Err
 		if t.Err == sarama.ErrNoError {
-			allowed, told := allows(t.TopicAuthorizedOperations, OperationWrite)
+			allowed, told := allows(t.TopicAuthorizedOperations, operationWrite)
 			info.writeDenied = told && !allowed
 			info.wasWritable = info.wasWritable || !info.writeDenied
 			known := info.leaders

@@ -2,8 +2,8 @@
 // per partition, with a fixed amount of memory.
 //
 // [Config] is its [sink.Broker]. A client, which [Config.Open] returns as a [sink.Sink], knows the partitions
-// and limits of the topics, and has a producer id. A producer is a [sink.Writer] of a client. An [Inspector]
-// reads what `check` needs to know about a cluster.
+// and limits of the topics, and has a producer id. A producer is a [sink.Writer] of a client.
+// [Config.Inspect] tests what a relay needs of a cluster.
 //
 //	Send ──▶ open batch of a partition ──▶ sender (one per connection) ──▶ broker
 //	                                             ▲                            │

@@ -4,294 +4,200 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-
-	"github.com/IBM/sarama"
+	"sync"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An Inspector reads what decides whether a cluster accepts records. It writes and creates nothing, and deletes
-// only the topic that is passed to DeleteTopic. Its methods may be called from any goroutine, and block until
-// the cluster has responded or ctx ends. An error wraps sink.ErrAccess if a retry cannot help.
-type Inspector struct{ client *client }
+// An inspection collects findings.
+type inspection struct {
+	sink.Findings
 
-// NewInspector returns an Inspector. It does not connect. The caller must close the Inspector.
-func NewInspector(cfg Config) (*Inspector, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	c, err := newClient(cfg.withDefaults(), slog.New(slog.DiscardHandler), cfg.dial())
-	if err != nil {
-		return nil, err
-	}
-	return &Inspector{client: c}, nil
+	cfg       Config
+	use       sink.Use
+	inspector *inspector
+	brokers   []listedBroker
 }
 
-// Close closes the connection of the Inspector.
-func (i *Inspector) Close() { i.client.control.close() }
-
-// Reach connects to the broker at addr, logs in and sends a request.
-func (i *Inspector) Reach(ctx context.Context, addr string) error {
-	l, err := i.client.connector.connect(ctx, addr, controlTimeout)
-	if err != nil {
-		return err
-	}
-	l.conn.closeWith(ctx)
-	_, err = l.ApiVersions(&sarama.ApiVersionsRequest{})
-	_ = l.Close()
-	if err != nil {
-		return requestError(addr, err, i.client.connector.sasl != nil)
-	}
-	return nil
-}
-
-// A Broker is a broker from the metadata of a cluster.
-type Broker struct {
-	ID   int32
-	Addr string // address from advertised.listeners
-}
-
-// Brokers returns the brokers of the cluster by their ids.
-func (i *Inspector) Brokers(ctx context.Context) ([]Broker, error) {
-	var brokers []Broker
-	err := i.client.control.do(ctx, func(l *link) error {
-		res, err := fetchMetadata(l, []string{"__consumer_offsets"}) // an empty list would mean all topics
-		if err != nil {
-			return err
-		}
-		brokers = nil
-		for _, b := range res.Brokers {
-			brokers = append(brokers, Broker{ID: b.ID(), Addr: b.Addr()})
-		}
-		return nil
-	})
-	slices.SortFunc(brokers, func(a, b Broker) int { return int(a.ID) - int(b.ID) })
-	return brokers, err
-}
-
-// An Operation is an ACL operation on a topic, with the bits of KIP-430.
-type Operation int
-
-// The operations that a relay needs.
-const (
-	OperationRead     Operation = 3
-	OperationWrite    Operation = 4
-	OperationDescribe Operation = 8
+var (
+	_ sink.Inspector = Config{}
+	_ sink.Separator = Config{}
 )
 
-// String returns the name of the operation in kafka-acls.sh.
-func (o Operation) String() string {
-	switch o {
-	case OperationRead:
-		return "Read"
-	case OperationWrite:
-		return "Write"
-	case OperationDescribe:
-		return "Describe"
+// Inspect implements [sink.Inspector]. With Probe, it creates a topic, and deletes it even if ctx has ended.
+func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
+	i := &inspection{cfg: c, use: use}
+	inspector, err := newInspector(c)
+	if err != nil { // package config has validated it
+		i.Failed("broker", "", err.Error(), "")
+		return i.Findings
 	}
-	return fmt.Sprintf("operation %d", int(o))
+	i.inspector = inspector
+	defer inspector.close()
+	i.run(ctx)
+	return i.Findings
 }
 
-// A Topic has the metadata of a topic.
-type Topic struct {
-	name    string
-	Missing bool
-	Err     error // why nothing else is known; nil where Missing
-
-	Partitions int
-	Replicas   int // minimum over the partitions
-	InSync     int // in-sync replicas, minimum over the partitions
-	Leaderless int // number of partitions without a leader
-
-	Settings map[string]string // of the topic, with cluster defaults; nil: the user may not describe them
-
-	operations int32 // authorized operations of the user, by bit
-}
-
-// Allows reports whether the user may do op. known is false if the broker is too old to say.
-func (t *Topic) Allows(op Operation) (allowed, known bool) { return allows(t.operations, op) }
-
-// allows reports whether op is one of the authorized operations of a topic (KIP-430). known is false for brokers
-// before 2.3, which do not send them.
-func allows(operations int32, op Operation) (allowed, known bool) {
-	const untold = -1 << 31
-	if operations == untold || operations == 0 {
-		return false, false
+func (i *inspection) run(ctx context.Context) {
+	if !i.use.Short && !i.reach(ctx, "broker", i.cfg.Brokers, i.unreached) {
+		return
 	}
-	return operations&(1<<op) != 0, true
-}
-
-// Topics returns the metadata of the named topics, in the same order.
-func (i *Inspector) Topics(ctx context.Context, names ...string) ([]*Topic, error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	topics := make(map[string]*Topic, len(names))
-	err := i.client.control.do(ctx, func(l *link) error {
-		res, err := fetchMetadata(l, names)
-		if err != nil {
-			return err
-		}
-		for _, t := range res.Topics {
-			topics[t.Name] = topicOf(t)
-		}
-		return describeSettings(l, topics)
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*Topic, len(names))
-	for n, name := range names {
-		if out[n] = topics[name]; out[n] == nil {
-			return nil, fmt.Errorf("the broker's response lacks topic %s", name)
-		}
-	}
-	return out, nil
-}
-
-// Compacted returns which of the topics are compacted. It implements [sink.Compacter].
-func (c Config) Compacted(ctx context.Context, topics ...string) (map[string]bool, error) {
-	i, err := NewInspector(c)
-	if err != nil {
-		return nil, err
-	}
-	defer i.Close()
-	described, err := i.Topics(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	compacted := make(map[string]bool, len(topics))
-	for _, t := range described {
-		if policy, known := t.Settings["cleanup.policy"]; known {
-			compacted[t.name] = slices.Contains(strings.Split(policy, ","), "compact")
-		}
-	}
-	return compacted, nil
-}
-
-func topicOf(m *sarama.TopicMetadata) *Topic {
-	t := &Topic{name: m.Name, Missing: m.Err == sarama.ErrUnknownTopicOrPartition, operations: m.TopicAuthorizedOperations}
-	if m.Err != sarama.ErrNoError {
-		if !t.Missing {
-			t.Err = errorOf(m.Err)
-		}
-		return t
-	}
-	t.Partitions = len(m.Partitions)
-	for n, p := range m.Partitions {
-		if n == 0 || len(p.Replicas) < t.Replicas {
-			t.Replicas = len(p.Replicas)
-		}
-		if n == 0 || len(p.Isr) < t.InSync {
-			t.InSync = len(p.Isr)
-		}
-		if p.Leader == noLeader || p.Err == sarama.ErrLeaderNotAvailable {
-			t.Leaderless++
-		}
-	}
-	return t
-}
-
-// describeSettings sets the Settings of the existing topics.
-func describeSettings(l *link, topics map[string]*Topic) error {
-	req := &sarama.DescribeConfigsRequest{Version: 1}
-	for name, t := range topics {
-		if !t.Missing && t.Err == nil {
-			req.Resources = append(req.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: name})
-		}
-	}
-	if len(req.Resources) == 0 {
-		return nil
-	}
-	res, err := l.DescribeConfigs(req)
-	if err != nil {
+	if !i.ask(ctx, "cluster", "", func(ctx context.Context) (err error) {
+		i.brokers, err = i.inspector.brokers(ctx)
 		return err
+	}) {
+		return
 	}
-	for _, r := range res.Resources {
-		t := topics[r.Name]
-		if t == nil || sarama.KError(r.ErrorCode) != sarama.ErrNoError {
-			continue
-		}
-		t.Settings = make(map[string]string, len(r.Configs))
-		for _, entry := range r.Configs {
-			t.Settings[entry.Name] = entry.Value
-		}
+	i.cluster(ctx)
+	if !i.use.Short {
+		i.identity(ctx)
+		i.ownership(ctx)
 	}
-	return nil
+	i.topics(ctx)
+	if !i.use.Short {
+		i.otherRelays(ctx)
+	}
+	if i.use.Probe {
+		i.probe(ctx)
+	}
 }
 
-// MayCreate lets the cluster check, without creating it, whether the user may create a topic with spec. A
-// [*codeError] is the cluster's response.
-func (i *Inspector) MayCreate(ctx context.Context, name string, spec TopicSpec) error {
-	details := map[string]*sarama.TopicDetail{name: {
-		NumPartitions: orDefault(spec.Partitions), ReplicationFactor: orDefault(spec.ReplicationFactor),
-	}}
-	var answer error
-	err := i.client.control.do(ctx, func(l *link) error {
-		answer = nil
-		const validateOnly = true
-		res, err := l.CreateTopics(sarama.NewCreateTopicsRequest(protocol(), details, controlTimeout/2, validateOnly))
-		if err != nil {
-			return err
-		}
-		for name, e := range res.TopicErrors {
-			switch {
-			case e.Err == sarama.ErrNotController:
-				return i.client.cluster.preferController(l, name)
-			case e.Err != sarama.ErrNoError && e.Err != sarama.ErrTopicAlreadyExists:
-				answer = creationError(e)
-			}
-		}
-		return nil
-	})
-	return errors.Join(err, answer)
+// ask calls question with the time limit of one request, and reports whether it succeeded. If not, it adds a failed finding,
+// except in a short inspection.
+func (i *inspection) ask(ctx context.Context, condition, object string, question func(ctx context.Context) error) bool {
+	err := i.use.Limits.Ask(ctx, question)
+	if err != nil && !i.use.Short {
+		i.Failed(condition, object, err.Error(), sink.AdviceOf(err))
+	}
+	return err == nil
 }
 
-// DeleteTopic deletes a topic. It returns nil if the topic does not exist. It retries transient errors until ctx
-// ends.
-func (i *Inspector) DeleteTopic(ctx context.Context, name string) error {
-	return i.client.retryTransient(ctx, func() error {
-		var answer sarama.KError
-		err := i.client.control.do(ctx, func(l *link) error {
-			res, err := l.DeleteTopics(sarama.NewDeleteTopicsRequest(protocol(), []string{name}, controlTimeout/2))
-			if err != nil {
-				return err
+// An outcome is the result of connecting to a broker.
+type outcome struct {
+	addr string
+	err  error
+}
+
+// reach connects to each address and adds a finding with this condition for each. judge adds the finding for a failure;
+// others says whether another address responded. reach returns whether one did.
+func (i *inspection) reach(ctx context.Context, condition string, addrs []string, judge func(o outcome, others bool)) bool {
+	ctx, cancel := context.WithTimeout(ctx, i.use.Limits.Request)
+	defer cancel()
+	outcomes := make([]outcome, len(addrs))
+	var all sync.WaitGroup
+	for n, addr := range addrs {
+		all.Go(func() {
+			err := i.inspector.reach(ctx, addr)
+			if err != nil && ctx.Err() != nil {
+				err = fmt.Errorf("no response within %s", i.use.Limits.Request)
 			}
-			if answer = res.TopicErrorCodes[name]; answer == sarama.ErrNotController {
-				return i.client.cluster.preferController(l, name)
-			}
-			return nil
+			outcomes[n] = outcome{addr, err}
 		})
-		if err != nil || answer == sarama.ErrNoError || answer == sarama.ErrUnknownTopicOrPartition {
-			return err
+	}
+	all.Wait()
+	answered := slices.ContainsFunc(outcomes, func(o outcome) bool { return o.err == nil })
+	for _, o := range outcomes {
+		if o.err == nil {
+			i.Met(condition, o.addr, "responds"+i.manner())
+		} else {
+			judge(o, answered)
 		}
-		return errorOf(answer)
+	}
+	return answered
+}
+
+// manner describes TLS and login of the connections.
+func (i *inspection) manner() string {
+	cfg, text := i.cfg, ""
+	if cfg.TLS != nil {
+		text = ", over TLS"
+	}
+	if cfg.SASL == nil {
+		return text
+	}
+	text += ", logged in by " + cfg.SASL.Mechanism
+	if cfg.SASL.User != "" {
+		text += " as " + cfg.SASL.User
+	}
+	return text
+}
+
+// unreached adds the finding about a broker of sink.kafka.brokers that did not respond.
+func (i *inspection) unreached(o outcome, others bool) {
+	found, fix := i.describeFailure(o)
+	switch {
+	case fix != "":
+		i.Failed("broker", o.addr, found, fix)
+	case others:
+		i.Doubt("broker", o.addr, found, "start it, or remove it from sink.kafka.brokers; another broker responds, so this is not urgent")
+	default:
+		i.Failed("broker", o.addr, found, "start it, or fix sink.kafka.brokers or the network (DNS, firewall)")
+	}
+}
+
+// describeFailure returns what went wrong, and the fix if the broker rejected the connection, or seems to have another kind of listener.
+func (i *inspection) describeFailure(o outcome) (found, fix string) {
+	found = strings.TrimPrefix(strings.TrimPrefix(o.err.Error(), errAccess.Error()+": "), o.addr+": ")
+	if !errors.Is(o.err, sink.ErrUnreachable) {
+		fix = sink.AdviceOf(o.err)
+	}
+	return found, fix
+}
+
+// cluster lists the brokers, and connects to those whose advertised address is not in sink.kafka.brokers.
+func (i *inspection) cluster(ctx context.Context) {
+	var ids, addrs []string
+	byAddr := make(map[string]int32)
+	for _, b := range i.brokers {
+		ids = append(ids, fmt.Sprintf("%d at %s", b.id, b.addr))
+		byAddr[b.addr] = b.id
+		if !slices.Contains(i.cfg.Brokers, b.addr) {
+			addrs = append(addrs, b.addr)
+		}
+	}
+	i.Met("cluster", "", "brokers "+strings.Join(ids, ", "))
+	if i.use.Short || len(addrs) == 0 {
+		return
+	}
+	i.reach(ctx, "advertised", addrs, func(o outcome, _ bool) {
+		found, _ := i.describeFailure(o)
+		i.Failed("advertised", o.addr, fmt.Sprintf("broker %d advertises this address: %s", byAddr[o.addr], found),
+			fmt.Sprintf("set advertised.listeners of broker %d to an address that this machine can reach, or make this address reachable", byAddr[o.addr]))
 	})
 }
 
-// MayWrite checks whether the user may write with an idempotent producer, by requesting a producer id like every
-// start. It retries transient errors until ctx ends.
-func (i *Inspector) MayWrite(ctx context.Context) error { return i.client.reachCluster(ctx) }
-
-// MayOwn checks whether the user may use a transactional id as a relay does. The identity of a running relay does not
-// change. MayOwn retries transient errors until ctx ends.
-func (i *Inspector) MayOwn(ctx context.Context, transactionalID string) error {
-	c := &coordinator{client: i.client, id: transactionalID}
-	defer c.disconnect()
-	return i.client.retryTransient(ctx, func() error { return c.mayInit(ctx) })
+// identity checks that the user gets a producer id, which idempotent writes need.
+func (i *inspection) identity(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, i.use.Limits.Request)
+	defer cancel()
+	if err := i.inspector.mayWrite(limited); err != nil {
+		i.Failed("idempotent write", "", err.Error(), i.cfg.grantCommand("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
+		return
+	}
+	i.Met("idempotent write", "", "the user gets a producer id")
 }
 
-// IsRefusal reports whether err is the cluster's response that the user lacks a privilege.
-func IsRefusal(err error) bool {
-	answer, ok := errors.AsType[*codeError](err)
-	return ok && classify(answer.code) == accessDenied
-}
+// twice is what it costs if the relay does not recognize the rows that Kafka has.
+const twice = "after a crash, about a second of records is sent twice"
 
-// Size returns the size of a batch with only r, before compression. max.message.bytes of a topic limits it.
-func Size(r *sink.Record) int {
-	s := shapeOf(r)
-	return batchOverhead + s.wireSize(0, 0)
+// ownership checks whether the user may use the relay's transactional id.
+func (i *inspection) ownership(ctx context.Context) {
+	const name = "transactional id"
+	if i.use.Positions == "" {
+		i.Doubt(name, "", "not used without position_topic: "+twice, "set position_topic")
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, i.use.Limits.Request)
+	defer cancel()
+	id := TransactionalID(i.use.Positions, i.use.Relay)
+	switch err := i.inspector.mayOwn(limited, id); {
+	case err == nil:
+		i.Met(name, "", "the user may use "+id)
+	case isRefusal(err):
+		i.Doubt(name, "", err.Error()+": "+twice, i.cfg.grantCommand("--operation Write --operation Describe --transactional-id "+id))
+	default:
+		i.Doubt(name, "", err.Error()+": "+twice, "use brokers that have transactions, and whose topic __transaction_state has leaders")
+	}
 }

@@ -77,7 +77,7 @@ func testLimit(t *testing.T, k *kafkatest.Cluster, topic string, limit int) {
 	t.Helper()
 	rec := sink.Record{Topic: topic, Partition: 0, Key: []byte("key"), Headers: []sink.Header{{Key: "id", Value: []byte("7")}}}
 	rec.Value = make([]byte, limit-200)
-	for Size(&rec) < limit {
+	for sizeAlone(&rec) < limit {
 		rec.Value = append(rec.Value, 0)
 	}
 	r := newRig(t, Config{Brokers: k.Addrs})
@@ -216,16 +216,16 @@ func TestUnknownLimitIsLeftToTheBroker(t *testing.T) {
 	}
 }
 
-// TestSizeIsTheLargestRecord: a topic accepts a record if its limit is Size, and rejects it if its limit is one
+// TestSizeIsTheLargestRecord: a topic accepts a record if its limit is sizeAlone, and rejects it if its limit is one
 // byte lower.
 func TestSizeIsTheLargestRecord(t *testing.T) {
 	r := &sink.Record{Topic: "t", Partition: sink.AnyPartition, Key: []byte("key"), Value: make([]byte, 1000), Headers: []sink.Header{{Key: "id", Value: []byte("1")}, {Key: "null", Value: nil}}}
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	for limit, taken := range map[int]bool{Size(r): true, Size(r) - 1: false} {
+	for limit, taken := range map[int]bool{sizeAlone(r): true, sizeAlone(r) - 1: false} {
 		rig := newRig(t, Config{Brokers: k.Addrs, MaxMessageBytes: limit})
 		rig.send(*r)
 		if err := rig.closeSend(); (err == nil) != taken {
-			t.Errorf("limit %d, size %d: %v", limit, Size(r), err)
+			t.Errorf("limit %d, size %d: %v", limit, sizeAlone(r), err)
 		}
 	}
 }

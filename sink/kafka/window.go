@@ -28,9 +28,9 @@ func (c Config) windowBytes(partitions int) int {
 	return min(max(minWindow, wanted), c.WindowBytes)
 }
 
-// SmallBatches returns why the batches are small if a number of partitions have records, and how to fix it. Both are empty
+// smallBatches returns why the batches are small if a number of partitions have records, and how to fix it. Both are empty
 // if the batches are not small.
-func (c Config) SmallBatches(partitions int) (found, fix string) {
+func (c Config) smallBatches(partitions int) (found, fix string) {
 	c = c.withDefaults()
 	if partitions*smallShare <= c.WindowBytes {
 		return "", ""
@@ -46,7 +46,7 @@ func (p *producer) adviseWindow(now time.Time) string {
 	if p.window < p.client.cfg.WindowBytes || now.Sub(p.windowFullAt) > shrinkAfter {
 		return ""
 	}
-	found, fix := p.client.cfg.SmallBatches(p.busyPartitions())
+	found, fix := p.client.cfg.smallBatches(p.busyPartitions())
 	if found == "" {
 		return ""
 	}

@@ -36,7 +36,7 @@ func TestWindowBytes(t *testing.T) {
 // TestSmallBatches: check and Stat say when the window is too small for the partitions, and which size is enough.
 func TestSmallBatches(t *testing.T) {
 	for partitions, want := range map[int]string{0: "", 1000: "", 1100: "set sink.kafka.window.bytes to 13631488;"} {
-		found, fix := Config{WindowBytes: 4 << 20}.SmallBatches(partitions)
+		found, fix := Config{WindowBytes: 4 << 20}.smallBatches(partitions)
 		if (found == "") != (want == "") || !strings.HasPrefix(fix, want) || want == "" && fix != "" {
 			t.Errorf("%d partitions: %s: %s", partitions, found, fix)
 		}

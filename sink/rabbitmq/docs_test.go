@@ -37,7 +37,7 @@ func TestDocumentedDefinitions(t *testing.T) {
 	r.Run(t, "set_permissions", "--vhost", "shop", "guest", ".*", ".*", ".*")
 	cfg := configOf(r, "shop")
 	cfg.User, cfg.Password = "outbox", password("change-me")
-	for _, f := range cfg.Inspect(sinktest.Context(t), sink.Use{Destinations: []sink.Destination{{Name: "events"}}, DeadLetters: "dead-letters"}) {
+	for _, f := range sinktest.Inspect(sinktest.Context(t), t, cfg, sink.Use{Destinations: []sink.Destination{{Name: "events"}}, DeadLetters: "dead-letters"}) {
 		if f.State != sink.Met {
 			t.Errorf("finding %+v", f)
 		}

@@ -13,6 +13,15 @@ import (
 // slowConnect is how long a first connection usually takes at most.
 const slowConnect = 2 * time.Second
 
+// Conditions implements [sink.Inspector].
+func (Config) Conditions() []sink.Condition {
+	return []sink.Condition{
+		{Name: "connection", Object: "server", Met: "The server accepts a connection with TLS and login, within two seconds.", Short: true},
+		{Name: "destination", Object: "destination", Met: "The exchange or queue exists, and the user may write to it."},
+		{Name: "size", Object: "destination", Met: "`sink.rabbitmq.max_message_bytes` allows a record as large as the largest of the last rows."},
+	}
+}
+
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	servers := c.withDefaults().newDialer()

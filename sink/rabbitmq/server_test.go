@@ -410,7 +410,7 @@ func TestInspect(t *testing.T) {
 	cfg.Servers = append(cfg.Servers, closedPort(t))
 	cfg.MaxMessageBytes = 100
 	var got []string
-	for _, f := range cfg.Inspect(sinktest.Context(t), sink.Use{
+	for _, f := range sinktest.Inspect(sinktest.Context(t), t, cfg, sink.Use{
 		Destinations: []sink.Destination{{Name: "events/x", Largest: &sink.Record{Value: make([]byte, 200)}}, {Name: "nowhere/x"}}, DeadLetters: "/events",
 	}) {
 		got = append(got, fmt.Sprintf("%s %s %d", f.Condition, f.Object, f.State))

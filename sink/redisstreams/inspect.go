@@ -15,6 +15,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
+// Conditions implements [sink.Inspector].
+func (Config) Conditions() []sink.Condition {
+	return []sink.Condition{
+		{Name: "connection", Met: "The relay may connect and run scripts.", Short: true},
+		{Name: "cluster", Met: "The cluster names its primaries.", Short: true},
+		{Name: "server", Object: "server", Met: "The user may read the state of the server. Each condition of a server is tested for each primary of a cluster.", Short: true},
+		{Name: "version", Object: "server", Met: "The server is Redis 6.2 or later.", Short: true},
+		{Name: "role", Object: "server", Met: "The server is a primary.", Short: true},
+		{Name: "replicas", Object: "server", Met: "As many replicas are connected as `sink.redis_streams.wait.replicas` asks for. Without that, none are.", Short: true},
+		{Name: "persistence", Object: "server", Met: "An acknowledged record is on disk: `appendonly` is `yes` and `appendfsync` is `always`.", Short: true},
+		{Name: "eviction", Object: "server", Met: "`maxmemory-policy` lets the server delete no stream.", Short: true},
+		{Name: "memory", Object: "server", Met: "Less than 90 % of `maxmemory` are in use.", Short: true},
+		{Name: "stream", Object: "stream", Met: "The stream exists, or the relay creates it."},
+		{Name: "entry size", Object: "stream", Met: "The server accepts an entry as large as the largest of the last rows."},
+		{Name: "position store", Object: "hash", Met: "The user may read the hash."},
+	}
+}
+
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	cl, err := c.newClient(slog.New(slog.DiscardHandler))

@@ -47,12 +47,12 @@ func useAll(t *testing.T, cfg Config) *client {
 	if values, err := store.Read(ctx); err != nil || len(values) != 1 || string(values[0].Value) != "x" {
 		t.Errorf("Read: %v, %v", values, err)
 	}
-	for _, f := range cfg.Inspect(ctx, sink.Use{Destinations: []sink.Destination{{Name: "outbox.orders"}}, Positions: "outbox-cdc.positions"}) {
+	for _, f := range sinktest.Inspect(ctx, t, cfg, sink.Use{Destinations: []sink.Destination{{Name: "outbox.orders"}}, Positions: "outbox-cdc.positions"}) {
 		if f.State == sink.Failed {
 			t.Errorf("check: %+v", f)
 		}
 	}
-	findings := cfg.Inspect(ctx, sink.Use{Positions: "other"})
+	findings := sinktest.Inspect(ctx, t, cfg, sink.Use{Positions: "other"})
 	if f := findings[len(findings)-1]; f.State != sink.Failed || !strings.Contains(f.Fix, "'~other'") {
 		t.Errorf("check of a hash that the user may not use: %+v", f)
 	}

@@ -201,7 +201,7 @@ func TestInspect(t *testing.T) {
 	use := sink.Use{Destinations: []sink.Destination{{Name: stream}, {Name: "nobody", Largest: huge}}, Positions: text}
 	find := func(cfg Config, condition, object string) sink.Finding {
 		t.Helper()
-		findings := cfg.Inspect(ctx, use)
+		findings := sinktest.Inspect(ctx, t, cfg, use)
 		for _, f := range findings {
 			if f.Condition == condition && f.Object == object {
 				return f

@@ -38,7 +38,7 @@ func TestInspect(t *testing.T) {
 			return &awstest.Answer{Status: tc.status, Code: tc.code}
 		})
 		var got []string
-		for _, f := range testConfig(server.URL).Inspect(sinktest.Context(t), tc.use) {
+		for _, f := range sinktest.Inspect(sinktest.Context(t), t, testConfig(server.URL), tc.use) {
 			if f.State != sink.Met {
 				got = append(got, f.Condition)
 				if f.Fix == "" || f.Found == "" {

@@ -464,7 +464,7 @@ func TestInspect(t *testing.T) {
 	use := sink.Use{Destinations: []sink.Destination{{Name: "known"}, {Name: "unknown", Keyless: 2}, {Name: "../x"}}, DeadLetters: "known"}
 	find := func(cfg Config) map[string]sink.State {
 		found := make(map[string]sink.State)
-		for _, f := range cfg.Inspect(sinktest.Context(t), use) {
+		for _, f := range sinktest.Inspect(sinktest.Context(t), t, cfg, use) {
 			if f.Found == "" || f.State != sink.Met && f.Fix == "" && f.Condition != "order" {
 				t.Errorf("%+v", f)
 			}

@@ -24,6 +24,19 @@ type inspection struct {
 	client *client
 }
 
+// Conditions implements [sink.Inspector].
+func (Config) Conditions() []sink.Condition {
+	return []sink.Condition{
+		{Name: "signature", Met: "Requests are signed, and the secrets can be read.", Short: true},
+		{Name: "authorization", Met: "The token or password can be read, if one is configured.", Short: true},
+		{Name: "receiver", Object: "server", Met: "The server responds to `HEAD`. The check sends no event.", Short: true},
+		{Name: "encryption", Object: "server", Met: "The connection uses TLS, unless the server is this machine, and the certificate is valid for two weeks more.", Short: true},
+		{Name: "addresses", Object: "origin", Met: "Rows cannot choose a server in your own network.", Short: true},
+		{Name: "destination", Object: "destination", Met: "The URL is allowed, and the receiver knows it: `sink.webhook.check_method` asks for it.", Short: true},
+		{Name: "order", Object: "destination", Met: "The last rows have a key.", Short: true},
+	}
+}
+
 // Inspect implements [sink.Inspector]. It sends no event: it asks each server that the configuration names without a wildcard
 // with HEAD, and each destination with CheckMethod, if it is set.
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {

@@ -1,4 +1,4 @@
-package check
+package kafka
 
 import (
 	"context"
@@ -12,17 +12,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sharing checks whether other relays use the same position topic.
-func (s *kafkaChecker) sharing(ctx context.Context) {
-	const name = "other relays"
-	topic := s.Relay.Positions.Topic
+// otherRelays checks whether other relays use the same position topic.
+func (i *inspection) otherRelays(ctx context.Context) {
+	const condition = "other relays"
+	topic := i.use.Positions
 	if topic == "" {
 		return
 	}
 	var others []string
 	missing := false
-	if !s.ask(ctx, &s.report, name, topic, func(ctx context.Context) (err error) {
-		others, err = s.relaysIn(ctx, topic)
+	if !i.ask(ctx, condition, topic, func(ctx context.Context) (err error) {
+		others, err = i.cfg.relaysIn(ctx, topic)
 		if errors.Is(err, sink.ErrMissing) || isRefusal(err) { // other conditions report it
 			missing, err = true, nil
 		}
@@ -30,18 +30,18 @@ func (s *kafkaChecker) sharing(ctx context.Context) {
 	}) || missing {
 		return
 	}
-	others = slices.DeleteFunc(others, func(other string) bool { return other == s.Relay.Name })
+	others = slices.DeleteFunc(others, func(other string) bool { return other == i.use.Relay })
 	if len(others) == 0 {
-		s.ok(name, topic, "none")
+		i.Met(condition, topic, "none")
 		return
 	}
-	s.warn(name, topic, fmt.Sprintf("relays %s use the topic too: a user of one can change the positions of the others and stop them", list(others)),
+	i.Doubt(condition, topic, fmt.Sprintf("relays %s use the topic too: a user of one can change the positions of the others and stop them", list(others)),
 		"if their users do not trust each other, give each relay topics of its own, and its user only those (docs/security.md#separate-relays-by-acls)")
 }
 
 // relaysIn returns the names of the relays that have a value in a position topic.
-func (s *kafkaChecker) relaysIn(ctx context.Context, topic string) ([]string, error) {
-	reader, err := s.cfg.OpenDeadLetters(ctx, topic, slog.New(slog.DiscardHandler))
+func (c Config) relaysIn(ctx context.Context, topic string) ([]string, error) {
+	reader, err := c.OpenDeadLetters(ctx, topic, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
