@@ -40,7 +40,7 @@ func TestInspector(t *testing.T) {
 		{Condition: "stream", Object: "a", State: sink.Met, Found: "exists"},
 		{Condition: "connection", State: sink.Met, Found: "is there"},
 	}}
-	ck := checker{sampled: make(chan struct{}), limits: sink.Limits{Request: time.Second, Whole: time.Minute}, Config: Config{Relay: relay.Config{
+	ck := checker{sampled: make(chan struct{}), limits: sink.Limits{Request: time.Second, Whole: time.Minute}, Config: Config{Probe: true, Relay: relay.Config{
 		Name: "orders", Sink: broker, DeadLetterTopic: "dead", ParkedKeys: 1, Route: encode.Config{Names: kafka.Names{}, Topic: "events.${route}"},
 	}}}
 	ck.sample.topics = map[string]*topicSample{}
@@ -61,7 +61,7 @@ func TestInspector(t *testing.T) {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
 	wantUse := sink.Use{
-		Relay: "orders", Template: "events.${route}", DeadLetters: "dead", Parks: true, Limits: ck.limits,
+		Relay: "orders", Template: "events.${route}", DeadLetters: "dead", Parks: true, Probe: true, Limits: ck.limits,
 		Destinations: []sink.Destination{
 			{Name: "events.a", Largest: &sink.Record{Topic: "events.a", Key: []byte("k")}},
 			{Name: "events.b", Largest: &sink.Record{Topic: "events.b", Value: []byte("four")}, Keyless: 1},

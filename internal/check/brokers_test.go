@@ -179,7 +179,7 @@ func TestRights(t *testing.T) {
 		if unmet := r.unmet(t); len(unmet) > 0 {
 			t.Errorf("with all rights: %+v", unmet)
 		}
-		wantNoProbeTopic(t, broker.Cluster)
+		broker.AwaitNoTopic(t, ".probe-")
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		r.set("sink.kafka.sasl.password", "wrong-secret")

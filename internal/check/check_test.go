@@ -9,7 +9,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/leak"
@@ -100,19 +99,6 @@ func TestBroken(t *testing.T) {
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			r := whole(t, srv, kafka)
-			tt.breaks(t, r)
-			expect(t, r, tt)
-		})
-	}
-}
-
-// TestBrokenTopics is TestBroken for the topics, without Postgres.
-func TestBrokenTopics(t *testing.T) {
-	t.Parallel()
-	kafka := kafkatest.Broker(t)
-	for _, tt := range brokenTopics {
-		t.Run(tt.name, func(t *testing.T) {
-			r := onlySink(t, kafka)
 			tt.breaks(t, r)
 			expect(t, r, tt)
 		})
@@ -225,14 +211,15 @@ var brokenSources = []broken{
 	},
 	{
 		name: "a row that parks a key", breaks: func(t *testing.T, r *rig) {
-			park(map[string]string{"retention.ms": "-1", "max.message.bytes": "50000000"})(t, r)
+			r.set("on_bad_record", "park")
+			r.set("dead_letter_topic", r.kafka.Topic(t, 2, map[string]string{"retention.ms": "-1", "max.message.bytes": "50000000"}))
 			r.set("outbox.topic", r.topic+"${aggregateid}")
 			statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
 		}, title: "rows outbox", state: Doubt, says: "1 of the last ", fix: "such a row becomes a dead letter, and parks its key",
 		mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
 	},
 	{name: "records too large", breaks: func(t *testing.T, r *rig) {
-		altered("max.message.bytes=5000")(t, r)
+		r.topic = r.kafka.Topic(t, 2, map[string]string{"max.message.bytes": "5000"})
 		r.db.Exec(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'large', to_jsonb(repeat('x', 6000)))`)
 	}, title: "max.message.bytes TOPIC", state: Failed, says: "5000, but one of the last rows is a record of 6"},
 	{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
@@ -287,45 +274,6 @@ var brokenSources = []broken{
 		r.change = func(c *Config) { c.Relay.LongTransaction = 1 }
 		statements(`BEGIN; INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('order', 'o-2', 'x'); PREPARE TRANSACTION 'forgotten'`)(t, r)
 	}, title: "open transactions", state: Doubt, says: `prepared transaction "forgotten"`, mend: statements(`ROLLBACK PREPARED 'forgotten'`)},
-}
-
-// park has the relay park keys, with a dead-letter topic.
-func park(settings map[string]string) func(*testing.T, *rig) {
-	return func(t *testing.T, r *rig) {
-		t.Helper()
-		r.dead = r.kafka.Topic(t, 2, settings)
-		r.set("on_bad_record", "park")
-		r.set("dead_letter_topic", r.dead)
-	}
-}
-
-// altered has the rows sent to a topic with a setting, given as key=value.
-func altered(setting string) func(*testing.T, *rig) {
-	return func(t *testing.T, r *rig) {
-		t.Helper()
-		key, value, _ := strings.Cut(setting, "=")
-		r.topic = r.kafka.Topic(t, 2, map[string]string{key: value})
-	}
-}
-
-var brokenTopics = []broken{
-	{name: "no topic", breaks: func(t *testing.T, r *rig) { r.topic = kafkatest.UniqueName(t); r.kafka.DeleteTopics(t, r.topic) }, title: "topic TOPIC", state: Failed, says: "does not exist"},
-	{name: "more in sync than there are", breaks: altered("min.insync.replicas=9"), title: "min.insync.replicas TOPIC", state: Doubt, says: "9, but the topic has only 3 replicas"},
-	{name: "compacted topic and no key", breaks: func(t *testing.T, r *rig) {
-		altered("cleanup.policy=compact")(t, r)
-		r.rows = append(r.rows, &sink.Record{Value: []byte("keyless")})
-	}, title: "cleanup.policy TOPIC", state: Failed, says: "1 of the last rows have none"},
-	{name: "compacted topic", breaks: altered("cleanup.policy=compact"), title: "cleanup.policy TOPIC", state: Doubt, says: "keeps only the last record"},
-	{name: "position topic expires", breaks: func(t *testing.T, r *rig) { r.positions = r.kafka.Topic(t, 1, nil) }, title: "cleanup.policy POSITIONS", state: Doubt, says: "expires"},
-	{name: "parked records expire", breaks: park(nil), title: "retention DEAD", state: Doubt, says: "is lost"},
-	{name: "parked records are compacted", breaks: park(map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}), title: "cleanup.policy DEAD", state: Failed, says: "they are lost"},
-	{name: "no old timestamps", breaks: altered("message.timestamp.before.max.ms=60000"), title: "message.timestamp.before.max.ms TOPIC", state: Doubt, says: "1m0s"},
-	{name: "many partitions", breaks: func(t *testing.T, r *rig) {
-		r.topic = r.kafka.Topic(t, 600, nil)
-		r.set("sink.kafka.window.bytes", "2097152")
-	}, title: "batches", state: Doubt, says: "600 partitions share sink.kafka.window.bytes, 3495 bytes for each", mend: func(_ *testing.T, r *rig) {
-		r.set("sink.kafka.window.bytes", "8388608")
-	}},
 }
 
 func TestWriteText(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -27,13 +26,11 @@ func limited() map[string]string { return map[string]string{"max_slot_wal_keep_s
 
 // A rig is a correct set-up: a table, a role with the minimal rights, a publication, a slot and topics.
 type rig struct {
-	db        *pgtest.DB // nil: only the sink is checked, for the records of rows
-	rows      []*sink.Record
+	db        *pgtest.DB
 	kafka     *kafkatest.Cluster
 	role      string
 	topic     string
 	positions string
-	dead      string // dead-letter topic; empty: the default
 	scripts   string // directory of Kafka's tools; empty: not created yet
 	more      []config.Setting
 	change    func(*Config)
@@ -74,15 +71,6 @@ func whole(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 	return r
 }
 
-// onlySink returns a rig without Postgres. The last row of its table is an ordinary one.
-func onlySink(t *testing.T, kafka *kafkatest.Cluster) *rig {
-	t.Helper()
-	return &rig{
-		rows: []*sink.Record{{Key: []byte("o-1"), Value: []byte(`{"n": 1}`)}}, kafka: kafka, change: func(*Config) {},
-		topic: kafka.Topic(t, 2, nil), positions: kafka.Topic(t, 1, map[string]string{"cleanup.policy": "compact"}),
-	}
-}
-
 // beside is whole with a broker in the process, for a test that also runs relays.
 func beside(t *testing.T) (*rig, *pgserver.Server, *kafkatest.FakeCluster) {
 	t.Helper()
@@ -100,14 +88,10 @@ func (r *rig) set(key, value string) { r.more = append(r.more, config.Setting{Ke
 
 func (r *rig) config(t *testing.T) Config {
 	t.Helper()
-	dsn, slot := "postgres://cdc@127.0.0.1/app?sslmode=disable", "only_sink"
-	if r.db != nil {
-		dsn, slot = strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1), r.db.Name
-	}
 	settings := []config.Setting{
-		{Key: "source.dsn", Value: dsn},
+		{Key: "source.dsn", Value: strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)},
 		{Key: "source.publication", Value: "pub"},
-		{Key: "source.slot", Value: slot},
+		{Key: "source.slot", Value: r.db.Name},
 		{Key: "source.create", Value: "none"},
 		{Key: "sink.kafka.brokers", Value: strings.Join(r.kafka.Addrs, ",")},
 		{Key: "outbox.topic", Value: r.topic},
@@ -130,7 +114,7 @@ func (r *rig) config(t *testing.T) Config {
 func (r *rig) unmet(t *testing.T) map[string]Condition {
 	t.Helper()
 	unmet := make(map[string]Condition)
-	for _, c := range r.conditions(t) {
+	for _, c := range Run(t.Context(), r.config(t)) {
 		if !slices.ContainsFunc(definitions(kafka.Config{}), func(d definition) bool {
 			return d.group == c.Group && d.name == c.Name && (d.object != "") == (c.Object != "")
 		}) {
@@ -143,29 +127,9 @@ func (r *rig) unmet(t *testing.T) map[string]Condition {
 	return unmet
 }
 
-func (r *rig) conditions(t *testing.T) []Condition {
-	t.Helper()
-	if r.db != nil {
-		return Run(t.Context(), r.config(t))
-	}
-	ck := checker{Config: r.config(t), limits: sink.Limits{Request: time.Minute, Whole: time.Minute}, sampled: make(chan struct{})}
-	ck.sample.topics = make(map[string]*topicSample)
-	for _, rec := range r.rows {
-		rec.Topic = r.topic
-		ck.sample.add(rec)
-	}
-	ck.sample.taken = true
-	close(ck.sampled)
-	return ck.checkSink(t.Context())
-}
-
 // title returns the title of a condition, with the same names in every run.
 func (r *rig) title(c Condition) string {
-	names := []string{r.topic, "TOPIC", r.positions, "POSITIONS"}
-	if r.dead != "" {
-		names = append(names, r.dead, "DEAD")
-	}
-	return strings.NewReplacer(names...).Replace(c.Title())
+	return strings.NewReplacer(r.topic, "TOPIC", r.positions, "POSITIONS").Replace(c.Title())
 }
 
 // mend applies the fix of a condition: it runs statements as the superuser, and commands with Kafka's tools.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 const cleanupTimeout = time.Minute
@@ -139,6 +142,19 @@ func (c *Cluster) DeleteTopics(tb testing.TB, topics ...string) {
 		if err != nil {
 			tb.Errorf("delete topics: %v", err)
 		}
+	})
+}
+
+// AwaitNoTopic waits until no name of a topic contains part: brokers learn of a deletion with a delay.
+func (c *Cluster) AwaitNoTopic(tb testing.TB, part string) {
+	tb.Helper()
+	admin := c.Admin(tb)
+	wait.For(tb, "no topic is named like "+part, func() bool {
+		topics, err := admin.ListTopics(tb.Context())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return !slices.ContainsFunc(topics.Names(), func(name string) bool { return strings.Contains(name, part) })
 	})
 }
 
