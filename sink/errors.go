@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 )
 
 // The classes of errors, for errors.Is. They decide what the relay does. Each broker's package wraps
@@ -72,6 +73,14 @@ func AdviceOf(err error) string {
 		return advised.Advice()
 	}
 	return ""
+}
+
+// WithFix returns the attributes of a log line, with advice as the fix unless it is empty.
+func WithFix(attrs []slog.Attr, advice string) []slog.Attr {
+	if advice == "" {
+		return attrs
+	}
+	return append(attrs, slog.String("fix", advice))
 }
 
 // A RecordError says that a record was rejected for good, by a check before sending or by the broker.

@@ -238,7 +238,7 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	if c == unknownTopic {
 		fix = p.adviseMissing(t)
 	}
-	attrs = withFix(attrs, fix)
+	attrs = sink.WithFix(attrs, fix)
 	p.logLater(func(ctx context.Context) {
 		p.log.LogAttrs(ctx, slog.LevelError, "topic rejects records, retrying", attrs...)
 	})

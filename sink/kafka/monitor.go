@@ -223,7 +223,7 @@ func (p *producer) runProbe(ctx context.Context, q probe) {
 			slog.Int("broker", int(q.node)), slog.String("addr", q.addr),
 			slog.Duration("for", lasted), slog.Int("records", q.records), slog.String("reason", found.text),
 		}
-		p.log.LogAttrs(ctx, slog.LevelWarn, "broker does not respond", withFix(attrs, found.advice)...)
+		p.log.LogAttrs(ctx, slog.LevelWarn, "broker does not respond", sink.WithFix(attrs, found.advice)...)
 	}
 }
 
@@ -332,18 +332,10 @@ func (p *producer) logStall(now time.Time, logLine func(func(context.Context))) 
 		if s.partition != sink.AnyPartition {
 			attrs = append(attrs, slog.Int("partition", int(s.partition)))
 		}
-		attrs = withFix(attrs, s.advice)
+		attrs = sink.WithFix(attrs, s.advice)
 		logLine(func(ctx context.Context) {
 			p.log.LogAttrs(ctx, slog.LevelError, "sink stalled", attrs...)
 		})
 	}
 	return stallAfter
-}
-
-// withFix returns attrs with advice, unless that is empty.
-func withFix(attrs []slog.Attr, advice string) []slog.Attr {
-	if advice == "" {
-		return attrs
-	}
-	return append(attrs, slog.String("fix", advice))
 }

@@ -113,16 +113,8 @@ func (w *Writer) logRejection(d *destination, err error, now time.Time) {
 		return
 	}
 	d.rejectionLogged, w.missingLoggedAt = true, now
-	attrs := withAdvice([]slog.Attr{slog.String("destination", d.name), slog.Any("err", err)}, sink.AdviceOf(err))
+	attrs := sink.WithFix([]slog.Attr{slog.String("destination", d.name), slog.Any("err", err)}, sink.AdviceOf(err))
 	w.logLater(func(ctx context.Context) {
 		w.log.LogAttrs(ctx, slog.LevelError, "destination rejects records, retrying", attrs...)
 	})
-}
-
-// withAdvice returns attrs with advice, unless that is empty.
-func withAdvice(attrs []slog.Attr, advice string) []slog.Attr {
-	if advice == "" {
-		return attrs
-	}
-	return append(attrs, slog.String("fix", advice))
 }

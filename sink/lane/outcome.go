@@ -223,7 +223,7 @@ func (w *Writer) logDenied(err error, now time.Time) {
 		return
 	}
 	w.deniedLogged, w.deniedLoggedAt = true, now
-	attrs := withAdvice([]slog.Attr{slog.String("broker", w.options.Broker), slog.Any("err", err)}, sink.AdviceOf(err))
+	attrs := sink.WithFix([]slog.Attr{slog.String("broker", w.options.Broker), slog.Any("err", err)}, sink.AdviceOf(err))
 	w.logLater(func(ctx context.Context) {
 		w.log.LogAttrs(ctx, slog.LevelError, "broker rejects the connection, retrying", attrs...)
 	})

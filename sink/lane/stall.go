@@ -137,7 +137,7 @@ func (w *Writer) logStall(now time.Time) {
 		if s.destination != "" {
 			attrs = append(attrs, slog.String("destination", s.destination))
 		}
-		attrs = withAdvice(attrs, s.advice)
+		attrs = sink.WithFix(attrs, s.advice)
 		w.logLines = append(w.logLines, func(ctx context.Context) {
 			w.log.LogAttrs(ctx, slog.LevelError, "sink stalled", attrs...)
 		})
