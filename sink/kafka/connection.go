@@ -15,6 +15,7 @@ import (
 	"github.com/rcrowley/go-metrics"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
 
 const (
@@ -87,8 +88,8 @@ func (w *connector) connect(ctx context.Context, addr string, timeout time.Durat
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
 	config.Net.ReadTimeout = timeout
-	dialWith(func(network, addr string) (net.Conn, error) {
-		c, err := w.dialTLS(ctx, network, addr)
+	dialWith(func(protocol, addr string) (net.Conn, error) {
+		c, err := w.dialTLS(ctx, protocol, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -112,40 +113,22 @@ func (w *connector) connect(ctx context.Context, addr string, timeout time.Durat
 }
 
 // dialTLS makes the TCP connection and, if configured, the TLS handshake. sarama would do the handshake
-// within the first request, where its failure could not be told from others.
-func (w *connector) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+// within the first request, where its failure could not be told from others. The error is a [*network.DialError] only if there is no
+// connection.
+func (w *connector) dialTLS(ctx context.Context, protocol, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := w.dial(ctx, network, addr)
-	if err != nil {
-		return nil, &dialError{err}
+	connected := false
+	d := network.Dialer{Dial: w.dial, TLS: w.tls, Connected: func() { connected = true }}
+	c, err := d.Connect(ctx, protocol, addr)
+	if err == nil || !connected {
+		return c, err
 	}
-	if w.tls == nil {
-		return c, nil
+	err = errors.Unwrap(err)
+	if ctx.Err() != nil {
+		err = otherListener(fmt.Errorf("no response to the TLS handshake (is it a plaintext listener?): %w", err))
 	}
-	config, err := w.tls()
-	if err != nil {
-		_ = c.Close()
-		return nil, &dialError{err}
-	}
-	if config.ServerName == "" {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			_ = c.Close()
-			return nil, &dialError{err}
-		}
-		config = config.Clone()
-		config.ServerName = host
-	}
-	tc := tls.Client(c, config)
-	if err := tc.HandshakeContext(ctx); err != nil {
-		_ = c.Close()
-		if ctx.Err() != nil {
-			return nil, otherListener(fmt.Errorf("no response to the TLS handshake (is it a plaintext listener?): %w", err))
-		}
-		return nil, err
-	}
-	return tc, nil
+	return nil, err
 }
 
 // A watchedConn is a connection that a context can close while sarama waits for it. sarama itself supports

@@ -14,19 +14,13 @@ import (
 	"github.com/xdg-go/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/network"
 )
-
-// A dialError says that the connection could not be made: no route, unknown host, no listener.
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return e.err.Error() }
-
-func (e *dialError) Unwrap() error { return e.err }
 
 // connectError returns the error for a connection to addr that failed, with our text. It wraps sink.ErrAccess if a
 // retry does not help.
 func connectError(addr string, err error, heard reply, encrypted, login bool) error {
-	if _, ok := errors.AsType[*dialError](err); ok {
+	if _, ok := errors.AsType[*network.DialError](err); ok {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
 	if reason := sink.TLSReason(err, "broker"); reason != "" {
