@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -168,6 +169,17 @@ func TestInspectNamesOtherRelays(t *testing.T) {
 	}
 	value("payments", "")
 	if found := i.findings(t); len(found) != 0 {
+		t.Errorf("%+v", found)
+	}
+}
+
+// The finding about a broker that rejects the login begins with the reason: check shows the address before it.
+func TestInspectRejectedLogin(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "alice", password))
+	cfg := Config{Brokers: k.Addrs, SASL: login("PLAIN", "alice", "wrong")}
+	found := sinktest.Inspect(sinktest.Context(t), t, cfg, sink.Use{Limits: sink.Limits{Request: time.Minute, Whole: time.Minute}})
+	if len(found) != 1 || found[0].Object != k.Addrs[0] || !strings.HasPrefix(found[0].Found, "the broker closed the connection during the SASL login") || found[0].Fix != loginAdvice {
 		t.Errorf("%+v", found)
 	}
 }
