@@ -10,6 +10,7 @@ import (
 
 // checkSink returns the conditions of the sink: what the package of the broker finds, and those that hold for every broker.
 func (ck *checker) checkSink(ctx context.Context) []Condition {
+	<-ck.sampled // soon after the end of ctx at the latest
 	return append(ck.inspect(ctx), ck.destinations()...)
 }
 
@@ -18,10 +19,6 @@ func (ck *checker) inspect(ctx context.Context) []Condition {
 	inspector, ok := ck.Relay.Sink.(sink.Inspector)
 	if !ok {
 		return nil
-	}
-	select {
-	case <-ck.sampled:
-	case <-ctx.Done():
 	}
 	var out []Condition
 	for _, f := range inspector.Inspect(ctx, ck.use()) {

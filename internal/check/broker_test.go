@@ -3,7 +3,9 @@ package check
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,6 +49,22 @@ func TestInspector(t *testing.T) {
 	ck.sample.add(&sink.Record{Topic: "events.b", Value: []byte("four")})
 	ck.sample.add(&sink.Record{Topic: "events.b", Key: []byte("k"), Value: []byte("1"), Headers: []sink.Header{{Key: "h", Value: []byte("v")}}})
 	ck.sample.add(&sink.Record{Topic: "events.a", Key: []byte("k")})
+	synctest.Test(t, func(t *testing.T) {
+		ck := ck
+		ck.sampled = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var checked atomic.Bool
+		go func() {
+			ck.checkSink(ctx)
+			checked.Store(true)
+		}()
+		synctest.Wait()
+		if checked.Load() {
+			t.Error("the sample was used before it was complete")
+		}
+		close(ck.sampled)
+	})
 	close(ck.sampled)
 
 	got := ck.checkSink(t.Context())
