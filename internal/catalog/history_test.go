@@ -33,7 +33,7 @@ func look(n int) *State {
 
 // outboxOf returns the outbox table with this OID. It is partitioned if it has partitions.
 func outboxOf(oid uint32, partitions ...uint32) Outbox {
-	o := Outbox{Configured: "outbox", Parts: []Part{{OID: oid, Schema: "public", Name: "outbox", Kind: ordinaryTable, Persistence: "p"}}}
+	o := Outbox{Configured: "outbox", Parts: []Part{{OID: oid, Schema: "public", Name: "outbox", Kind: ordinaryTable, Persistence: "p", refillable: true}}}
 	for _, p := range partitions {
 		o.Parts[0].Kind = partitionedTable
 		o.Parts = append(o.Parts, Part{OID: p, Schema: "public", Name: fmt.Sprint("p", p), Kind: ordinaryTable, Persistence: "p", ancestors: []uint32{oid}})
@@ -75,7 +75,7 @@ func TestHistory(t *testing.T) {
 		p.members = append(p.members, member{oid: 201, table: 301, schema: "app", name: "events"})
 		p.Tables = append(p.Tables, Table{OID: 301, Schema: "app", Name: "events"})
 	}
-	events := Outbox{Configured: "app.events", Parts: []Part{{OID: 301, Schema: "app", Name: "events", Kind: ordinaryTable, Persistence: "p"}}}
+	events := Outbox{Configured: "app.events", Parts: []Part{{OID: 301, Schema: "app", Name: "events", Kind: ordinaryTable, Persistence: "p", refillable: true}}}
 	configured := func(_ *Publication, c *State) { c.Outboxes = append(c.Outboxes, events) }
 	second := func(p *Publication, c *State) {
 		neighbour(p, c)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -38,10 +37,6 @@ type State struct {
 	Outboxes                  []Outbox         // the outbox tables of the configuration, in its order
 	Slot                      *Slot            // nil: missing
 	Oldest                    *OpenTransaction // oldest one of the cluster that has written; nil: none
-
-	// Unrefillable is a table of Outboxes, written in SQL, without the columns for a refill. Empty: all have them, or the slot exists and
-	// is not lost, so that nobody asks.
-	Unrefillable string
 
 	// Messages says that rows are logical messages, which every publication publishes. A publication
 	// without tables then delivers rows. The catalog does not have this; the caller of Inspect sets it.
@@ -242,30 +237,15 @@ func inspect(ctx context.Context, conn executor, publication, slot string, table
 	if c.Oldest, err = readOldest(ctx, conn); err != nil {
 		return nil, err
 	}
-	if c.Slot == nil || c.lost() {
-		if c.Unrefillable, err = readUnrefillable(ctx, conn, c.Outboxes); err != nil {
-			return nil, err
-		}
-	}
 	return c, nil
 }
 
-// readUnrefillable returns the first table, written in SQL, that lacks the columns for a refill, or "". Unlike refillAlter, it waits for
-// no lock.
-func readUnrefillable(ctx context.Context, conn executor, outboxes []Outbox) (string, error) {
-	for _, o := range outboxes {
-		if len(o.Parts) == 0 {
-			continue
-		}
-		has, err := queryOne(ctx, conn, pgx.RowTo[bool], "read the columns", `
-			SELECT pg_catalog.count(*) = 2 FROM pg_catalog.pg_attribute WHERE attrelid = $1::text::oid AND NOT attisdropped
-				AND (attname = $2 AND atttypid = 'xid8'::regtype OR attname = $3)`, fmt.Sprint(o.Parts[0].OID), xidColumn, orderColumn)
-		if err != nil {
-			return "", err
-		}
-		if !*has {
-			return o.Parts[0].SQLName(), nil
+// unrefillable returns the first table of Outboxes, written in SQL, that lacks the columns for a refill, or "".
+func (c *State) unrefillable() string {
+	for _, o := range c.Outboxes {
+		if len(o.Parts) > 0 && !o.table().refillable {
+			return o.table().SQLName()
 		}
 	}
-	return "", nil
+	return ""
 }

@@ -90,9 +90,3 @@ func (r *Reader) Walsender(ctx context.Context) error {
 	_, err = conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll()
 	return replication.QueryError(ctx, "identify the server", err)
 }
-
-// InstructRecover is [State.InstructRecover] for a state whose slot exists and does not continue at the position record.
-func (r *Reader) InstructRecover(ctx context.Context, c *State) (string, error) {
-	unrefillable, err := read(ctx, r, func(conn executor) (string, error) { return readUnrefillable(ctx, conn, c.Outboxes) })
-	return instructRecover(unrefillable), err
-}

@@ -43,7 +43,8 @@ type Part struct {
 	Kind        string // pg_class.relkind
 	Persistence string // pg_class.relpersistence
 
-	ancestors []uint32 // tables of which it is a partition
+	ancestors  []uint32 // tables of which it is a partition
+	refillable bool     // has the columns for a refill; false for a table that is a part of another one
 }
 
 // SQLName returns the name with its schema, quoted for SQL.
@@ -138,7 +139,9 @@ const selectParts = `
 		UNION
 		SELECT i.inhrelid, part.depth + 1 FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)
 	SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
-		ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) WHERE relid <> c.oid)
+		ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) WHERE relid <> c.oid),
+		part.depth = 0 AND (SELECT pg_catalog.count(*) = 2 FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped
+			AND (a.attname = '` + xidColumn + `' AND a.atttypid = 'pg_catalog.xid8'::regtype OR a.attname = '` + orderColumn + `'))
 	FROM (SELECT oid, min(depth) AS depth FROM part GROUP BY oid) part
 	JOIN pg_catalog.pg_class c ON c.oid = part.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	ORDER BY part.depth, n.nspname, c.relname`
@@ -154,7 +157,7 @@ const unlessInPath = `,
 				WHERE c.relname = relation AND n.nspname = ANY (CASE WHEN schema IS NULL THEN pg_catalog.current_schemas(true) ELSE ARRAY[schema]::name[] END))`
 
 func scanPart(row pgx.CollectableRow) (p Part, err error) {
-	return p, row.Scan(&p.OID, &p.Schema, &p.Name, &p.Kind, &p.Persistence, &p.ancestors)
+	return p, row.Scan(&p.OID, &p.Schema, &p.Name, &p.Kind, &p.Persistence, &p.ancestors, &p.refillable)
 }
 
 // findTable looks up an existing table as [Tables] does. name is written as in [SetupConfig.Tables].

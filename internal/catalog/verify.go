@@ -242,8 +242,8 @@ func (c *State) lost() bool {
 // lostSlot returns err, which is about the loss of the slot, with the instruction. The error is an [*UnrefillableError] if that is not
 // [InstructRecover].
 func (c *State) lostSlot(err error, first string) error {
-	if c.Unrefillable != "" {
-		return &UnrefillableError{fmt.Errorf("%w; %stable %s lacks the column xid or position, so recover cannot send its rows: %s", err, first, c.Unrefillable, InstructByHand)}
+	if table := c.unrefillable(); table != "" {
+		return &UnrefillableError{fmt.Errorf("%w; %stable %s lacks the column xid or position, so recover cannot send its rows: %s", err, first, table, InstructByHand)}
 	}
 	return fmt.Errorf("%w; %s%s creates the slot and sends those rows from the table", err, first, InstructRecover)
 }
@@ -258,10 +258,8 @@ func (e *UnrefillableError) Error() string { return e.Err.Error() }
 func (e *UnrefillableError) Unwrap() error { return e.Err }
 
 // InstructRecover returns how to continue after the loss of the slot.
-func (c *State) InstructRecover() string { return instructRecover(c.Unrefillable) }
-
-func instructRecover(unrefillable string) string {
-	if unrefillable != "" {
+func (c *State) InstructRecover() string {
+	if c.unrefillable() != "" {
 		return InstructByHand
 	}
 	return InstructRecover

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
@@ -46,24 +48,19 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err != nil {
 		return nil, err
 	}
-	reader := catalog.NewReader(reached.Conn)
-	defer reader.Close(ctx)
 	next := &NextStart{Record: found.Position, Catalog: state.Verify(), Recover: state.InstructRecover()}
 	lost := next.Catalog // why rows are missing, if they are
 	switch {
 	case next.Record == nil && r.createsSource(state, next.Catalog):
 		next.Catalog = state.VerifyOutboxes() // what it creates needs the tables
 		if next.Catalog == nil && state.Publication == nil {
-			next.Catalog, err = mayPublish(ctx, reader, cfg.Tables)
+			next.Catalog, err = mayPublish(ctx, reached.Conn, cfg.Tables)
 		}
 	case next.Record != nil && r.planner.Refills(next.Catalog):
 		next.Catalog = nil
 	}
 	if state.Slot != nil {
 		next.Broken = r.findBreak(ctx, found, server, state)
-		if isGap(next.Broken) && err == nil {
-			next.Recover, err = reader.InstructRecover(ctx, state)
-		}
 		lost = cmp.Or(lost, next.Broken)
 		if r.planner.Refills(next.Broken) {
 			next.Broken = nil
@@ -104,7 +101,9 @@ func isGap(err error) bool {
 }
 
 // mayPublish returns why the role may not create the publication, with the class of the error of a start.
-func mayPublish(ctx context.Context, reader *catalog.Reader, tables []string) (denied, err error) {
+func mayPublish(ctx context.Context, conn *pgconn.Config, tables []string) (denied, err error) {
+	reader := catalog.NewReader(conn)
+	defer reader.Close(ctx)
 	err = reader.MayPublish(ctx, tables)
 	if _, ok := errors.AsType[*catalog.RightError](err); ok {
 		return &refill.CreationError{Err: err}, nil

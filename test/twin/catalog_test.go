@@ -48,8 +48,8 @@ type statement struct {
 
 var statements = []statement{
 	{"pg_logical_emit_message", "bt", nil},
-	{"WITH RECURSIVE name", "ottttO", func(*client, [][]byte) [][]string {
-		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}"}}
+	{"WITH RECURSIVE name", "ottttOb", func(*client, [][]byte) [][]string {
+		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}", "t"}}
 	}},
 	{"pg_control_system()", "4ttbtttt88j", (*client).server},
 	{"FROM pg_catalog.pg_publication p WHERE", "o8otbbbbbbj", func(*client, [][]byte) [][]string {
@@ -79,7 +79,6 @@ var statements = []statement{
 	{"pg_attrdef", "tttt", func(*client, [][]byte) [][]string {
 		return [][]string{{"xid", "xid8", "", "pg_current_xact_id()"}, {"position", "bigint", "", "identity"}}
 	}},
-	{"count(*) = 2 FROM pg_catalog.pg_attribute", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }},
 	{"pg_catalog.count(*) FROM (SELECT", "8", nil},
 	{"SELECT EXISTS (SELECT FROM", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }}, // nobody deletes rows
 }
