@@ -75,6 +75,9 @@ type Stop struct {
 	ExitCode int       `json:"exit_code"`
 	Reason   string    `json:"reason"` // the error of the relay
 	Advice   string    `json:"advice"`
+
+	// Recover means that the WAL may not have rows as the table has them, which a refill can send.
+	Recover bool `json:"recover,omitempty"`
 }
 
 // positionVersion is the version of the records that this program writes and reads. Every later version must be a JSON object

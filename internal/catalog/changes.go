@@ -12,6 +12,8 @@ type comparison struct {
 	was, now *Publication
 	carriers map[uint32]bool // OIDs of the outbox tables in both reads, their parts and the tables of which these are partitions
 	warnings []Warning
+
+	instruction string // [State.InstructLeftOut]
 }
 
 // replaced adds to err if the name of an outbox table belongs to another table than before.
@@ -30,7 +32,7 @@ func replaced(was, now *State, err error) error {
 }
 
 func (c *comparison) publications(was, now *State) error {
-	c.was, c.now, c.carriers = was.Publication, now.Publication, carriers(was, now)
+	c.was, c.now, c.carriers, c.instruction = was.Publication, now.Publication, carriers(was, now), now.InstructLeftOut()
 	c.options()
 	if err := c.members(); err != nil {
 		return err
@@ -81,7 +83,7 @@ func (c *comparison) members() error {
 		}
 		if c.was.oid == c.now.oid && readded(was, now) {
 			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: %s",
-				replication.ErrPublication, now.Name, c.now.Name, InstructResume)
+				replication.ErrPublication, now.Name, c.now.Name, c.instruction)
 		}
 	}
 	for _, now := range current {
@@ -100,11 +102,11 @@ func (c *comparison) compareRemoved(was entry, current []entry) error {
 		c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
 	case recreated:
 		return fmt.Errorf("%w: table %s was dropped, re-created and added to publication %q again; rows inserted before it was added are not delivered: %s",
-			replication.ErrPublication, was.Name, c.now.Name, InstructResume)
+			replication.ErrPublication, was.Name, c.now.Name, c.instruction)
 	case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
 	default:
-		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, %s",
-			replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), InstructResume)
+		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, then %s",
+			replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), c.instruction)
 	}
 	return nil
 }
@@ -123,8 +125,8 @@ func (c *comparison) tables() error {
 		case now.RowFilter == "":
 			c.warn("table "+name, "its row filter was removed: all new rows are delivered, rows that were filtered before are not")
 		default:
-			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; if you want the filter, start the relay again; otherwise run %s, %s",
-				replication.ErrPublication, name, c.now.Name, now.Republish, InstructResume)
+			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; if you want the filter, start the relay again; otherwise run %s, then %s",
+				replication.ErrPublication, name, c.now.Name, now.Republish, c.instruction)
 		}
 		c.columns(name, was.Columns, now.Columns)
 	}

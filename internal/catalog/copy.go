@@ -1,10 +1,12 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -125,6 +127,9 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 	}
 	server.Publication = &Publication{Name: publication, Tables: published}
 	c.Tables = server.Carriers()
+	if c.missing != nil { // a renamed table before the one that replaces it: a key may have rows in both
+		slices.SortFunc(c.Tables, func(a, b Table) int { return cmp.Compare(a.OID, b.OID) })
+	}
 	if err := VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...); err != nil {
 		return err
 	}

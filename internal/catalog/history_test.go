@@ -50,7 +50,7 @@ func TestLossIsNotAtThePresentPosition(t *testing.T) {
 	c := look(1)
 	c.Publication.members, c.Publication.Tables = nil, []Table{{OID: 301, Schema: "app", Name: "events"}}
 	err := c.Verify()
-	if !errors.Is(err, replication.ErrPublication) || strings.Contains(err.Error(), c.Slot.ConfirmedFlushLSN.String()) || !strings.Contains(err.Error(), InstructResume) {
+	if !errors.Is(err, replication.ErrPublication) || strings.Contains(err.Error(), c.Slot.ConfirmedFlushLSN.String()) || !strings.Contains(err.Error(), InstructRecover) {
 		t.Errorf("%v", err)
 	}
 }
@@ -121,14 +121,14 @@ func TestHistory(t *testing.T) {
 		"replaced": {after: func(p *Publication, c *State) {
 			p.members[0].name, p.Tables[0].Name = "outbox_old", "outbox_old"
 			c.Outboxes = []Outbox{outboxOf(301)}
-		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox"`, `"public"."outbox_old"`, "replay --undelivered", "0/1000000"}},
+		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox"`, `"public"."outbox_old"`, InstructRecover, "0/1000000"}},
 		"a child by inheritance": {after: func(_ *Publication, c *State) {
 			c.Outboxes[0].Parts = append(c.Outboxes[0].Parts, Part{OID: 302, Schema: "public", Name: "outbox_2027", Kind: ordinaryTable, Persistence: "p"})
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},
 		"renamed":            {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
 		"moved to a schema":  {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
 		"added":              {after: second, says: []string{"now published"}},
-		"row filter":         {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox", "start the relay again", InstructResume}},
+		"row filter":         {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox", "start the relay again", InstructRecover}},
 		"row filter removed": {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
 		"column hidden": {after: func(p *Publication, _ *State) {
 			p.members[0].oid, p.members[0].columns, p.Tables[0].Columns = 201, "1", p.Tables[0].Columns[:1]

@@ -87,6 +87,7 @@ type member struct {
 	table        uint32 // OID of the table
 	schema, name string // of the table
 	columns      string // attribute numbers of its list of columns; empty: all columns
+	born         bool   // the transaction that created the table has added it, so it never had a row that was not published
 	excepted     bool
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -10,30 +11,61 @@ import (
 const (
 	InstructSetup   = `outbox-cdc setup --dsn "$OWNER_DSN"`
 	InstructRecover = `outbox-cdc recover --dsn "$OPERATOR_DSN"`
-	InstructReplay  = `outbox-cdc replay --undelivered --dsn "$OPERATOR_DSN"`
 
 	// InstructUnpruned is in place of InstructRecover if a table has no delivered row any more, and only prune deletes rows.
 	InstructUnpruned = InstructRecover + " --assume-unpruned"
 
-	// InstructResume is for rows that the publication has left out, once it publishes their table again.
-	InstructResume = "send them with " + InstructReplay + ", then start the relay once with outbox-cdc run --accept-gap"
+	// InstructStartOver is for a slot without a publication.
+	InstructStartOver = instructDrop + InstructSetup + ", " + InstructRecover + " and outbox-cdc run"
 
-	// instructPast is for rows that the publication has left out since the position was recorded.
-	instructPast = "rows inserted in between are not delivered: " + InstructResume + "; if a column list left out a column in between, instead: " + InstructStartOver
+	// InstructByHand is in place of InstructRecover if a table lacks the columns for a refill, and the slot is lost. The slot comes first, so
+	// that no row is missing in between.
+	InstructByHand = InstructSetup + ", then " + instructReplay
 
-	// instructSwitched is for a position that was recorded with another publication.
-	instructSwitched = "if this one, with its tables, is older than that position, no row is missing: start the relay once with outbox-cdc run --accept-gap; otherwise rows inserted before it was created are not delivered: " + InstructResume
+	// instructReplay is in place of InstructRecover if a table lacks the columns for a refill, and the slot delivers the rows that the
+	// publication has not left out.
+	instructReplay = `send the missing rows: outbox-cdc replay --where '…' --order-by '…' --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap`
 
-	// InstructUnlisted is for rows that were inserted while the column list of the publication left out a column, once it has none.
-	InstructUnlisted = "then, if rows were inserted meanwhile, which have no such column in the WAL, " + InstructStartOver
+	// instructStuck is in place of InstructRecover if a table lacks the columns for a refill, and the slot cannot pass rows.
+	instructStuck = instructDrop + InstructByHand
 
-	// InstructStartOver is for a slot that cannot pass rows without a publication, or without a column.
-	InstructStartOver = `outbox-cdc setup --drop --dsn "$OWNER_DSN", then ` + InstructSetup + ", " + InstructRecover + " and outbox-cdc run"
-
-	// InstructByHand is in place of InstructRecover if a table lacks the columns for a refill. The slot comes first, so that no row is
-	// missing in between.
-	InstructByHand = InstructSetup + `, then send the missing rows: outbox-cdc replay --where '…' --order-by '…' --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap`
+	instructDrop = `outbox-cdc setup --drop --dsn "$OWNER_DSN", then `
 )
+
+// InstructRecover returns how to continue after the loss of the slot.
+func (c *State) InstructRecover() string { return c.instruct(InstructRecover, InstructByHand) }
+
+// InstructLeftOut returns how to continue after the publication has left out rows, once it publishes all.
+func (c *State) InstructLeftOut() string { return c.instruct(InstructRecover, instructReplay) }
+
+// InstructStartOver returns how to continue with a slot without a publication.
+func (c *State) InstructStartOver() string { return c.instruct(InstructStartOver, instructStuck) }
+
+// InstructStuck returns how to continue if the slot cannot pass rows of t, because the WAL does not have them with all columns.
+func (t Table) InstructStuck() string {
+	columns := t.Columns
+	for _, c := range t.Unsent {
+		columns = append(slices.Clone(columns), c.Column)
+	}
+	xid := slices.ContainsFunc(columns, func(c Column) bool { return c.Name == xidColumn && c.TypeName == "xid8" })
+	if xid && slices.ContainsFunc(columns, func(c Column) bool { return c.Name == orderColumn }) {
+		return InstructRecover
+	}
+	return instructStuck
+}
+
+// InstructUnlisted returns how to continue once the publication has no column list any more.
+func (t Table) InstructUnlisted() string {
+	return "then, if rows were inserted meanwhile, which have no such column in the WAL, " + t.InstructStuck()
+}
+
+// instruct returns the instruction with recover, or the other one if a table lacks the columns for a refill.
+func (c *State) instruct(refill, byHand string) string {
+	if c.unrefillable() != "" {
+		return byHand
+	}
+	return refill
+}
 
 // InstructReplayRow sends the row with an id from its table. If the id is empty, or a shell would not take it as it is, the operator has
 // to select the row.

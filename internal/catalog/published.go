@@ -27,6 +27,8 @@ type entry struct {
 	Membership uint32 `json:"membership,omitempty"` // see [member]; 0: published by ALL TABLES or TABLES IN SCHEMA
 	Schema     uint32 `json:"schema,omitempty"`     // of the membership of its schema; 0: none
 	Form       string `json:"form,omitempty"`       // its list of columns and its row filter
+
+	born bool // see [member]
 }
 
 // Published returns a JSON value for [State.CheckPublished], empty if there is no publication.
@@ -69,7 +71,7 @@ func carriers(states ...*State) map[uint32]bool {
 func (p *Publication) entries() []entry {
 	var all []entry
 	for _, m := range p.members {
-		e := entry{m.table, m.schema + "." + m.name, m.oid, p.schemas[m.schema], m.columns}
+		e := entry{OID: m.table, Name: m.schema + "." + m.name, Membership: m.oid, Schema: p.schemas[m.schema], Form: m.columns, born: m.born}
 		if t := p.member(m.table); t != nil { // nil: a root whose partitions are published, or it has none
 			e.Form += t.RowFilter
 		}
@@ -102,22 +104,23 @@ func (p *Publication) options() string {
 // earlier [State.Published] has returned, perhaps for another publication. It wraps ErrPublication. It cannot notice that the publication did not publish
 // inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a while, nor a change on a primary that a promoted standby does not have.
 func (c *State) CheckPublished(recorded string) error {
-	var was published
-	if recorded == "" || json.Unmarshal([]byte(recorded), &was) != nil || was.OID == 0 || c.Publication == nil {
-		return nil //nolint:nilerr // nothing to compare with: the record is older, or forged
+	was, ok := parsePublished(recorded)
+	if !ok || c.Publication == nil {
+		return nil
 	}
 	now := c.published()
-	what := ""
+	what, instruction := "", "rows inserted in between are not delivered: "+c.InstructLeftOut()
 	switch {
 	case was.OID != now.OID && was.Name != now.Name:
-		return &pastError{fmt.Errorf("%w: the position was recorded with another publication than %q", replication.ErrPublication, c.Publication.Name), instructSwitched}
+		instruction = "to leave out no row: " + c.InstructLeftOut() + "; if this one, with its tables, is older than that position: start the relay once with outbox-cdc run --accept-gap"
+		return &LeftOutError{fmt.Errorf("%w: the position was recorded with another publication than %q", replication.ErrPublication, c.Publication.Name), instruction}
 	case was.OID != now.OID:
 		what = "it was dropped and re-created"
 	case was.Version != now.Version && was.Name == now.Name && was.Options == now.Options:
 		what = "it was altered and restored, and may not have published inserts in between"
 	default:
 		for _, t := range was.Tables {
-			if what = now.since(t); what != "" {
+			if what = now.since(t, c.Publication.entries()); what != "" {
 				break
 			}
 		}
@@ -125,35 +128,40 @@ func (c *State) CheckPublished(recorded string) error {
 	if what == "" {
 		return nil
 	}
-	return &pastError{fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s", replication.ErrPublication, c.Publication.Name, what), instructPast}
+	return &LeftOutError{fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s", replication.ErrPublication, c.Publication.Name, what), instruction}
 }
 
-// A pastError says that the publication may have left out rows in the past.
-type pastError struct {
+// parsePublished returns the value of [State.Published]. ok is false if there is nothing to compare with: the record is older, or forged.
+func parsePublished(recorded string) (was published, ok bool) {
+	ok = recorded != "" && json.Unmarshal([]byte(recorded), &was) == nil && was.OID != 0
+	return was, ok
+}
+
+// A LeftOutError says that the publication may have left out rows since the position was recorded, and publishes all rows now.
+type LeftOutError struct {
 	reason      error
 	instruction string
 }
 
 // Error returns the reason with the instruction.
-func (e *pastError) Error() string { return e.reason.Error() + "; " + e.instruction }
+func (e *LeftOutError) Error() string { return e.reason.Error() + "; " + e.instruction }
 
 // Reason returns the text without the instruction, for a start that follows it.
-func (e *pastError) Reason() string { return e.reason.Error() }
+func (e *LeftOutError) Reason() string { return e.reason.Error() }
 
-func (e *pastError) Unwrap() error { return e.reason }
+// Unwrap returns the reason.
+func (e *LeftOutError) Unwrap() error { return e.reason }
 
-// since returns how the table was left out, or an empty text.
-func (p published) since(was entry) string {
-	now, ok := find(p.Tables, func(t entry) bool { return t.OID == was.OID })
-	if !ok {
-		now, ok = find(p.Tables, func(t entry) bool { return t.Name == was.Name })
-		if !ok || now.Membership == 0 {
-			return ""
-		}
-		return fmt.Sprintf("table %s was dropped, re-created and added again", was.Name)
-	}
-	if readded(was, now) {
+// since returns how rows of the table were left out, or an empty text. all are the tables of the publication, with those that are
+// no outbox tables any more.
+func (p published) since(was entry, all []entry) string {
+	now, ok := find(all, func(t entry) bool { return t.OID == was.OID })
+	if ok && readded(was, now) {
 		return fmt.Sprintf("table %s was removed and added again", now.Name)
+	}
+	successor, replaced := find(p.Tables, func(t entry) bool { return t.Name == was.Name && t.OID != was.OID })
+	if replaced && successor.Membership != 0 && (!ok || !successor.born) {
+		return fmt.Sprintf("table %s was dropped or renamed, re-created and added again", was.Name)
 	}
 	return ""
 }

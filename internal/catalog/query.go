@@ -144,6 +144,8 @@ func readDefinition(ctx context.Context, conn executor, version int, name string
 	return p, err
 }
 
+// readMembers returns the tables that were added to a publication. Postgres writes the pg_attribute rows of a table's system columns once,
+// when it creates the table. An xmin up to 2 is that of no transaction.
 func readMembers(ctx context.Context, conn executor, version int, publication string) ([]member, error) {
 	excepted, columns := "false", "''"
 	if version >= 150000 {
@@ -153,9 +155,10 @@ func readMembers(ctx context.Context, conn executor, version int, publication st
 		excepted = "r.prexcept"
 	}
 	return query(ctx, conn, func(row pgx.CollectableRow) (m member, err error) {
-		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name, &m.excepted, &m.columns)
+		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name, &m.excepted, &m.columns, &m.born)
 	}, "read the publication's members", `
-		SELECT r.oid, c.oid, n.nspname, c.relname, `+excepted+`, `+columns+`
+		SELECT r.oid, c.oid, n.nspname, c.relname, `+excepted+`, `+columns+`, r.xmin::text::bigint > 2 AND EXISTS (
+			SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = -1 AND a.xmin = r.xmin)
 		FROM pg_catalog.pg_publication p
 		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
 		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid

@@ -56,7 +56,7 @@ func (c *State) verifyPublication() error {
 		return c.slotElsewhere()
 	case p == nil && c.Slot != nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, even if you re-create it: run %s",
-			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, InstructStartOver)
+			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, c.InstructStartOver())
 	case p == nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: %s",
 			replication.ErrPublication, c.PublicationName, c.Database, InstructSetup)
@@ -180,7 +180,7 @@ func (c *State) Resume(statement string) string {
 	if c.Slot == nil {
 		return statement
 	}
-	return statement + ", " + InstructResume
+	return statement + ", then " + c.InstructLeftOut()
 }
 
 // nameNeighbours returns the first neighbour and the number of the others, "" if there is none.
@@ -256,14 +256,6 @@ func (e *UnrefillableError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the error about the slot.
 func (e *UnrefillableError) Unwrap() error { return e.Err }
-
-// InstructRecover returns how to continue after the loss of the slot.
-func (c *State) InstructRecover() string {
-	if c.unrefillable() != "" {
-		return InstructByHand
-	}
-	return InstructRecover
-}
 
 // SlotElsewhere reports whether the slot belongs to another database of the server, where its publication is.
 func (c *State) SlotElsewhere() bool {

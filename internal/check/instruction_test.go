@@ -30,7 +30,7 @@ func TestOneInstruction(t *testing.T) {
 				t.Fatal(err)
 			}
 			run := catalog.Terms{Slot: r.db.Name, Publication: "pub", Arguments: cfg.Arguments}.Fill(state.Verify().Error())
-			if c := r.unmet(t)[tc.title]; c.State != Failed || !strings.Contains(run, c.Fix) || !strings.Contains(c.Fix, "--accept-gap") {
+			if c := r.unmet(t)[tc.title]; c.State != Failed || !strings.Contains(run, c.Fix) || !strings.Contains(c.Fix, "outbox-cdc recover") {
 				t.Errorf("check: %s\nrun:   %s", c.Fix, run)
 			}
 		})

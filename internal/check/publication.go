@@ -27,7 +27,7 @@ func (s *sourceChecker) publication() {
 		return
 	case p == nil && c.Slot != nil:
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, but slot %s does: rows committed meanwhile are not delivered", c.PublicationName, c.Database, c.SlotName),
-			catalog.InstructStartOver)
+			c.InstructStartOver())
 		return
 	case p == nil:
 		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s", c.PublicationName, c.Database), catalog.InstructSetup)
@@ -270,7 +270,7 @@ func (s *sourceChecker) columns(ctx context.Context, name string, sent catalog.T
 	names := columnNames(sent)
 	switch {
 	case refusal != nil && list && rows.CheckTable(ctx, s.Relay.Rows(), whole) == nil:
-		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), sent.Republish+", "+catalog.InstructUnlisted)
+		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), sent.Republish+", "+sent.InstructUnlisted())
 	case refusal != nil:
 		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),
 			"name the table's columns in the keys in parentheses, or change the table")

@@ -87,17 +87,14 @@ func (n *NextStart) noteRefusal(lost, refused error) {
 		return
 	}
 	err := refill.Unrefilled(lost, refused)
-	if isGap(lost) {
+	_, gap := errors.AsType[*checkpoint.GapError](lost)
+	_, leftOut := errors.AsType[*catalog.LeftOutError](lost)
+	if gap || leftOut {
 		n.Broken = err
 	} else {
 		n.Catalog = err
 	}
 	n.Refused, n.Recover = refused, fault.Next(err)
-}
-
-func isGap(err error) bool {
-	_, gap := errors.AsType[*checkpoint.GapError](err)
-	return gap
 }
 
 // mayPublish returns why the role may not create the publication, with the class of the error of a start.

@@ -315,7 +315,9 @@ func (r *Relay) recordStop(ctx context.Context, err error) error {
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	stop := checkpoint.Stop{At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: fault.StopAdvice(err)}
+	stop := checkpoint.Stop{
+		At: time.Now().UTC(), ExitCode: code, Reason: replication.HideSettings(err).Error(), Advice: fault.StopAdvice(err), Recover: fault.Recovers(err),
+	}
 	if failed := r.positions.Recorder.RecordStop(limited, stop); failed != nil && !errors.Is(failed, sink.ErrSuperseded) {
 		r.log.WarnContext(ctx, "status will not say why the relay has stopped", slog.Any("err", failed))
 	}

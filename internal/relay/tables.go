@@ -72,7 +72,7 @@ func (c *tableChecker) explain(err error) error {
 	t, known := c.tables[refusal.Table]
 	older := writtenBefore(err, c.asOf)
 	if err = rows.Explain(err, t); known && older && c.hasColumns(t) && !slices.ContainsFunc(refusal.Have, func(name string) bool { return !hasColumn(t, name) }) {
-		return fmt.Errorf("%w; %w: to send the rows from the table, run %s", err, fault.ErrOlderRow, catalog.InstructStartOver)
+		return fmt.Errorf("%w; %w: to send the rows from the table, run %s", err, fault.ErrOlderRow, t.InstructStuck())
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func Explain(err error, t catalog.Table) error {
 		unlisted = refusal.Explain(c.Name, c.Reason) && !c.Generated || unlisted
 	}
 	if unlisted && !errors.Is(err, ErrColumnList) {
-		return fmt.Errorf("%w; %w: run %s, %s", err, ErrColumnList, t.Republish, catalog.InstructUnlisted)
+		return fmt.Errorf("%w; %w: run %s, %s", err, ErrColumnList, t.Republish, t.InstructUnlisted())
 	}
 	return err
 }

@@ -3,11 +3,13 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -78,11 +80,13 @@ func TestAllTablesArePublished(t *testing.T) {
 // row is missing.
 func TestOutboxIsReplaced(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t)
+	r, _ := newAlone(t)
+	puts := 0
 	put := func() {
 		t.Helper()
+		puts++
 		r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-			SELECT gen_random_uuid(), 'order', n, 'T', '{}' FROM generate_series(1, 20) n`)
+			SELECT gen_random_uuid(), 'order', n, $1, '{}' FROM generate_series(1, 20) n`, strconv.Itoa(puts))
 	}
 	process := r.Run(t)
 	put()
@@ -92,20 +96,26 @@ func TestOutboxIsReplaced(t *testing.T) {
 	put() // they wait in the WAL under the name that the table had
 	r.DB.Exec(t, `ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (LIKE outbox_old INCLUDING ALL)`)
 	put()
-	r.Refused(t, 13, `ADD TABLE "public"."outbox"`, "--undelivered --dsn", `"public"."outbox_old"`)
+	r.Refused(t, exit.NoDelivery, `ADD TABLE "public"."outbox"`, "outbox-cdc recover", `"public"."outbox_old"`)
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` ADD TABLE outbox`)
-	if out, code := rig.Command(t, "replay", "-c", r.Config, "--undelivered"); code != 0 {
-		t.Fatalf("replay: exit code %d\n%s", code, out)
-	}
-	r.Refused(t, 13, "table public.outbox was dropped, re-created and added again", "--accept-gap")
-	process = r.Run(t, "--accept-gap")
+	r.Refused(t, exit.NoDelivery, "table public.outbox was dropped or renamed, re-created and added again", "outbox-cdc recover")
+	runRecover(t, r, exit.Continuity, nil, "public.outbox_old was an outbox", "outbox.tables until recover", "nothing was changed")
+	runRecover(t, r, exit.OK, []string{"--set", "outbox.tables=outbox,outbox_old"}, "20 rows of public.outbox_old", "20 rows of public.outbox ", "Refilled: 40 records")
+	process = r.Run(t)
 	put()
 	r.Confirmed(t)
 	process.Terminate(t)
 	want := pgtest.QueryRow[[]string](t, r.DB, `SELECT array_agg(id::text ORDER BY id) FROM (SELECT id FROM outbox UNION ALL SELECT id FROM outbox_old) t`)
 	var got []string
+	order := make(map[string][]string) // types by key
 	for _, rec := range r.Kafka.ReadAll(t, r.Topic) {
 		got = append(got, rig.Header(rec, "id"))
+		order[string(rec.Key)] = append(order[string(rec.Key)], rig.Header(rec, "eventType"))
+	}
+	for key, types := range order {
+		if !slices.IsSorted(types) {
+			t.Errorf("key %s is out of order: %v", key, types)
+		}
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -140,19 +150,23 @@ func TestOutboxIsReplacedAtOnce(t *testing.T) {
 // by itself, and its last line names the exit code and the position.
 func TestChildIsNotPublished(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t)
+	r, _ := newAlone(t)
 	process := r.Run(t)
 	r.Deliver(t, 20)
-	r.DB.Exec(t, `CREATE TABLE outbox_2027 () INHERITS (outbox)`)
-	process.Fails(t, 13, `ALTER PUBLICATION "`+rig.Publication+`" ADD TABLE "public"."outbox_2027"`, "--undelivered --dsn", "exit 13 (", "slot "+r.Slot+" at 0/")
+	r.AwaitSnapshot(t)
+	r.DB.Exec(t, `CREATE TABLE outbox_2027 (position bigint NOT NULL DEFAULT nextval('outbox_position_seq')) INHERITS (outbox)`)
+	r.DB.Exec(t, `INSERT INTO outbox_2027 (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'child', 'T', '{}')`)
+	process.Fails(t, 13, `ALTER PUBLICATION "`+rig.Publication+`" ADD TABLE "public"."outbox_2027"`, "outbox-cdc recover", "exit 13 (", "slot "+r.Slot+" at 0/")
 	if out, code := rig.Command(t, "check", "-c", r.Config); code == 0 || !strings.Contains(out, "outbox_2027") {
 		t.Errorf("check: exit code %d\n%s", code, out)
 	}
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` ADD TABLE outbox_2027`)
-	process = r.Run(t)
-	r.Deliver(t, 20)
-	process.Terminate(t)
-	r.Settle(t, 0)
+	runRecover(t, r, exit.Continuity, nil, "outbox_2027", "--assume-unpruned") // the sequence is not that of the child
+	runRecover(t, r, exit.OK, []string{"--assume-unpruned"}, "stopped with exit code 13", "Refilled: 1 record ")
+	r.GoesOn(t)
+	if ids := refilled(t, r); len(ids) != 1 {
+		t.Errorf("refilled: %v", ids)
+	}
 }
 
 // The rows of a partition that was dropped, detached or renamed before they were read are relayed, also if it is still published.

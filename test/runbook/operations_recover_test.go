@@ -19,7 +19,7 @@ func recoverAutomatically(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, dropSlot)
 	key, value, _ := strings.Cut(strings.TrimPrefix(o.nextBlock(t, "yaml").text, "source:\n"), ": ")
 	value, _, _ = strings.Cut(value, " ")
-	o.run(t, runLine+" --set source."+strings.TrimSpace(key)+"="+value).Logged(t, "slot lost: refilling what it had not delivered")
+	o.run(t, runLine+" --set source."+strings.TrimSpace(key)+"="+value).Logged(t, "refilling what the slot has not delivered")
 	o.arrived(t, lost)
 	o.delivers(t)
 }

@@ -55,8 +55,8 @@ var statements = []statement{
 	{"FROM pg_catalog.pg_publication p WHERE", "o8otbbbbbbj", func(*client, [][]byte) [][]string {
 		return [][]string{{"16400", "700", "10", "pub", "t", "f", "f", "f", "f", "f", "{}"}}
 	}},
-	{"pg_catalog.pg_publication_rel", "oottbt", func(*client, [][]byte) [][]string {
-		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox", "f", ""}}
+	{"pg_catalog.pg_publication_rel", "oottbtb", func(*client, [][]byte) [][]string {
+		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox", "f", "", "f"}}
 	}},
 	{"pg_publication_tables", "ottbbtto4tbtb", func(*client, [][]byte) [][]string {
 		var rows [][]string

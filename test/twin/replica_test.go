@@ -208,7 +208,7 @@ func (j *journal) Write(b []byte) (int, error) {
 		from, _ := pglogrepl.ParseLSN(found[1])
 		j.history.streaming(j.run, from)
 	}
-	if strings.Contains(line, "the slot was advanced by another process") || strings.Contains(line, "slot lost: refilling") {
+	if strings.Contains(line, "the slot was advanced by another process") || strings.Contains(line, "refilling what the slot has not delivered") {
 		j.history.noticeGap()
 	}
 	if strings.Contains(line, "unknown transition between states") {

@@ -223,10 +223,11 @@ const (
 		"with a time that leaves out keys that were released earlier: their records would be duplicated."
 	adviseRefill = "Continue it: " + catalog.InstructRecover + ", with the same configuration. To continue without the rest of the rows, run\n" +
 		"once with --accept-gap."
-	adviseUnpublished = "Run " + catalog.InstructStartOver + "."
-	adviseTerminated  = "Somebody has ended the connection, for example by dropping the slot. The relay connects again."
-	adviseServer      = "Check source.dsn, and that the server listens there."
-	adviseLock        = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
+	adviseUnpublished = "Run " + catalog.InstructRecover + ". If the relay has never run, drop the slot and create it again:\n" +
+		"outbox-cdc setup --drop --dsn \"$OWNER_DSN\", then " + catalog.InstructSetup + "."
+	adviseTerminated = "Somebody has ended the connection, for example by dropping the slot. The relay connects again."
+	adviseServer     = "Check source.dsn, and that the server listens there."
+	adviseLock       = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
 		"--set startup_timeout=5m, and prune with --wait 5m."
 	adviseHeld = "If these sessions are a setup, migrate, prune, recover or relay that is running, wait for it and try again. Any role of the database\n" +
 		"can take the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
@@ -255,7 +256,7 @@ const (
 	nextUnread      = "skip its transaction, as above (docs/bad-rows.md#skip-the-transaction)"
 	nextColumns     = "name the columns, or add the missing one, then start the relay (docs/runbook.md#a-column-is-missing)"
 	nextUnlisted    = "publish the table without the column list, as the error says (docs/runbook.md#a-column-is-missing)"
-	nextOlderRow    = "re-create the slot and recover the rows, as the error says (docs/runbook.md#a-column-is-missing)"
+	nextOlderRow    = "recover the rows from the table, as the error says (docs/runbook.md#a-column-is-missing)"
 	nextUpdate      = "start the relay with --set outbox.on_update=warn, or skip the transaction (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextPublication = "do what the error says (docs/runbook.md#the-publication-has-changed)"
@@ -407,6 +408,13 @@ func Advice(err error) string {
 		advice += fmt.Sprintf(adviseGiveUp, lsn)
 	}
 	return advice
+}
+
+// Recovers reports whether err, with which the relay stops, means that the WAL may not have rows as the table has them, which
+// [catalog.InstructRecover] can send: they were committed while the publication left out them or a column, or before the table had a
+// column.
+func Recovers(err error) bool {
+	return errors.Is(err, rows.ErrColumnList) || errors.Is(err, ErrOlderRow) || errors.Is(err, replication.ErrPublication)
 }
 
 // transactionOf returns the commit LSN of the transaction that err is about, or 0 if err is not about a

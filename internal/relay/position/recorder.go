@@ -78,7 +78,9 @@ func (r *Recorder) OwnRecord(ctx context.Context, record *checkpoint.Position) e
 // BeginRefill writes the record of a refill of what record had not delivered, from a slot that was created on s at point. snapshot
 // sees the rows of earlier transactions, and unpruned is for [checkpoint.Refill.Unpruned]. It is called after OwnRecord.
 func (r *Recorder) BeginRefill(ctx context.Context, record checkpoint.Position, s checkpoint.Server, point pglogrepl.LSN, snapshot string, unpruned bool) error {
-	return r.replaceRecord(ctx, record.BeginRefill(s, point, snapshot, unpruned))
+	p := record.BeginRefill(s, point, snapshot, unpruned)
+	p.Publication = r.publication(&p)
+	return r.replaceRecord(ctx, p)
 }
 
 // RecordStop adds to the record why the relay stops by itself. It is called after the last ownership. A process that has not become the

@@ -20,7 +20,7 @@ var (
 	// ErrUnfinished means that a refill was interrupted, and this start must not send anything else before it.
 	ErrUnfinished = errors.New("the refill of a lost slot is not finished")
 
-	// ErrNothingLost says that the slot continues at the position record.
+	// ErrNothingLost says that the slot continues at the position record, and has every row after it.
 	ErrNothingLost = errors.New("nothing to recover: the slot continues at the position record")
 )
 

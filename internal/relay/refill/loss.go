@@ -23,10 +23,10 @@ import (
 // comes after all others.
 const refillHeader = "refilled"
 
-// A Loss describes the rows that a lost slot had not delivered.
+// A Loss describes the rows that a slot had not delivered and will not deliver, because it is lost or the publication left them out.
 type Loss struct {
 	Record   checkpoint.Position // of the lost slot
-	Cause    error               // why the slot does not continue there
+	Cause    error               // why the slot does not continue there with every row
 	Snapshot checkpoint.Snapshot // the delivered transactions are visible in it
 	WALEnd   pglogrepl.LSN       // now
 	Tables   []MissingRows
@@ -68,7 +68,7 @@ func (l *Loss) Rows() (n int64) {
 }
 
 // Find returns what a refill of the gap after record would resend now. It changes nothing. The error wraps ErrNothingLost if
-// the slot continues at the record, and [catalog.ErrRefill] if the gap cannot be refilled. It reads the tables, which has no time
+// the slot continues at the record with every row, and [catalog.ErrRefill] if the gap cannot be refilled. It reads the tables, which has no time
 // limit.
 func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
 	l := &Loss{cfg: cfg}
@@ -80,14 +80,19 @@ func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slo
 	if err := l.find(record); err != nil {
 		return nil, err
 	}
+	if record.SystemID == l.server.SystemID { // another one has other identities
+		if err := l.state.CheckFormer(ctx, l.cfg.Source.Conn, record.Publication, l.missing.Delivered); err != nil {
+			return nil, err
+		}
+	}
 	return l, l.count(ctx)
 }
 
 // Refused returns an error that wraps [catalog.ErrRefill] if Find would return it for the gap after record because of lost: a slot that
-// is missing or lost, or a [*checkpoint.GapError]. It returns nil if Find would not, or if that is not known, for example because the
+// is missing or lost, a [*checkpoint.GapError], or a [*catalog.LeftOutError]. It returns nil if Find would not, or if that is not known, for example because the
 // role may not read a table. server and state are those of cfg.Source, see [Inspect].
 func Refused(ctx context.Context, cfg Config, record *checkpoint.Position, lost error, server checkpoint.Server, state *catalog.State) error {
-	if !isLoss(lost) {
+	if _, leftOut := errors.AsType[*catalog.LeftOutError](lost); !leftOut && !isLoss(lost) {
 		return nil
 	}
 	l := &Loss{cfg: cfg, server: server, state: state, WALEnd: server.WALEnd}
@@ -151,7 +156,7 @@ func Inspect(ctx context.Context, source replication.Config, tables []string, lo
 	return s, state, reached, nil
 }
 
-// judge sets the reason why the slot does not continue at the record.
+// judge sets the reason why the slot does not continue at the record, or not with every row.
 func (l *Loss) judge(record *checkpoint.Position) error {
 	l.state.Messages = len(l.cfg.Messages) > 0
 	l.Cause = l.state.Verify()
@@ -164,15 +169,27 @@ func (l *Loss) judge(record *checkpoint.Position) error {
 		return fmt.Errorf("%w: server process %d streams from slot %q; stop that relay first", replication.ErrSlotInUse, l.state.Slot.ActivePID, l.cfg.Source.Slot)
 	case record.Refill != nil:
 		l.Cause = ErrUnfinished
-		_, changed := record.Continue(l.server)
-		l.Resumes = changed == nil
+		l.Resumes = l.leavesOut(record) == nil
 		return nil
 	case record.Copying:
 		return ErrCopyUnfinished
 	}
-	_, l.Cause = record.Continue(l.server)
-	if l.Cause == nil {
+	if l.Cause = l.leavesOut(record); l.Cause == nil {
 		return ErrNothingLost
+	}
+	return nil
+}
+
+// leavesOut returns why the slot, which exists, does not deliver every row after the record, or nil.
+func (l *Loss) leavesOut(record *checkpoint.Position) error {
+	if _, err := record.Continue(l.server); err != nil {
+		return err
+	}
+	if err := l.state.CheckPublished(record.Publication); err != nil {
+		return err
+	}
+	if stop := record.Stopped; stop != nil && stop.Recover {
+		return fmt.Errorf("the relay stopped with exit code %d: %s", stop.ExitCode, stop.Reason)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 	if err != nil {
 		return err
 	}
-	p.log.WarnContext(ctx, "slot lost: refilling what it had not delivered", slog.String("recorded", l.Record.EndLSN.String()),
+	p.log.WarnContext(ctx, "refilling what the slot has not delivered", slog.String("recorded", l.Record.EndLSN.String()),
 		slog.Time("recorded_at", l.Record.WrittenAt), slog.Int64("rows", l.Rows()), slog.Bool("continued", l.Resumes), slog.String("reason", l.Reason()))
 	p.missing = uint64(l.Rows())
 	if l.Resumes {
@@ -88,6 +88,7 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 		return err
 	}
 	p.relay.WarnLostTail(ctx, &l.Record, l.server)
+	p.positions.Recorder.SetPublication(l.state.Published()) // from before the new slot, so that a later change is detected
 	creating, waiting, cancel := p.whileWaiting(ctx, p.relay.AnnounceWait)
 	defer cancel()
 	c, err := lock.RecreateSlot(creating, l.cfg.Source, l.state.Slot, l.missing, waiting)

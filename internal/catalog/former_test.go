@@ -1,0 +1,56 @@
+package catalog
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// A refill would not send the rows of a table that is no outbox any more, and would drop the slot that has them.
+func TestFormerOutboxes(t *testing.T) {
+	t.Parallel()
+	const (
+		put     = "INSERT INTO outbox DEFAULT VALUES"
+		renamed = "ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (LIKE outbox_old INCLUDING ALL); ALTER PUBLICATION pub ADD TABLE outbox"
+		dropped = "DROP TABLE outbox; CREATE TABLE outbox (xid xid8 NOT NULL DEFAULT pg_current_xact_id()); ALTER PUBLICATION pub ADD TABLE outbox"
+	)
+	for name, tc := range map[string]struct{ after, says string }{
+		"the same":                  {put, ""},
+		"renamed":                   {renamed + ";" + put, ""},
+		"renamed, with a row":       {put + ";" + renamed, "table public.outbox_old was an outbox"},
+		"dropped":                   {dropped + ";" + put, ""},
+		"dropped, with a row":       {put + ";" + dropped, "table public.outbox was dropped"},
+		"dropped, unpublished":      {put + "; DROP PUBLICATION pub; CREATE PUBLICATION pub; " + dropped, "table public.outbox was dropped"},
+		"dropped, without the slot": {put + ";" + dropped + "; SELECT pg_drop_replication_slot('$slot')", ""},
+		"renamed, without a column": {"ALTER TABLE outbox DROP COLUMN xid;" + renamed, "table public.outbox_old was an outbox"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+				t.Parallel()
+				db := pgtest.DatabaseOn(t, srv)
+				inspect := func() *State {
+					t.Helper()
+					state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox"}))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return state
+				}
+				execEach(t, db, "CREATE TABLE outbox (xid xid8 NOT NULL DEFAULT pg_current_xact_id()); CREATE PUBLICATION pub FOR TABLE outbox")
+				execEach(t, db, put)
+				db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", db.Name)
+				recorded := inspect().Published()
+				delivered := pgtest.QueryRow[string](t, db, "SELECT pg_current_snapshot()::text")
+				execEach(t, db, strings.ReplaceAll(tc.after, "$slot", db.Name))
+				err := inspect().CheckFormer(t.Context(), db.Config(t), recorded, delivered)
+				if tc.says == "" && err != nil || tc.says != "" && (!errors.Is(err, ErrRefill) || !strings.Contains(err.Error(), tc.says)) {
+					t.Errorf("%v, want %q", err, tc.says)
+				}
+			})
+		})
+	}
+}

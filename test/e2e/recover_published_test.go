@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+const (
+	unpublish = `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`
+	republish = `ALTER PUBLICATION ` + rig.Publication + ` ADD TABLE outbox`
+)
+
+// newAlone returns a rig on a server of its own, because a new slot waits for every open transaction.
+func newAlone(t *testing.T, opts ...kfake.Opt) (*rig.Rig, *kafkatest.FakeCluster) {
+	t.Helper()
+	fake := kafkatest.Fake(t, opts...)
+	return rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster), fake
+}
+
+// leaveOut writes rows before, in and after a time in which the publication leaves them out.
+func leaveOut(t *testing.T, r *rig.Rig, off, on string) {
+	t.Helper()
+	r.Load.Run(t.Context(), t, 50)
+	r.DB.Exec(t, off)
+	r.Load.Run(t.Context(), t, 50)
+	r.DB.Exec(t, on)
+	r.Load.Run(t.Context(), t, 50)
+}
+
+// If the publication leaves out rows while the relay is stopped, its start fails. Recover sends these rows, in order with those that the
+// slot still has, each once.
+func TestRecoverWhatThePublicationLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		off, on string
+		says    string
+		flags   []string
+	}{
+		"removed and added":   {unpublish, republish, "removed and added again", nil},
+		"altered":             {`ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'delete')`, `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'insert')`, "altered and restored", nil},
+		"dropped":             {`DROP PUBLICATION ` + rig.Publication, `CREATE PUBLICATION ` + rig.Publication + ` FOR TABLE outbox WITH (publish = 'insert')`, "dropped and re-created", nil},
+		"a list of columns":   {`ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox (id, aggregateid)`, `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox`, "removed and added again", nil},
+		"another publication": {`SELECT`, `CREATE PUBLICATION other FOR TABLE outbox WITH (publish = 'insert')`, "another publication", []string{"--publication", "other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := newAlone(t)
+			deliverAndStop(t, r, 100)
+			leaveOut(t, r, tc.off, tc.on)
+			rig.Start(t, append([]string{"run", "-c", r.Config}, tc.flags...)...).Fails(t, exit.NoDelivery, "outbox-cdc recover")
+			runRecover(t, r, exit.OK, append([]string{"--dry-run"}, tc.flags...), tc.says, "would be sent to "+r.Topic)
+			runRecover(t, r, exit.OK, tc.flags, tc.says, "Refilled: ")
+			runRecover(t, r, exit.OK, tc.flags, "Nothing to recover")
+			r.GoesOn(t, tc.flags...)
+			settleRefill(t, r)
+		})
+	}
+}
+
+// The relay runs when the publication gets a list of columns, and delivers the rows before. After the list is removed, the slot
+// cannot pass the rows that it has without a column.
+func TestRecoverRowsWithoutAColumn(t *testing.T) {
+	t.Parallel()
+	r, _ := newAlone(t)
+	process := r.Run(t)
+	r.Deliver(t, 100)
+	r.AwaitSnapshot(t)
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET TABLE outbox (id, aggregateid)`)
+	r.Load.Run(t.Context(), t, 50)
+	process.Fails(t, exit.NoDelivery, `no column "payload"`)
+	r.Refused(t, exit.NoDelivery, "column list", "BEGIN; ALTER PUBLICATION", "outbox-cdc recover") // and records this publication
+	runRecover(t, r, exit.NoDelivery, nil, "column list")
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET TABLE outbox`)
+	r.Load.Run(t.Context(), t, 50)
+	r.Refused(t, exit.NoDelivery, "left it out", "outbox-cdc recover")
+	runRecover(t, r, exit.OK, nil, "exit code 13", "Refilled: ")
+	r.GoesOn(t)
+	settleRefill(t, r)
+}
+
+// Recover after a gap of the publication may end at any time: between the slots, or while it sends the rows. The same command goes on.
+func TestRecoverWhatWasLeftOutInterrupted(t *testing.T) {
+	t.Parallel()
+	r, fake := newAlone(t, kfake.NumBrokers(1))
+	deliverAndStop(t, r, 100)
+	leaveOut(t, r, unpublish, republish)
+	r.Load.Transaction(t.Context(), t, []string{"open"}, func(_ pgx.Tx, put func(n int) error) error {
+		rig.Must(t, put(1))
+		between := rig.Start(t, "recover", "-c", r.Config)
+		awaitBlockedCreation(t, r)
+		between.Kill(t)
+		return put(1)
+	})
+	if r.Recorded(t).Refill != nil {
+		t.Fatal("the refill has begun")
+	}
+	fault := fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotEnoughReplicas, Count: -1})
+	second := rig.Start(t, "recover", "-c", r.Config)
+	rig.Must(t, fault.Wait(t.Context(), 1))
+	second.Kill(t)
+	fault.Remove()
+	if p := r.Recorded(t); p.Refill == nil || !strings.Contains(p.Publication, rig.Publication) {
+		t.Fatalf("recorded is %+v", p)
+	}
+	leaveOut(t, r, unpublish, republish) // behind the new slot
+	r.Refused(t, exit.NoDelivery, "removed and added again", "outbox-cdc recover")
+	runRecover(t, r, exit.OK, nil, "Refilled: ")
+	r.GoesOn(t)
+	settleRefill(t, r)
+}
