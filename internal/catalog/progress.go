@@ -33,9 +33,11 @@ func ReadSlotProgress(ctx context.Context, conn *pgconn.Config, slot string) (Sl
 		err = row.Scan(&p.SystemID, &p.Timeline, &p.WALEnd, &p.Exists, &p.Active, &p.Confirmed)
 		return p, err
 	}, "read the progress of the slot", `
-		SELECT s.system_identifier::text, `+timelineSQL+`,
+		SELECT s.system_identifier::text, CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
+				ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
 			CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END,
-			slot.slot_name IS NOT NULL, COALESCE(slot.active, false), COALESCE(slot.confirmed_flush_lsn, '0/0')`+identityFrom+`
+			slot.slot_name IS NOT NULL, COALESCE(slot.active, false), COALESCE(slot.confirmed_flush_lsn, '0/0')
+		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c
 		LEFT JOIN pg_catalog.pg_replication_slots slot ON slot.slot_name = $1`, slot)
 	if err != nil {
 		return p, err

@@ -36,22 +36,12 @@ type Selection struct {
 	Until time.Time // rows of an earlier time
 	After string    // id of an existing row: rows after it, in the order above
 
-	Undelivered *Delivered // rows that are not delivered according to it
-	VisibleIn   string     // rows of transactions that are visible in this snapshot (xmin:xmax:xip_list)
+	VisibleIn string // rows of transactions that are visible in this snapshot (xmin:xmax:xip_list)
 
 	Limit int // maximum number of rows; 0: no limit
 
 	Purpose  string // the end of application_name; empty: replay
 	AnyOrder bool   // a table without any of the columns Order is read in the order of ID
-}
-
-// Delivered says which transactions a relay has delivered: those that are visible in Snapshot, which is
-// valid on one server and timeline only.
-type Delivered struct {
-	SystemID string
-	Timeline int32
-	Slot     string // must not be active, because its relay would deliver more
-	Snapshot string // xmin:xmax:xip_list
 }
 
 // Rows are the selected rows of a table, in a snapshot taken by Select. They keep a read-only
@@ -177,47 +167,12 @@ func (r *Rows) narrow(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.sel.Undelivered != nil {
-		if err := r.undelivered(ctx, r.sel.Undelivered); err != nil {
-			return err
-		}
-	}
 	if r.sel.VisibleIn != "" {
 		r.where = append(r.where, r.visibleIn(r.sel.VisibleIn))
 	}
 	if r.sel.After != "" {
 		return r.after(ctx)
 	}
-	return nil
-}
-
-// The system identifier and the timeline of the server.
-const (
-	timelineSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
-		ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END`
-	identityFrom = ` FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c`
-)
-
-// undelivered selects the rows of transactions that are not visible in the snapshot of d.
-func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
-	if r.columns[xidColumn].TypeName != "xid8" {
-		return r.refuse("it has no column %q of type xid8 with the transaction of each row; select rows by time or by id", xidColumn)
-	}
-	here, err := r.ask(ctx, "identify the server", "SELECT pg_catalog.concat_ws(' ', s.system_identifier, "+timelineSQL+")"+identityFrom)
-	if err != nil {
-		return err
-	}
-	if recorded := fmt.Sprintf("%s %d", d.SystemID, d.Timeline); here[0] != recorded {
-		return r.refuse("the position record is of system and timeline %s, the server is of %s, where transaction ids mean other transactions; select rows by time or by id", recorded, here[0])
-	}
-	held, err := r.ask(ctx, "read who streams", "SELECT active_pid::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active", d.Slot)
-	if err != nil {
-		return err
-	}
-	if len(held) > 0 {
-		return r.refuse("a relay streams from slot %q, so its newest snapshot may be later than the undelivered rows; select rows by time or by id", d.Slot)
-	}
-	r.where = append(r.where, "NOT "+r.visibleIn(d.Snapshot))
 	return nil
 }
 

@@ -38,7 +38,6 @@ type replaying struct {
 	after       string
 	table       string
 	orderBy     string
-	undelivered bool
 	limit, rate int
 	dryRun, yes bool
 	stdin       io.Reader
@@ -57,9 +56,8 @@ headers, and the additional header replayed: true. It sends them in insertion or
 order. It does not change the slot or the position record. You can run it beside a relay; their records
 then interleave.
 
-Select rows with --undelivered, --where, --since or --ids; with several of them, all must match.
---undelivered selects the rows of transactions that the relay's position record does not show as
-delivered. Use it after a gap, before you start the relay again: the relay must not be running.
+Select rows with --where, --since or --ids; with several of them, all must match. For the rows that a relay
+has missed, use outbox-cdc recover.
 
 The text of --where becomes part of an SQL query, in a read-only transaction with the rights of
 source.dsn. Do not pass text from somebody else. The role needs SELECT on the table, which the relay's
@@ -67,8 +65,7 @@ role does not have: give the --dsn of an operator (docs/roles.md).
 
 The timestamp of a record is the value of outbox.columns.timestamp, or of created_at if the table has that
 column. The commit time, and the header lsn, exist only in the WAL.`,
-		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --undelivered
-  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --since 2h --dry-run
+		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --since 2h --dry-run
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --where "aggregateid = 'order-7'"
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --ids @ids.txt --rate 500`,
 		Args: command.NoArgs,
@@ -78,7 +75,6 @@ column. The commit time, and the header lsn, exist only in the WAL.`,
 	flags.StringVar(&r.where, "where", "", "rows that match this `SQL` condition; true selects all")
 	r.since = timeFlag(cmd, "since", "rows from this `time` on: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	flags.StringVar(&r.ids, "ids", "", "rows with these `ids`: separated by commas, or from @file or standard input (-), one per line")
-	flags.BoolVar(&r.undelivered, "undelivered", false, "rows that the position record does not show as delivered")
 	flags.StringVar(&r.table, "table", "", "`name` of the table, if outbox.tables has several")
 	flags.StringVar(&r.orderBy, "order-by", "", "`column` with the insertion order (default: position, otherwise the timestamp column)")
 	flags.StringVar(&r.after, "after", "", "continue after the row with this `id`, which an interrupted replay printed")
@@ -87,8 +83,8 @@ column. The commit time, and the header lsn, exist only in the WAL.`,
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print the number of records per topic, without sending them")
 	flags.BoolVar(&r.yes, "yes", false, "do not ask for confirmation")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if r.where == "" && r.since.IsZero() && r.ids == "" && !r.undelivered {
-			return command.Usage(cmd, errors.New("select rows with --undelivered, --where, --since or --ids; --where true selects all"))
+		if r.where == "" && r.since.IsZero() && r.ids == "" {
+			return command.Usage(cmd, errors.New("select rows with --where, --since or --ids; --where true selects all"))
 		}
 		r.stdin = cmd.InOrStdin()
 		return r.run(cmd.Context())
@@ -107,11 +103,6 @@ func (r *replaying) run(ctx context.Context) error {
 		return mistake(err)
 	}
 	r.log = command.NewLogger(cfg, r.stderr)
-	if r.undelivered {
-		if selection.Undelivered, err = r.delivered(ctx); err != nil {
-			return r.failed(ctx, err)
-		}
-	}
 	rows, err := replay.Open(ctx, r.sending, selection, r.log)
 	if err != nil {
 		return r.failed(ctx, err)
@@ -129,19 +120,6 @@ func (r *replaying) run(ctx context.Context) error {
 		return &command.ExitError{Err: errors.New("nothing was sent"), Exit: exit.Usage, Next: "see what would be sent with --dry-run, or confirm with --yes"}
 	}
 	return r.send(ctx, rows)
-}
-
-// delivered reads from the position record which transactions the relay has delivered.
-func (r *replaying) delivered(ctx context.Context) (*catalog.Delivered, error) {
-	p, err := relay.Recorded(ctx, r.sending, r.log)
-	switch {
-	case err != nil:
-		return nil, err
-	case p == nil || len(p.Snapshots) == 0:
-		return nil, fmt.Errorf("%w: relay %q has no position record with a snapshot in %q; select rows with --since or --ids",
-			catalog.ErrSelection, r.sending.Name, r.sending.Positions)
-	}
-	return &catalog.Delivered{SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot, Snapshot: p.Snapshots[0].Text}, nil
 }
 
 // selection returns the rows that the flags select.
