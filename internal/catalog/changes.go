@@ -78,7 +78,14 @@ func (c *comparison) members() error {
 			}
 			continue
 		}
-		if now.Name != was.Name {
+		successor, replaced := find(current, func(e entry) bool { return e.Name == was.Name && e.OID != was.OID })
+		switch {
+		case replaced && successor.addedLater():
+			return fmt.Errorf("%w: table %s was renamed, re-created and added to publication %q again; rows inserted before it was added are not delivered: %s",
+				replication.ErrPublication, was.Name, c.now.Name, c.instruction)
+		case replaced:
+			c.warn("table "+now.Name, "it was renamed from %s, which is another table now: its rows up to now are delivered, and later ones only if outbox.tables has it", was.Name)
+		case now.Name != was.Name:
 			c.warn("table "+now.Name, "it was renamed from %s; its rows are still delivered; if outbox.tables has the old name, change it before the next start", was.Name)
 		}
 		if c.was.oid == c.now.oid && readded(was, now) {

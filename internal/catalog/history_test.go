@@ -81,6 +81,15 @@ func TestHistory(t *testing.T) {
 		neighbour(p, c)
 		configured(p, c)
 	}
+	replaced := func(born bool) change {
+		return func(p *Publication, c *State) {
+			old, successor := p.members[0], p.Tables[0]
+			p.members = []member{{oid: 201, table: 301, schema: "public", name: "outbox", born: born}, old}
+			p.members[1].name, p.Tables[0].Name, successor.OID = "outbox_old", "outbox_old", 301
+			p.Tables = append(p.Tables, successor)
+			c.Outboxes = []Outbox{outboxOf(301)}
+		}
+	}
 	for name, tc := range map[string]struct {
 		before, after change
 		err           error
@@ -122,6 +131,8 @@ func TestHistory(t *testing.T) {
 			p.members[0].name, p.Tables[0].Name = "outbox_old", "outbox_old"
 			c.Outboxes = []Outbox{outboxOf(301)}
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox"`, `"public"."outbox_old"`, InstructRecover, "0/1000000"}},
+		"replaced at once": {after: replaced(true), says: []string{"renamed from public.outbox, which is another table now"}},
+		"replaced later":   {after: replaced(false), err: replication.ErrPublication, says: []string{"public.outbox was renamed, re-created and added", InstructRecover}},
 		"a child by inheritance": {after: func(_ *Publication, c *State) {
 			c.Outboxes[0].Parts = append(c.Outboxes[0].Parts, Part{OID: 302, Schema: "public", Name: "outbox_2027", Kind: ordinaryTable, Persistence: "p"})
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},

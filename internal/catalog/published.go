@@ -105,7 +105,7 @@ func (p *Publication) options() string {
 // inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a while, nor a change on a primary that a promoted standby does not have.
 func (c *State) CheckPublished(recorded string) error {
 	was, ok := parsePublished(recorded)
-	if !ok || c.Publication == nil {
+	if !ok || c.Publication == nil || len(c.Outboxes) == 0 { // every publication has the logical messages
 		return nil
 	}
 	now := c.published()
@@ -160,11 +160,14 @@ func (p published) since(was entry, all []entry) string {
 		return fmt.Sprintf("table %s was removed and added again", now.Name)
 	}
 	successor, replaced := find(p.Tables, func(t entry) bool { return t.Name == was.Name && t.OID != was.OID })
-	if replaced && successor.Membership != 0 && (!ok || !successor.born) {
+	if replaced && (successor.addedLater() || !ok && successor.Membership != 0) {
 		return fmt.Sprintf("table %s was dropped or renamed, re-created and added again", was.Name)
 	}
 	return ""
 }
+
+// addedLater reports whether the table may have had rows before it was published.
+func (e entry) addedLater() bool { return e.Membership != 0 && !e.born }
 
 // readded reports whether a table was temporarily not in its publication. ALTER PUBLICATION SET TABLE also re-creates the
 // membership if it changes the row filter or the columns, but without a gap.

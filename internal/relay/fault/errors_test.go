@@ -299,3 +299,15 @@ func TestNextAfterALossOfAPrunedTable(t *testing.T) {
 		}
 	}
 }
+
+// Recover is for rows that the WAL does not have as the table has them, not for those that it has and the relay cannot deliver.
+func TestStopsThatRecoverIsFor(t *testing.T) {
+	for err, want := range map[error]bool{
+		rows.ErrColumnList: true, ErrOlderRow: true, replication.ErrPublication: true, replication.ErrUnpublished: true, catalog.ErrNoTable: true,
+		&encode.ColumnError{}: false, &pump.ChangeError{Kind: "DELETE"}: false, &encode.RowError{}: false, replication.ErrSlotLost: false,
+	} {
+		if got := Recovers(fmt.Errorf("stopped: %w", err)); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}

@@ -25,8 +25,12 @@ func TestRefillIsBegunByTheOwner(t *testing.T) {
 		if another {
 			continue
 		}
+		w.Recorder.SetPublication(`{"oid":7}`)
 		if err := w.Recorder.BeginRefill(t.Context(), before, positiontest.Server(0), 200, "5:5:", false); err != nil {
 			t.Fatal(err)
+		}
+		if p := store.Position(t); p.Publication != `{"oid":7}` || p.Refill.Lost.Publication != "" { // that of the new slot
+			t.Errorf("recorded is %+v", p)
 		}
 		next := newTestWriter(t, store, false)
 		positiontest.Begin(t, next, positiontest.Server(200))

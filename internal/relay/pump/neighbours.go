@@ -92,7 +92,7 @@ func (n *Neighbours) Update(ctx context.Context, state *catalog.State, hasColumn
 		case hasColumns(t) && state.Messages:
 			hint = "it has the columns of an outbox, and outbox.messages takes messages in place of tables: if its rows are events, run another relay for it"
 		case hasColumns(t):
-			hint = "it has the columns of an outbox: if its rows are events, add it to outbox.tables"
+			hint = "it has the columns of an outbox: if its rows are events, add it to outbox.tables; if it was an outbox, the rows from before its renaming are relayed all the same"
 		}
 		n.announce(ctx, name, "skipped", hint)
 	}

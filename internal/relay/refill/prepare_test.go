@@ -85,3 +85,27 @@ func TestOperatorIsAskedOncePerLoss(t *testing.T) {
 		}
 	}
 }
+
+// The slot continues at the record, but not with every row: a relay has stopped at rows that the WAL does not have as the table has them.
+func TestStopThatRecoverIsFor(t *testing.T) {
+	server := checkpoint.Server{SystemID: "7", Timeline: 1, Slot: "s", Confirmed: 0x500, WALEnd: 0x600}
+	record := checkpoint.Position{SystemID: "7", Timeline: 1, Slot: "s", EndLSN: 0x500}
+	l := &Loss{server: server, state: new(catalog.State)}
+	for name, tc := range map[string]struct {
+		stop *checkpoint.Stop
+		lost bool
+	}{
+		"none":                {nil, false},
+		"another":             {&checkpoint.Stop{ExitCode: 14, Reason: "a row"}, false},
+		"left out":            {&checkpoint.Stop{ExitCode: 13, Reason: "no column; instruction", Recover: true}, true},
+		"by a former version": {&checkpoint.Stop{ExitCode: 13, Reason: "no column"}, false},
+	} {
+		record.Stopped = tc.stop
+		if err := l.leavesOut(&record); (err != nil) != tc.lost {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if l.Cause = l.leavesOut(&checkpoint.Position{SystemID: "7", Timeline: 1, Slot: "s", EndLSN: 0x400}); l.Cause == nil {
+		t.Error("a slot ahead of the record is no loss")
+	}
+}
