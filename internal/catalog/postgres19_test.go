@@ -88,8 +88,8 @@ func postgres19(t *testing.T, walLevel, effective string, recovery bool) (*State
 		},
 		{
 			"JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid\n		JOIN",
-			[]uint32{oidOID, oidOID, oidText, oidText, oidBool, oidText},
-			[]string{"101", "16400", "public", "outbox", "t", ""},
+			[]uint32{oidOID, oidOID, oidText, oidText, oidBool, oidText, oidBool},
+			[]string{"101", "16400", "public", "outbox", "t", "", "f"},
 		},
 	}
 	cfg, err := pgconn.ParseConfig("host=db user=cdc sslmode=disable")

@@ -109,7 +109,8 @@ func (c *State) CheckPublished(recorded string) error {
 		return nil
 	}
 	now := c.published()
-	what, instruction := "", "rows inserted in between are not delivered: "+c.InstructLeftOut()
+	instruction := "rows inserted in between are not delivered: " + c.InstructLeftOut()
+	var what string
 	switch {
 	case was.OID != now.OID && was.Name != now.Name:
 		instruction = "to leave out no row: " + c.InstructLeftOut() + "; if this one, with its tables, is older than that position: start the relay once with outbox-cdc run --accept-gap"
@@ -119,10 +120,12 @@ func (c *State) CheckPublished(recorded string) error {
 	case was.Version != now.Version && was.Name == now.Name && was.Options == now.Options:
 		what = "it was altered and restored, and may not have published inserts in between"
 	default:
+		what = c.addedPart(was, now)
 		for _, t := range was.Tables {
-			if what = now.since(t, c.Publication.entries()); what != "" {
+			if what != "" {
 				break
 			}
+			what = now.since(t, c.Publication.entries())
 		}
 	}
 	if what == "" {
@@ -151,6 +154,27 @@ func (e *LeftOutError) Reason() string { return e.reason.Error() }
 
 // Unwrap returns the reason.
 func (e *LeftOutError) Unwrap() error { return e.reason }
+
+// addedPart returns which part of a recorded outbox may have had rows before it was published by itself, or an empty text.
+func (c *State) addedPart(was, now published) string {
+	recorded, named := was.has, now.has
+	for _, o := range c.Outboxes {
+		if !slices.ContainsFunc(o.Parts, func(p Part) bool { return recorded(p.OID) }) {
+			continue
+		}
+		for _, p := range o.Parts {
+			e, ok := find(now.Tables, func(t entry) bool { return t.OID == p.OID })
+			if ok && e.addedLater() && !recorded(p.OID) && !slices.ContainsFunc(p.ancestors, named) {
+				return fmt.Sprintf("table %s was added after it was created", e.Name)
+			}
+		}
+	}
+	return ""
+}
+
+func (p published) has(oid uint32) bool {
+	return slices.ContainsFunc(p.Tables, func(t entry) bool { return t.OID == oid })
+}
 
 // since returns how rows of the table were left out, or an empty text. all are the tables of the publication, with those that are
 // no outbox tables any more.

@@ -25,7 +25,7 @@ func TestCheck(t *testing.T) {
 	r.Run(t).Terminate(t)
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'delete')`)
 	out, code = rig.Command(t, "check", "-c", r.Config)
-	for _, want := range []string{"fails    publish: ", "→ ALTER PUBLICATION \"" + rig.Publication + "\" SET (publish = 'insert'), send them with outbox-cdc replay", "1 of ", "exit 1 (not ready)"} {
+	for _, want := range []string{"fails    publish: ", "→ ALTER PUBLICATION \"" + rig.Publication + "\" SET (publish = 'insert'), then outbox-cdc recover", "1 of ", "exit 1 (not ready)"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not said", want)
 		}

@@ -68,27 +68,6 @@ func TestRecoverWhatThePublicationLeftOut(t *testing.T) {
 	}
 }
 
-// The relay runs when the publication gets a list of columns, and delivers the rows before. After the list is removed, the slot
-// cannot pass the rows that it has without a column.
-func TestRecoverRowsWithoutAColumn(t *testing.T) {
-	t.Parallel()
-	r, _ := newAlone(t)
-	process := r.Run(t)
-	r.Deliver(t, 100)
-	r.AwaitSnapshot(t)
-	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET TABLE outbox (id, aggregateid)`)
-	r.Load.Run(t.Context(), t, 50)
-	process.Fails(t, exit.NoDelivery, `no column "payload"`)
-	r.Refused(t, exit.NoDelivery, "column list", "BEGIN; ALTER PUBLICATION", "outbox-cdc recover") // and records this publication
-	runRecover(t, r, exit.NoDelivery, nil, "column list")
-	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET TABLE outbox`)
-	r.Load.Run(t.Context(), t, 50)
-	r.Refused(t, exit.NoDelivery, "left it out", "outbox-cdc recover")
-	runRecover(t, r, exit.OK, nil, "exit code 13", "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r)
-}
-
 // Recover after a gap of the publication may end at any time: between the slots, or while it sends the rows. The same command goes on.
 func TestRecoverWhatWasLeftOutInterrupted(t *testing.T) {
 	t.Parallel()
