@@ -56,15 +56,10 @@ func (ck *checker) destinations() []Condition {
 
 // use returns what the relay uses the broker for.
 func (ck *checker) use() sink.Use {
-	use := sink.Use{
+	return sink.Use{
 		Relay: ck.Relay.Name, Template: ck.Relay.Route.Topic, DeadLetters: ck.Relay.DeadLetterTopic, Parks: ck.Relay.ParkedKeys > 0,
-		Positions: ck.Relay.Positions.Topic, Short: ck.short, Probe: ck.Probe, Limits: ck.limits,
+		Positions: ck.Relay.Positions.Topic, Destinations: ck.sample.destinations(), Short: ck.short, Probe: ck.Probe, Limits: ck.limits,
 	}
-	for _, name := range ck.sample.names() {
-		s := ck.sample.topics[name]
-		use.Destinations = append(use.Destinations, sink.Destination{Name: name, Largest: s.largest, Keyless: s.keyless})
-	}
-	return use
 }
 
 func stateOf(s sink.State) State {

@@ -45,7 +45,7 @@ func TestInspector(t *testing.T) {
 	ck := checker{sampled: make(chan struct{}), limits: sink.Limits{Request: time.Second, Whole: time.Minute}, Config: Config{Probe: true, Relay: relay.Config{
 		Name: "orders", Sink: broker, DeadLetterTopic: "dead", ParkedKeys: 1, Route: encode.Config{Names: kafka.Names{}, Topic: "events.${route}"},
 	}}}
-	ck.sample.topics = map[string]*topicSample{}
+	ck.sample = make(sample)
 	ck.sample.add(&sink.Record{Topic: "events.b", Value: []byte("four")})
 	ck.sample.add(&sink.Record{Topic: "events.b", Key: []byte("k"), Value: []byte("1"), Headers: []sink.Header{{Key: "h", Value: []byte("v")}}})
 	ck.sample.add(&sink.Record{Topic: "events.a", Key: []byte("k")})

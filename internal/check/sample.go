@@ -14,33 +14,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sampleRows is the number of last rows of each table that a check reads, and maxTopics the maximum number of their
-// topics that it checks.
+// sampleRows is the number of last rows of each table that a check reads, and maxDestinations the maximum number
+// of their destinations that it checks.
 const (
-	sampleRows = 100
-	maxTopics  = 50
+	sampleRows      = 100
+	maxDestinations = 50
 )
 
-// A sample describes the records of the last rows of the tables.
-type sample struct {
-	taken  bool // rows were found
-	topics map[string]*topicSample
-}
+// A sample describes the records of the last rows of the tables, by destination.
+type sample map[string]*sink.Destination
 
-// A topicSample describes the records of one topic.
-type topicSample struct {
-	largest *sink.Record // the one with the largest size; nil: no record was read
-	keyless int          // records without a key
-}
-
-// takeSample converts the last rows to records. The sink's conditions need their topics and sizes. A row that cannot
+// takeSample converts the last rows to records. The sink's conditions need their destinations and sizes. A row that cannot
 // become a record is a condition of the source.
 func (ck *checker) takeSample(ctx context.Context) {
 	defer close(ck.sampled)
 	ck.rows.group = Source
-	ck.sample.topics = make(map[string]*topicSample)
+	ck.sample = make(sample)
 	if topic := ck.Relay.Route.FixedTopic(); topic != "" {
-		ck.sample.topics[topic] = &topicSample{}
+		ck.sample[topic] = &sink.Destination{Name: topic}
 	}
 	if ck.short {
 		return
@@ -82,7 +73,6 @@ func (ck *checker) sampleTable(ctx context.Context, table string) {
 	default:
 		ck.rows.ok(name, table, fmt.Sprintf("the last %d rows can become records", records))
 	}
-	ck.sample.taken = ck.sample.taken || records > 0
 }
 
 // badRow returns what run does with a row that cannot become a record.
@@ -96,23 +86,29 @@ func (ck *checker) badRow() string {
 	return "stops the relay"
 }
 
-func (s *sample) add(rec *sink.Record) {
-	t := s.topics[rec.Topic]
-	if t == nil && len(s.topics) >= maxTopics {
+func (s sample) add(rec *sink.Record) {
+	d := s[rec.Topic]
+	if d == nil && len(s) >= maxDestinations {
 		return
 	}
-	if t == nil {
-		t = &topicSample{}
-		s.topics[rec.Topic] = t
+	if d == nil {
+		d = &sink.Destination{Name: rec.Topic}
+		s[rec.Topic] = d
 	}
-	if t.largest == nil || rec.Size() > t.largest.Size() {
+	if d.Largest == nil || rec.Size() > d.Largest.Size() {
 		clone := rows.Clone(*rec)
-		t.largest = &clone
+		d.Largest = &clone
 	}
 	if rec.Key == nil {
-		t.keyless++
+		d.Keyless++
 	}
 }
 
-// names returns the topics in alphabetical order.
-func (s *sample) names() []string { return slices.Sorted(maps.Keys(s.topics)) }
+// destinations returns the destinations in alphabetical order.
+func (s sample) destinations() []sink.Destination {
+	var all []sink.Destination
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		all = append(all, *s[name])
+	}
+	return all
+}
