@@ -128,7 +128,7 @@ func TestRights(t *testing.T) {
 		t.Helper()
 		fix = strings.NewReplacer(broker.SASLAddr(), broker.Addrs[0], "--command-config <an administrator's> ", "").Replace(fix)
 		fix, _, _ = strings.Cut(fix, "; or")
-		r.command(t, fix)
+		kafkatest.RunCommand(t, fix)
 		r.becomesMet(t, title)
 	}
 	first := r.unmet(t) // has all that is missing

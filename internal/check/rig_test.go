@@ -3,8 +3,6 @@ package check
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +29,6 @@ type rig struct {
 	role      string
 	topic     string
 	positions string
-	scripts   string // directory of Kafka's tools; empty: not created yet
 	more      []config.Setting
 	change    func(*Config)
 	streams   *replication.Stream // of a program that is no relay; nil: none
@@ -138,7 +135,7 @@ func (r *rig) mend(t *testing.T, c Condition) {
 	fix := strings.TrimPrefix(c.Fix, useRelayRole)
 	fix, _, _ = strings.Cut(fix, "; or ")
 	if strings.HasPrefix(fix, "kafka-") {
-		r.command(t, fix)
+		kafkatest.RunCommand(t, fix)
 		return
 	}
 	for _, as := range []string{asSuperuser + r.db.Name + ": ", "as the owner of the database: "} {
@@ -162,19 +159,6 @@ func (r *rig) run(t *testing.T, sql ...string) {
 		if _, err := conn.PgConn().Exec(t.Context(), statement).ReadAll(); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
-	}
-}
-
-func (r *rig) command(t *testing.T, command string) {
-	t.Helper()
-	if r.scripts == "" {
-		r.scripts = t.TempDir()
-		kafkatest.Scripts(t, r.scripts)
-	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
-	cmd.Env = append(os.Environ(), "PATH="+r.scripts+":"+os.Getenv("PATH"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
 }
 

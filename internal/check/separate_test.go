@@ -68,8 +68,7 @@ func TestDocumentedSeparation(t *testing.T) {
 	if !found {
 		t.Fatal("docs/security.md has no commands")
 	}
-	r := &rig{}
-	r.command(t, "set -e; BROKERS="+broker.Addrs[0]+"\n"+block)
+	kafkatest.RunCommand(t, "set -e; BROKERS="+broker.Addrs[0]+"\n"+block)
 	topics := []string{"orders.event.order", "orders.positions", "orders.dead-letter"}
 	for _, topic := range topics {
 		broker.CreateTopic(t, topic, 1, nil)

@@ -2,8 +2,6 @@ package kafka
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +20,6 @@ type inspected struct {
 	cluster *kafkatest.Cluster
 	cfg     Config
 	use     sink.Use
-	scripts string // directory of Kafka's tools; empty: not created yet
 }
 
 func newInspected(t *testing.T, cluster *kafkatest.Cluster) *inspected {
@@ -49,21 +46,6 @@ func (i *inspected) findings(t *testing.T) map[string]sink.Finding {
 		}
 	}
 	return unmet
-}
-
-// fix runs a command with Kafka's tools.
-func (i *inspected) fix(t *testing.T, command string) {
-	t.Helper()
-	if i.scripts == "" {
-		i.scripts = t.TempDir()
-		kafkatest.Scripts(t, i.scripts)
-	}
-	command, _, _ = strings.Cut(command, "; or ")
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
-	cmd.Env = append(os.Environ(), "PATH="+i.scripts+":"+os.Getenv("PATH"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
 }
 
 // A broken is a set-up with one mistake.
@@ -133,7 +115,8 @@ func TestInspectTopics(t *testing.T) {
 			if tt.mend != nil {
 				tt.mend(t, i)
 			} else {
-				i.fix(t, f.Fix)
+				command, _, _ := strings.Cut(f.Fix, "; or ")
+				kafkatest.RunCommand(t, command)
 			}
 			wait.For(t, "the condition to be met after the fix", func() bool {
 				found = i.findings(t)

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -13,6 +14,18 @@ import (
 
 //go:embed tools.xml
 var toolsPOM []byte
+
+// RunCommand runs a command line that may use the programs of [Scripts], and fails the test if it fails.
+func RunCommand(tb testing.TB, command string) {
+	tb.Helper()
+	dir := tb.TempDir()
+	Scripts(tb, dir)
+	cmd := exec.CommandContext(tb.Context(), "bash", "-c", command) //nolint:gosec // a test's
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
 
 // Scripts installs Kafka's kafka-topics.sh, kafka-configs.sh, kafka-acls.sh and kafka-console-consumer.sh
 // in dir. Each takes a second or two to run. Unless the run is a full one, Scripts skips the test.
