@@ -140,7 +140,7 @@ startup_timeout: 1m30s
 		}
 		got := *cfg
 		got.Sink = Sink{Kafka: got.Sink.Kafka} // the other kinds have their defaults
-		got.fields, got.settings, got.sections, got.files, got.file, got.reloading = nil, nil, nil, nil, "", nil
+		got.fields, got.settings, got.sections, got.files, got.file, got.arguments, got.reloading = nil, nil, nil, nil, "", "", nil
 		if diff := cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)); diff != "" || !reflect.DeepEqual(want, got) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
