@@ -360,13 +360,25 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	tracker := r.owner.Tracker()
 	before, rows := tracker.Confirmed(), r.progress.Counts().Rows
 	server := &pump.ServerCatalog{Rows: r.cfg.Rows(), Stream: source.Config(), Tables: r.named}
-	err = r.tables.explain(r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
+	err = r.explainColumns(ctx, r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
 	confirmed := tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
 	}
 	r.logEnd(ctx, confirmed, err)
 	return err
+}
+
+// explainColumns is [tableChecker.explain] with the tables as they are now: the stream may be the first to notice a change.
+func (r *Relay) explainColumns(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*encode.ColumnError](err); ok {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), position.Timeout)
+		defer cancel()
+		if state, unread := catalog.Inspect(limited, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, r.named); unread == nil {
+			r.tables.note(state)
+		}
+	}
+	return r.tables.explain(err)
 }
 
 // readBeforeSession returns the catalog before a session. An error says why no session can start.

@@ -29,8 +29,8 @@ type tableChecker struct {
 	held  error
 	until pglogrepl.LSN
 
-	tables map[string]catalog.Table // by schema.table, as of the last check
-	asOf   pglogrepl.LSN            // the end of the WAL at the last check
+	tables map[string]catalog.Table // by schema.table, as of the last [tableChecker.note]
+	asOf   pglogrepl.LSN            // the end of the WAL at that time
 }
 
 // check is checkTables, but it holds an [*encode.ColumnError] back until everything that was committed before is
@@ -94,17 +94,21 @@ func hasColumn(t catalog.Table, name string) bool {
 // error of describe.
 func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describe) error {
 	c.router.SetDescribe(describe)
-	c.tables, c.asOf = make(map[string]catalog.Table), state.WALEnd
-	carriers := state.Carriers()
-	for _, t := range carriers {
-		c.tables[t.Schema+"."+t.Name] = t
-	}
-	for _, t := range carriers {
+	c.note(state)
+	for _, t := range state.Carriers() {
 		if err := rows.Explain(c.router.Check(c.relation(t)), t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// note keeps the tables of state for explain.
+func (c *tableChecker) note(state *catalog.State) {
+	c.tables, c.asOf = make(map[string]catalog.Table), state.WALEnd
+	for _, t := range state.Carriers() {
+		c.tables[t.Schema+"."+t.Name] = t
+	}
 }
 
 // hasColumns reports whether rows of t could become records.

@@ -32,5 +32,10 @@ func TestColumnList(t *testing.T) {
 		runRecover(t, r, exit.OK, nil, "stopped with exit code 13", "Refilled: ")
 		r.GoesOn(t)
 		settleRefill(t, r)
+
+		process := r.Run(t) // the stream notices it before the catalog is read again
+		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET TABLE outbox (id, aggregatetype, aggregateid, type)`)
+		r.Load.Run(t.Context(), t, 1)
+		process.Fails(t, exit.NoDelivery, "the publication has a column list", mend)
 	})
 }
