@@ -33,6 +33,9 @@ func replaced(was, now *State, err error) error {
 
 func (c *comparison) publications(was, now *State) error {
 	c.was, c.now, c.carriers, c.instruction = was.Publication, now.Publication, carriers(was, now), now.InstructLeftOut()
+	if err := now.checkSince(was.published(c.carriers), "has changed", c.carriers); err != nil {
+		return err
+	}
 	c.options()
 	if err := c.members(); err != nil {
 		return err
@@ -47,10 +50,6 @@ func (c *comparison) warn(object, format string, args ...any) {
 // options compares the options of CREATE PUBLICATION … WITH.
 func (c *comparison) options() {
 	was, now, object := c.was, c.now, fmt.Sprintf("publication %q", c.now.Name)
-	before := len(c.warnings)
-	if was.oid != now.oid {
-		c.warn(object, "it was dropped and re-created: the relay stops if it reads rows that were committed in between")
-	}
 	if now.Update && !was.Update {
 		c.warn(object, "it now publishes UPDATEs, and an UPDATE of an outbox row stops the relay unless outbox.on_update is set: ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteIdent(now.Name))
 	}
@@ -60,60 +59,28 @@ func (c *comparison) options() {
 	if was.ViaRoot != now.ViaRoot {
 		c.warn(object, "publish_via_partition_root is now %t: rows may have their columns in another order", now.ViaRoot)
 	}
-	same := was.Update == now.Update && was.Delete == now.Delete && was.Truncate == now.Truncate
-	if was.version != now.version && same && len(c.warnings) == before {
-		c.warn(object, "it was altered and restored: if it did not publish inserts in between, rows inserted then are not delivered")
-	}
 }
 
-// members compares which tables are published.
+// members compares which tables are published, apart from what [State.CheckPublished] finds.
 func (c *comparison) members() error {
 	neighbour := func(e entry) bool { return !c.carriers[e.OID] }
 	old, current := slices.DeleteFunc(c.was.entries(), neighbour), slices.DeleteFunc(c.now.entries(), neighbour)
 	for _, was := range old {
 		now, ok := find(current, func(e entry) bool { return e.OID == was.OID })
-		if !ok {
-			if err := c.compareRemoved(was, current); err != nil {
-				return err
-			}
-			continue
-		}
-		successor, replaced := find(current, func(e entry) bool { return e.Name == was.Name && e.OID != was.OID })
+		_, replaced := find(current, func(e entry) bool { return e.Name == was.Name && e.OID != was.OID })
 		switch {
-		case replaced && successor.addedLater():
-			return fmt.Errorf("%w: table %s was renamed, re-created and added to publication %q again; rows inserted before it was added are not delivered: %s",
-				replication.ErrPublication, was.Name, c.now.Name, c.instruction)
-		case replaced:
+		case ok && replaced:
 			c.warn("table "+now.Name, "it was renamed from %s, which is another table now: its rows up to now are delivered, and later ones only if outbox.tables has it", was.Name)
-		case now.Name != was.Name:
+		case ok && now.Name != was.Name:
 			c.warn("table "+now.Name, "it was renamed from %s; its rows are still delivered; if outbox.tables has the old name, change it before the next start", was.Name)
+		case ok:
+		case replaced:
+			c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
+		case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
+		default:
+			return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, then %s",
+				replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), c.instruction)
 		}
-		if c.was.oid == c.now.oid && readded(was, now) {
-			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: %s",
-				replication.ErrPublication, now.Name, c.now.Name, c.instruction)
-		}
-	}
-	for _, now := range current {
-		if _, ok := find(old, func(e entry) bool { return e.OID == now.OID || e.Name == now.Name }); !ok {
-			c.warn("table "+now.Name, "it is now published; rows that an open transaction inserted before that are not delivered")
-		}
-	}
-	return nil
-}
-
-// compareRemoved returns an error for a table that is no longer published, unless no row can be missing.
-func (c *comparison) compareRemoved(was entry, current []entry) error {
-	again, recreated := find(current, func(e entry) bool { return e.Name == was.Name })
-	switch {
-	case recreated && again.Membership == 0:
-		c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
-	case recreated:
-		return fmt.Errorf("%w: table %s was dropped, re-created and added to publication %q again; rows inserted before it was added are not delivered: %s",
-			replication.ErrPublication, was.Name, c.now.Name, c.instruction)
-	case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
-	default:
-		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, then %s",
-			replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), c.instruction)
 	}
 	return nil
 }

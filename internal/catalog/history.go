@@ -68,11 +68,12 @@ func changes(was, now *State) ([]Warning, error) {
 	}
 	var c comparison
 	err := obstacle(now)
-	if err == nil && was.Publication != nil {
+	if err != nil {
+		err = replaced(was, now, err)
+	} else if was.Publication != nil {
 		err = c.publications(was, now)
 	}
 	if err != nil {
-		err = replaced(was, now, err)
 		err = fmt.Errorf("%w (correct at %s, %s; no longer at %s, %s)",
 			err, was.WALEnd, clock(was.ReadAt), now.WALEnd, clock(now.ReadAt))
 	}

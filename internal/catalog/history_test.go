@@ -98,10 +98,10 @@ func TestHistory(t *testing.T) {
 		"nothing":                {after: func(*Publication, *State) {}},
 		"nothing in two tables":  {before: second, after: second},
 		"publication dropped":    {after: func(_ *Publication, c *State) { c.Publication = nil }, err: replication.ErrPublication, says: []string{`"pub"`, "0/1000000, 12:00:00Z", "0/1100000, 12:00:10Z", "setup"}},
-		"publication re-created": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, says: []string{"re-created"}},
+		"publication re-created": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, err: replication.ErrPublication, says: []string{`"pub" has changed: it was dropped and re-created`, InstructRecover}},
 		"anew without the table": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members, p.Tables = 101, 701, nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
 		"no inserts":             {after: func(p *Publication, _ *State) { p.Insert, p.version = false, 701 }, err: replication.ErrPublication, says: []string{"insert"}},
-		"no inserts for a while": {after: func(p *Publication, _ *State) { p.version = 701 }, says: []string{"altered and restored"}},
+		"no inserts for a while": {after: func(p *Publication, _ *State) { p.version = 701 }, err: replication.ErrPublication, says: []string{"altered and restored", InstructRecover, "0/1000000"}},
 		"updates":                {after: func(p *Publication, _ *State) { p.Update, p.version = true, 701 }, says: []string{"UPDATEs"}},
 		"updates no more":        {before: func(p *Publication, _ *State) { p.Update = true }, after: func(p *Publication, _ *State) { p.version = 701 }},
 		"deletes":                {after: func(p *Publication, _ *State) { p.Delete = true }, says: []string{"DELETEs"}},
@@ -112,7 +112,7 @@ func TestHistory(t *testing.T) {
 		"recreated and added": {after: func(p *Publication, c *State) {
 			p.members[0] = member{oid: 201, table: 301, schema: "public", name: "outbox"}
 			p.Tables[0].OID, c.Outboxes[0].Parts[0].OID = 301, 301
-		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, re-created"}},
+		}, err: replication.ErrPublication, says: []string{"public.outbox was dropped or renamed, re-created and added"}},
 		"detached while we read": {before: func(p *Publication, _ *State) {
 			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
 		}, after: func(*Publication, *State) {}},
@@ -132,13 +132,12 @@ func TestHistory(t *testing.T) {
 			c.Outboxes = []Outbox{outboxOf(301)}
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox"`, `"public"."outbox_old"`, InstructRecover, "0/1000000"}},
 		"replaced at once": {after: replaced(true), says: []string{"renamed from public.outbox, which is another table now"}},
-		"replaced later":   {after: replaced(false), err: replication.ErrPublication, says: []string{"public.outbox was renamed, re-created and added", InstructRecover}},
+		"replaced later":   {after: replaced(false), err: replication.ErrPublication, says: []string{"public.outbox was dropped or renamed, re-created and added", InstructRecover}},
 		"a child by inheritance": {after: func(_ *Publication, c *State) {
 			c.Outboxes[0].Parts = append(c.Outboxes[0].Parts, Part{OID: 302, Schema: "public", Name: "outbox_2027", Kind: ordinaryTable, Persistence: "p"})
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},
 		"renamed":            {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
 		"moved to a schema":  {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
-		"added":              {after: second, says: []string{"now published"}},
 		"row filter":         {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox", "start the relay again", InstructRecover}},
 		"row filter removed": {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
 		"column hidden": {after: func(p *Publication, _ *State) {

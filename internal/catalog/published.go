@@ -36,15 +36,16 @@ func (c *State) Published() string {
 	if c.Publication == nil {
 		return ""
 	}
-	text, err := json.Marshal(c.published())
+	text, err := json.Marshal(c.published(carriers(c)))
 	if err != nil {
 		return ""
 	}
 	return string(text)
 }
 
-func (c *State) published() published {
-	p, carriers := c.Publication, carriers(c)
+// published returns the published tables among the carriers.
+func (c *State) published(carriers map[uint32]bool) published {
+	p := c.Publication
 	return published{
 		OID: p.oid, Version: p.version, Name: p.Name, Options: p.options(),
 		Tables: slices.DeleteFunc(p.entries(), func(e entry) bool { return !carriers[e.OID] }),
@@ -108,30 +109,44 @@ func (c *State) CheckPublished(recorded string) error {
 	if !ok || c.Publication == nil || len(c.Outboxes) == 0 { // every publication has the logical messages
 		return nil
 	}
-	now := c.published()
-	instruction := "rows inserted in between are not delivered: " + c.InstructLeftOut()
-	var what string
-	switch {
-	case was.OID != now.OID && was.Name != now.Name:
-		instruction = "to leave out no row: " + c.InstructLeftOut() + "; if this one, with its tables, is older than that position: start the relay once with outbox-cdc run --accept-gap"
+	if was.OID != c.Publication.oid && was.Name != c.Publication.Name {
+		instruction := "to leave out no row: " + c.InstructLeftOut() + "; if this one, with its tables, is older than that position: start the relay once with outbox-cdc run --accept-gap"
 		return &LeftOutError{fmt.Errorf("%w: the position was recorded with another publication than %q", replication.ErrPublication, c.Publication.Name), instruction}
-	case was.OID != now.OID:
-		what = "it was dropped and re-created"
-	case was.Version != now.Version && was.Name == now.Name && was.Options == now.Options:
-		what = "it was altered and restored, and may not have published inserts in between"
-	default:
-		what = c.addedPart(was, now)
-		for _, t := range was.Tables {
-			if what != "" {
-				break
-			}
-			what = now.since(t, c.Publication.entries())
-		}
 	}
+	return c.checkSince(was, "has changed since a relay last recorded its position", carriers(c))
+}
+
+// checkSince returns an error if rows of the carriers, the outbox tables, may not have been published at some time since was. changed is for
+// its text.
+func (c *State) checkSince(was published, changed string, carriers map[uint32]bool) error {
+	what := c.leftOut(was, c.published(carriers))
 	if what == "" {
 		return nil
 	}
-	return &LeftOutError{fmt.Errorf("%w: publication %q has changed since a relay last recorded its position: %s", replication.ErrPublication, c.Publication.Name, what), instruction}
+	return &LeftOutError{
+		fmt.Errorf("%w: publication %q %s: %s", replication.ErrPublication, c.Publication.Name, changed, what),
+		"rows inserted in between are not delivered: " + c.InstructLeftOut(),
+	}
+}
+
+// leftOut returns how rows were left out between was and now, or an empty text.
+func (c *State) leftOut(was, now published) string {
+	switch {
+	case was.OID != now.OID:
+		return "it was dropped and re-created"
+	case was.Version != now.Version && was.Name == now.Name && was.Options == now.Options:
+		return "it was altered and restored, and may not have published inserts in between"
+	}
+	if what := c.addedPart(was, now); what != "" {
+		return what
+	}
+	all := c.Publication.entries()
+	for _, t := range was.Tables {
+		if what := now.since(t, all); what != "" {
+			return what
+		}
+	}
+	return ""
 }
 
 // parsePublished returns the value of [State.Published]. ok is false if there is nothing to compare with: the record is older, or forged.

@@ -9,7 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A start detects that the publication left out rows since a relay last ran, and accepts changes that leave out none.
+// A start detects that the publication left out rows since a relay last ran, and so does a relay that runs, between two reads of the
+// catalog. Both accept changes that leave out none; a relay that runs stops at a new row filter, which is for a person to judge.
 func TestPublishedSince(t *testing.T) {
 	const (
 		again    = "table public.outbox was removed and added again"
@@ -41,6 +42,8 @@ func TestPublishedSince(t *testing.T) {
 		"no inserts for a while":      {"", "ALTER PUBLICATION pub SET (publish = 'update'); ALTER PUBLICATION pub SET (publish = 'insert')", restored},
 		"publication dropped":         {"", "DROP PUBLICATION pub; CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')", "dropped and re-created"},
 		"UPDATEs too":                 {"", "ALTER PUBLICATION pub SET (publish = 'insert, update')", ""},
+		"renamed publication":         {"", "ALTER PUBLICATION pub RENAME TO other; ALTER PUBLICATION other RENAME TO pub", restored},
+		"a published table attached":  {"DROP TABLE outbox; CREATE TABLE outbox (id int) PARTITION BY LIST (id); CREATE TABLE other (id int); ALTER PUBLICATION pub ADD TABLE outbox", "ALTER PUBLICATION pub ADD TABLE other; ALTER TABLE outbox ATTACH PARTITION other FOR VALUES IN (1); ALTER TABLE outbox DETACH PARTITION other", ""},
 		"another owner":               {"", "ALTER PUBLICATION pub OWNER TO pg_monitor", ""},
 		"vacuumed":                    {"", "VACUUM (FULL, FREEZE) pg_publication; VACUUM (FULL, FREEZE) pg_publication_rel", ""},
 		"a column more":               {"", "ALTER TABLE outbox ADD note text", ""},
@@ -63,7 +66,8 @@ func TestPublishedSince(t *testing.T) {
 			execEach(t, db, create+"CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')")
 			defer execEach(t, db, "DROP PUBLICATION pub; DROP TABLE IF EXISTS outbox, other; DROP SCHEMA IF EXISTS app")
 			execEach(t, db, tc.before)
-			recorded := inspect(t).Published()
+			was := inspect(t)
+			recorded := was.Published()
 			if strings.HasPrefix(tc.change, "BEGIN") {
 				db.Exec(t, tc.change)
 			} else {
@@ -82,6 +86,18 @@ func TestPublishedSince(t *testing.T) {
 			}
 			if err := now.CheckPublished(now.Published()); err != nil {
 				t.Errorf("nothing has changed since: %v", err)
+			}
+			if name == "a row filter" {
+				return
+			}
+			was.Slot, now.Slot = look(0).Slot, look(1).Slot
+			var h History
+			if _, err := h.Look(was); err != nil {
+				t.Fatal(err)
+			}
+			_, watched := h.Look(now)
+			if past, ok := errors.AsType[*LeftOutError](watched); ok != (tc.says != "") || ok && !strings.Contains(past.Reason(), tc.says) || !ok && watched != nil {
+				t.Errorf("a relay that runs: %v, want %q", watched, tc.says)
 			}
 		})
 	}

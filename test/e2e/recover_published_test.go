@@ -68,6 +68,38 @@ func TestRecoverWhatThePublicationLeftOut(t *testing.T) {
 	}
 }
 
+// A relay that runs stops if it finds the publication altered and restored, and its record is still from before that. Recover waits for a
+// transaction that was in progress all the time, and sends what was left out, in order with the other rows, and each row once.
+func TestRecoverWhatWasLeftOutMeanwhile(t *testing.T) {
+	t.Parallel()
+	r, _ := newAlone(t)
+	process := r.Run(t)
+	r.Deliver(t, 100)
+	r.AwaitSnapshotOfAll(t)
+	var recovers *rig.Process
+	r.Load.Transaction(t.Context(), t, []string{"open"}, func(tx pgx.Tx, put func(n int) error) error {
+		rig.Must(t, put(1))
+		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'delete')`)
+		subtransaction, err := tx.Begin(t.Context())
+		rig.Must(t, err)
+		rig.Must(t, put(1))
+		rig.Must(t, subtransaction.Commit(t.Context()))
+		r.Load.Run(t.Context(), t, 50)
+		r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert')`)
+		process.Fails(t, exit.NoDelivery, "outbox-cdc recover")
+		r.Refused(t, exit.NoDelivery, "altered and restored", "outbox-cdc recover")
+		recovers = rig.Start(t, "recover", "-c", r.Config)
+		awaitBlockedCreation(t, r)
+		return put(1)
+	})
+	if code := recovers.Exit(t); code != exit.OK {
+		t.Fatalf("recover: exit code %d\n%s", code, recovers.Stderr)
+	}
+	runRecover(t, r, exit.OK, nil, "Nothing to recover")
+	r.GoesOn(t)
+	settleRefill(t, r)
+}
+
 // Recover after a gap of the publication may end at any time: between the slots, or while it sends the rows. The same command goes on.
 func TestRecoverWhatWasLeftOutInterrupted(t *testing.T) {
 	t.Parallel()
