@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -9,17 +10,21 @@ import (
 // A definition is what decides whether every row of the outbox tables is published, as texts that one statement, and so one
 // snapshot, can compare: [State.Verify] takes several.
 type definition struct {
-	publication string // its OID and version, and the OIDs of its memberships
+	publication string // its OID and version, and the OIDs of the memberships of its tables and schemas
 	parts       string // OID and name of each part of the outbox tables
 	oids        string // of the parts, as an array
 }
 
-// definitionSQL selects the columns publication and parts. $3 is the name of the publication, $6 the OIDs of the parts.
+// definitionSQL selects the columns publication and parts. $3 is the name of the publication, $6 the OIDs of the parts. The memberships of
+// schemas are read from pg_depend, because Postgres 14 does not have their catalog.
 const definitionSQL = `
 	SELECT
 		COALESCE((SELECT pg_catalog.concat_ws(' ', p.oid, p.xmin, (
 				SELECT pg_catalog.string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_catalog.pg_publication_rel r
-				JOIN pg_catalog.pg_class c ON c.oid = r.prrelid WHERE r.prpubid = p.oid))
+				JOIN pg_catalog.pg_class c ON c.oid = r.prrelid WHERE r.prpubid = p.oid), (
+				SELECT pg_catalog.string_agg(d.objid::text, ' ' ORDER BY d.objid) FROM pg_catalog.pg_depend d
+				WHERE d.classid = pg_catalog.to_regclass('pg_catalog.pg_publication_namespace')
+					AND d.refclassid = 'pg_catalog.pg_publication'::regclass AND d.refobjid = p.oid))
 			FROM pg_catalog.pg_publication p WHERE p.pubname = $3), '') AS publication,
 		COALESCE((SELECT pg_catalog.string_agg(c.oid || ' ' || c.relname, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class c
 			WHERE c.oid = ANY ($6::oid[]) OR c.oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($6::oid[]))), '') AS parts`
@@ -32,6 +37,9 @@ func (c *State) definition() definition {
 		members := slices.SortedFunc(slices.Values(slices.Concat(p.members, p.excepted)), func(a, b member) int { return int(int64(a.oid) - int64(b.oid)) })
 		for _, m := range members {
 			words = append(words, oid(m.oid))
+		}
+		for _, membership := range slices.Sorted(maps.Values(p.schemas)) {
+			words = append(words, oid(membership))
 		}
 		d.publication = strings.Join(words, " ")
 	}

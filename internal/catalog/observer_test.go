@@ -247,9 +247,16 @@ func TestEmitSnapshotOfChangedTables(t *testing.T) {
 			"table removed, added":  "ALTER PUBLICATION pub DROP TABLE outbox; ALTER PUBLICATION pub ADD TABLE outbox",
 			"inserts not published": "ALTER PUBLICATION pub SET (publish = 'delete')",
 			"publication dropped":   "DROP PUBLICATION pub",
+			"schema removed, added": "ALTER PUBLICATION pub DROP TABLES IN SCHEMA public; ALTER PUBLICATION pub ADD TABLES IN SCHEMA public",
 		} {
 			t.Run(name, func(t *testing.T) {
 				s := newSource(t, srv)
+				if strings.HasPrefix(name, "schema") {
+					if srv.Install().Major < 15 {
+						return
+					}
+					s.Exec(t, "ALTER PUBLICATION pub SET TABLES IN SCHEMA public")
+				}
 				o := Observe(s.cfg, NewTables([]string{"outbox"}))
 				defer o.Close(t.Context())
 				if _, err := o.Inspect(t.Context()); err != nil {
