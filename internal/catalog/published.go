@@ -113,16 +113,31 @@ func (c *State) CheckPublished(recorded string) error {
 		instruction := "to leave out no row: " + c.InstructLeftOut() + "; if this one, with its tables, is older than that position: start the relay once with outbox-cdc run --accept-gap"
 		return &LeftOutError{fmt.Errorf("%w: the position was recorded with another publication than %q", replication.ErrPublication, c.Publication.Name), instruction}
 	}
-	return c.checkSince(was, "has changed since a relay last recorded its position", carriers(c))
+	return c.checkSince(was, sinceRecord, carriers(c))
+}
+
+const sinceRecord = "has changed since a relay last recorded its position"
+
+// CheckUnaltered is CheckPublished for an operator who recovers: it also returns an error if other options of the publication have changed,
+// because it may not have published inserts for a while before that.
+func (c *State) CheckUnaltered(recorded string) error {
+	was, ok := parsePublished(recorded)
+	if err := c.CheckPublished(recorded); err != nil || !ok || c.Publication == nil || len(c.Outboxes) == 0 || was.Version == c.Publication.version {
+		return err
+	}
+	return c.leftOutError(sinceRecord, "it was altered, and may not have published inserts for a while")
 }
 
 // checkSince returns an error if rows of the carriers, the outbox tables, may not have been published at some time since was. changed is for
 // its text.
 func (c *State) checkSince(was published, changed string, carriers map[uint32]bool) error {
-	what := c.leftOut(was, c.published(carriers))
-	if what == "" {
-		return nil
+	if what := c.leftOut(was, c.published(carriers)); what != "" {
+		return c.leftOutError(changed, what)
 	}
+	return nil
+}
+
+func (c *State) leftOutError(changed, what string) error {
 	return &LeftOutError{
 		fmt.Errorf("%w: publication %q %s: %s", replication.ErrPublication, c.Publication.Name, changed, what),
 		"rows inserted in between are not delivered: " + c.InstructLeftOut(),

@@ -87,6 +87,9 @@ func TestPublishedSince(t *testing.T) {
 			if err := now.CheckPublished(now.Published()); err != nil {
 				t.Errorf("nothing has changed since: %v", err)
 			}
+			if err := now.CheckUnaltered(recorded); (err != nil) != (tc.says != "" || now.Publication.version != was.Publication.version) {
+				t.Errorf("an operator recovers: %v", err)
+			}
 			if name == "a row filter" {
 				return
 			}

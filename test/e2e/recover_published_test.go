@@ -130,3 +130,24 @@ func TestRecoverWhatWasLeftOutInterrupted(t *testing.T) {
 	r.GoesOn(t)
 	settleRefill(t, r)
 }
+
+// Recover refuses a partitioned table whose partitions are published each by itself. If the operator does what it says, which alters the
+// publication once more, the same command finds the gap.
+func TestRecoverWhatWasLeftOutOfPartitions(t *testing.T) {
+	t.Parallel()
+	r, _ := newAlone(t)
+	r.DB.Exec(t, `ALTER TABLE outbox RENAME TO whole; ALTER TABLE whole ALTER position DROP IDENTITY; CREATE SEQUENCE positions;
+		CREATE TABLE outbox (LIKE whole INCLUDING DEFAULTS) PARTITION BY HASH (id);
+		ALTER TABLE outbox ALTER position SET DEFAULT nextval('positions');
+		CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
+	setUpWith(t, r, "FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = false)")
+	deliverAndStop(t, r, 100)
+	leaveOut(t, r, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'delete')`, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert')`)
+	r.Refused(t, exit.NoDelivery, "altered and restored", "outbox-cdc recover")
+	runRecover(t, r, exit.Continuity, nil, "publish_via_partition_root = true", "nothing was changed")
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish_via_partition_root = true)`)
+	runRecover(t, r, exit.OK, nil, "it was altered", "Refilled: ")
+	runRecover(t, r, exit.OK, nil, "Nothing to recover")
+	r.GoesOn(t)
+	settleRefill(t, r)
+}

@@ -185,7 +185,7 @@ func (l *Loss) leavesOut(record *checkpoint.Position) error {
 	if _, err := record.Continue(l.server); err != nil {
 		return err
 	}
-	if err := l.state.CheckPublished(record.Publication); err != nil {
+	if err := l.state.CheckUnaltered(record.Publication); err != nil {
 		return err
 	}
 	if stop := record.Stopped; stop != nil && stop.Recover {
