@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -28,7 +29,12 @@ type parkRig struct {
 
 func newParkRig(t *testing.T, cluster *kafkatest.Cluster, more string) *parkRig {
 	t.Helper()
-	r := &parkRig{deadLetterRig: &deadLetterRig{Rig: rig.NewOn(t, rig.Database(t), cluster)}, rows: make(map[string]int)}
+	return newParkRigOn(t, rig.Database(t), cluster, more)
+}
+
+func newParkRigOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, more string) *parkRig {
+	t.Helper()
+	r := &parkRig{deadLetterRig: &deadLetterRig{Rig: rig.NewOn(t, db, cluster)}, rows: make(map[string]int)}
 	r.dead = cluster.Topic(t, 3, map[string]string{"max.message.bytes": "10000000"})
 	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic, "on_bad_record: park\ndead_letter_topic: "+r.dead+"\n"+more)
 	r.conn = r.Connect(t)

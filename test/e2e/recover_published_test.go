@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,4 +151,42 @@ func TestRecoverWhatWasLeftOutOfPartitions(t *testing.T) {
 	runRecover(t, r, exit.OK, nil, "Nothing to recover")
 	r.GoesOn(t)
 	settleRefill(t, r)
+}
+
+// Rows of a parked key that the publication left out wait with the others of the key, in order, until the key is released.
+func TestRecoverWhatWasLeftOutOfAParkedKey(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{})
+	r := newParkRigOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t), "")
+	put := func() {
+		r.insert(t, "a", 2, 10)
+		r.insert(t, "b", 2, 10)
+	}
+	process := r.Run(t)
+	put()
+	r.Confirmed(t)
+	r.AwaitSnapshot(t)
+	r.large(t, "a")
+	put()
+	r.Confirmed(t)
+	process.Kill(t)
+	r.DB.Exec(t, unpublish)
+	put()
+	r.DB.Exec(t, republish)
+	put()
+	r.Refused(t, exit.NoDelivery, "removed and added again", "outbox-cdc recover")
+	runRecover(t, r.Rig, exit.OK, nil, "Refilled: ")
+	r.demandNumbers(t, r.Topic, "a", countTo(2))
+	r.demandNumbers(t, r.dead, "a", countFrom(3, 9))
+	process = r.Run(t)
+	r.allowLarge(t)
+	r.demandOutput(t, 0, "the key is not parked any more", "release", "--key", "a")
+	put()
+	r.Confirmed(t)
+	process.Terminate(t)
+	for key, n := range r.rows {
+		if got := r.numbers(t, r.Topic, key); !slices.Equal(got, countTo(n)) {
+			t.Errorf("key %s: %v, want 1 to %d", key, got, n)
+		}
+	}
 }
