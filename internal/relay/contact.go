@@ -85,7 +85,16 @@ func (r *Relay) explainMissing(ctx context.Context, err error, system string) er
 	if unread != nil || found.Position == nil {
 		return err
 	}
-	return cmp.Or(found.Position.Elsewhere(checkpoint.Server{SystemID: system, Slot: r.cfg.Source.Slot}), err)
+	return cmp.Or(r.findElsewhere(err, found.Position, system), err)
+}
+
+// findElsewhere returns an error if err says that the server with the given system identifier has no slot, and record is of another
+// server. Such a slot was not lost, and a refill would refuse.
+func (r *Relay) findElsewhere(err error, record *checkpoint.Position, system string) error {
+	if !errors.Is(err, replication.ErrSlotMissing) {
+		return nil
+	}
+	return record.Elsewhere(checkpoint.Server{SystemID: system, Slot: r.cfg.Source.Slot})
 }
 
 // firstOpening limits the first attempt to open the sink. After it, the relay reports why it waits for the broker.
@@ -168,8 +177,9 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 			return err
 		}
 		if found.Position != nil {
+			system := r.catalog.SystemID
 			r.catalog = nil // the first session reads it again
-			return nil
+			return r.findElsewhere(cause, found.Position, system)
 		}
 	}
 	if !r.createsSource(r.catalog, cause) {
