@@ -246,8 +246,9 @@ func TestAuditOfATopic(t *testing.T) {
 		},
 		"dead letter": {
 			change: func(s *scene) { s.topic[0], s.deadLetter = slices.Delete(s.topic[0], 1, 2), []string{"a/1", "z/1"} },
-			want:   Topic{DeadLetters: 1},
+			want:   Topic{DeadLetters: 1, Unsent: 1},
 		},
+		"dead letter of a delivered row": {change: func(s *scene) { s.deadLetter = []string{"a/1"} }, want: Topic{DeadLetters: 1}},
 		"resent dead letter": {
 			change: func(s *scene) {
 				s.topic[0], s.deadLetter = append(slices.Delete(s.topic[0], 1, 2), header(eventOf("a", 1), "resent", "true")), []string{"a/1"}

@@ -73,7 +73,9 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 		case flags&hasRecord != 0:
 			began = true
 			k.numbered = append(k.numbered, n)
-		case flags&hasDeadLetter != 0, flags&(hasResent|hasAltered) != 0:
+		case flags&(hasResent|hasAltered) != 0:
+		case flags&hasDeadLetter != 0:
+			t.Unsent++
 		case flags&due == 0:
 			t.Unconfirmed++
 		case k.deadHidden:

@@ -86,7 +86,8 @@ type Topic struct {
 	Hidden      int `json:"hidden"`       // rows without a record that an open transaction may hide
 	Expired     int `json:"expired"`      // rows without a record that retention or compaction may have deleted
 	NoRow       int `json:"no_row"`       // records without a row that may have been pruned, or of another time
-	DeadLetters int `json:"dead_letters"` // rows that are in the dead-letter topic
+	DeadLetters int `json:"dead_letters"` // rows that are in the dead-letter topic, with a record or without
+	Unsent      int `json:"unsent"`       // rows without a record that are in the dead-letter topic: parked, not resent, or discarded
 	Resent      int `json:"resent"`       // records of replay, refill or dead-letter resend
 	Concurrent  int `json:"concurrent"`   // keys whose transactions committed in another order than they inserted
 }

@@ -186,7 +186,8 @@ func printAudit(w io.Writer, report *audit.Report) {
 			{t.Hidden, "row", " without a record, which an open transaction may hide"},
 			{t.Expired, "row", " without a record, which retention or compaction may have deleted"},
 			{t.NoRow, "record", " without a row, which may have been pruned or not selected"},
-			{t.DeadLetters, "row", " in the dead-letter topic"},
+			{t.DeadLetters - t.Unsent, "row", " in the dead-letter topic, released or resent"},
+			{t.Unsent, "row", " in the dead-letter topic, not sent: parked, not resent, or discarded; to see them: outbox-cdc dead-letter list --resent"},
 			{t.Resent, "resent record", ""},
 			{t.Concurrent, "key", " whose transactions committed in another order than they inserted"},
 		} {

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -57,7 +59,7 @@ func (l *deadLetters) printLine(dead *deadletter.DeadLetter) {
 		id = ", id " + oneLine(known)
 	}
 	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", dead.PartitionOffset, at(dead.At), oneLine(destination(dead)), visible(dead.Record.Key), id)
-	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), deadLetterState(dead), oneLine(dead.Reason))
+	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), l.state(dead), oneLine(dead.Reason))
 	if dead.Truncated != "" {
 		fmt.Fprintf(l.stdout, "    truncated: %s\n", oneLine(dead.Truncated))
 	}
@@ -72,17 +74,26 @@ func (l *deadLetters) origin(dead *deadletter.DeadLetter) string {
 	return text
 }
 
-// deadLetterState returns whether the key of a dead letter is parked, or when the dead letter was resent.
-func deadLetterState(dead *deadletter.DeadLetter) string {
+// state returns whether the key of a dead letter is parked, and whether the dead letter was resent, released or discarded.
+func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 	switch {
+	case dead.Waiting && l.isDiscarded(dead):
+		return "; discarded, so the release of its key leaves it out"
 	case dead.Waiting:
 		return "; its key is parked"
 	case !dead.Resent.IsZero():
 		return "; resent " + at(dead.Resent)
 	case dead.Parked != nil:
-		return "; its key was parked and is not any more"
+		return "; released or discarded, its key is not parked any more"
 	}
 	return ""
+}
+
+// isDiscarded reports whether a dead letter of a parked key was discarded.
+func (l *deadLetters) isDiscarded(dead *deadletter.DeadLetter) bool {
+	return slices.ContainsFunc(l.parked, func(p parking.Parking) bool {
+		return p.ID == dead.Parked.Parking && p.HasDiscarded(&dead.DeadLetter, dead.EventID(l.cfg.Outbox.Columns.ID))
+	})
 }
 
 // printWhole prints a dead letter with all its fields. It cuts a long value.
@@ -90,7 +101,7 @@ func (l *deadLetters) printWhole(dead *deadletter.DeadLetter) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(l.stdout, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, deadLetterState(dead))
+	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, l.state(dead))
 	line("time", "%s", at(dead.At))
 	line("reason", "%s", oneLine(dead.Reason))
 	line("from", "%s", l.origin(dead))

@@ -50,6 +50,9 @@ func (r Row) Before(start checkpoint.Position) bool {
 	return r.LSN < start.EndLSN || r.LSN == start.Open.CommitLSN && int64(r.Index) < start.Open.Rows
 }
 
+// RowOf returns the place of the row of a dead letter.
+func RowOf(dead *encode.DeadLetter) Row { return Row{LSN: dead.LSN, Index: dead.Index} }
+
 // A Parking is a parked key.
 type Parking struct {
 	ID string // UUID, made of the key and the place of the first row because of which it was parked
@@ -93,6 +96,15 @@ func (p *Parking) ShortID() string { return p.ID[:min(8, len(p.ID))] }
 // earlier one has found bad is deliverable, and park the key again because of a later row that was bad before too.
 func (p *Parking) Follows(at encode.Place) bool {
 	return cmp.Or(cmp.Compare(at.Generation, p.Generation), cmp.Compare(at.LSN, p.First.LSN), cmp.Compare(at.Index, p.First.Index)) >= 0
+}
+
+// HasDiscarded reports whether the operator has discarded the row of a dead letter of the parking, which has the id of an event. A
+// refill reads the row again at another place.
+func (p *Parking) HasDiscarded(dead *encode.DeadLetter, id string) bool {
+	copied := dead.Parked.Place.Owner != 0
+	return slices.ContainsFunc(p.Discarded, func(d Discarded) bool {
+		return d.ID == id && (d.Row == RowOf(dead) || copied && id != "")
+	})
 }
 
 // A Discarded is a row that the operator has discarded.

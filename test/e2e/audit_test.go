@@ -185,7 +185,7 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 	report := runAudit(t, r, 0)
 	process.Terminate(t)
 	sortTopics := cmpopts.SortSlices(func(a, b audit.Topic) bool { return a.Rows < b.Rows })
-	want := []audit.Topic{{Name: dead, Rows: 1, DeadLetters: 1}, {Name: r.Topic, Rows: 10, Records: 10}}
+	want := []audit.Topic{{Name: dead, Rows: 1, DeadLetters: 1, Unsent: 1}, {Name: r.Topic, Rows: 10, Records: 10}}
 	if diff := cmp.Diff(want, report.Topics, sortTopics); diff != "" {
 		t.Errorf("(-want +got):\n%s\n%+v", diff, report.Findings)
 	}

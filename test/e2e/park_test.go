@@ -190,14 +190,27 @@ func TestParkAndRelease(t *testing.T) {
 	r.demandOutput(t, 2, "confirm with outbox-cdc dead-letter discard ", "discard", "--key", "c")
 	r.demandOutput(t, 2, "nothing was dropped", "discard", "--key", "c", "--row", "0/1:0")
 	_, discard, _ := strings.Cut(advice, "drop the record: outbox-cdc dead-letter ")
-	if out := r.demandOutput(t, 0, "12 records sent", strings.Fields(discard)...); !strings.Contains(out, "dropped the record of transaction ") {
+	r.poison(t, "c")
+	r.Confirmed(t)
+	if out := r.demandOutput(t, 14, "12 records sent", strings.Fields(discard)...); !strings.Contains(out, "dropped the record of transaction ") {
 		t.Errorf("discard does not say what it has dropped:\n%s", out)
 	}
+	if out := r.demandOutput(t, 0, "; discarded, so ", "list"); !strings.Contains(out, "; its key is parked") {
+		t.Errorf("list says that the second bad record is discarded too:\n%s", out)
+	}
+	r.demandOutput(t, 0, "0 records sent", "discard", "--key", "c", "--yes")
 	r.insert(t, "c", 3, 10)
 	r.Confirmed(t)
-	r.demandNumbers(t, r.Topic, "c", countTo(26, 11))
+	r.demandNumbers(t, r.Topic, "c", countTo(27, 11, 24))
 	process.Terminate(t)
 	r.demandOutput(t, 0, "no dead letters; ", "list")
+	unsent := 0
+	for _, topic := range runAudit(t, r.Rig, 0, "--assume-confirmed").Topics {
+		unsent += topic.Unsent
+	}
+	if unsent != 2 {
+		t.Errorf("the audit finds %d dead letters that were not sent, 2 were discarded", unsent)
+	}
 }
 
 // Relays are killed, and standbys take over, while keys are parked, released and discarded. At the end every row that

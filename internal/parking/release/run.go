@@ -225,7 +225,7 @@ func (r *releaseRun) sendDeadLetter(ctx context.Context, at deadLetterPlace, dea
 			if err := r.flush(ctx); err != nil {
 				return err
 			}
-			return &releaseStoppedError{rowOf(dead), err}
+			return &releaseStoppedError{parking.RowOf(dead), err}
 		}
 		if err != nil {
 			return err
@@ -240,14 +240,9 @@ func (r *releaseRun) sendDeadLetter(ctx context.Context, at deadLetterPlace, dea
 	return r.flush(ctx)
 }
 
-func rowOf(dead *encode.DeadLetter) parking.Row { return parking.Row{LSN: dead.LSN, Index: dead.Index} }
-
-// discarded reports whether the row of dead was discarded. A refill reads it again at another place.
+// discarded reports whether the row of dead was discarded.
 func (r *releaseRun) discarded(dead *encode.DeadLetter) bool {
-	id, copied := dead.EventID(r.cfg.Rows.Route.Columns.ID), dead.Parked.Place.Owner != 0
-	return slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool {
-		return d.ID == id && (d.Row == rowOf(dead) || copied && id != "")
-	})
+	return r.parking.HasDiscarded(dead, dead.EventID(r.cfg.Rows.Route.Columns.ID))
 }
 
 // flush sends the batch and waits until all of it is acknowledged. It returns a *releaseStoppedError if the broker rejects a
@@ -287,7 +282,7 @@ func (r *releaseRun) flush(ctx context.Context) error {
 			r.batch = batch[sent:]
 			return r.flush(ctx)
 		}
-		return &releaseStoppedError{rowOf(batch[sent].dead), err}
+		return &releaseStoppedError{parking.RowOf(batch[sent].dead), err}
 	}
 	return err
 }
@@ -335,7 +330,7 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 		return err
 	}
 	untouched := r.parking.Released == (encode.Place{}) && len(r.parking.Discarded) == 0
-	expired := untouched && (first == nil || rowOf(first) != r.parking.First && r.parking.First != (parking.Row{}))
+	expired := untouched && (first == nil || parking.RowOf(first) != r.parking.First && r.parking.First != (parking.Row{}))
 	if r.request.Action != parking.Discard {
 		if expired {
 			return errExpired
@@ -350,12 +345,12 @@ func (r *releaseRun) prepare(ctx context.Context) error {
 	d := parking.Discarded{Row: r.parking.First, Request: r.request.ID}
 	switch {
 	case expired:
-	case first == nil || rowOf(first) != r.parking.Bad:
+	case first == nil || parking.RowOf(first) != r.parking.Bad:
 		return fmt.Errorf("the first record of the key is not %s any more, because of which it is parked; release the key", r.parking.Bad)
 	case !r.recorded(first.Parked.Place):
 		return &releaseWaitsError{errTransactionOpen}
 	default:
-		d.Row, d.ID = rowOf(first), first.EventID(r.cfg.Rows.Route.Columns.ID)
+		d.Row, d.ID = parking.RowOf(first), first.EventID(r.cfg.Rows.Route.Columns.ID)
 	}
 	if !r.cfg.Set.Discard(r.parking.ID, d) {
 		return errors.New("too many records of the key were discarded")
