@@ -223,6 +223,13 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 	if len(f) != maxFailures || f[0].Text != "b" || f[maxFailures-1].Text != "i" {
 		t.Errorf("kept: %+v", f)
 	}
+	var fenced Failures
+	for _, answer := range []string{"PRODUCER_FENCED", "topic t, partition 2: INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"} {
+		fenced.Add(fmt.Errorf("%w: %s", sink.ErrSuperseded, answer), now)
+	}
+	if len(fenced) != 1 || fenced[0].Times != 3 {
+		t.Errorf("fenced three times: %+v", fenced)
+	}
 	var gap Failures
 	gap.Add(position.ErrRecord, now)
 	if gap[0].ExitCode != exit.Continuity || gap[0].Advice == "" {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 )
 
 // numbers matches the parts in which errors of one kind differ: ports, process ids, seconds, LSNs.
@@ -45,11 +47,13 @@ func step(err error) string {
 // Failures are sorted, the newest last.
 type Failures []Failure
 
-// Add adds err, which occurred at now. It is part of the newest Failure if that is of the same kind.
+// Add adds err, which occurred at now. It is part of the newest Failure if that is of the same kind. Errors that say that another
+// process uses the relay's identity are of one kind: brokers and requests word them differently.
 func (f *Failures) Add(err error, now time.Time) {
+	code := ExitCode(err)
 	if n := len(*f); n > 0 {
 		last := &(*f)[n-1]
-		if kindOf(last.Text) == Kind(err) {
+		if kindOf(last.Text) == Kind(err) || last.ExitCode == exit.Fenced && code == exit.Fenced {
 			last.Text, last.Last = err.Error(), now
 			last.Times++
 			return
@@ -58,5 +62,5 @@ func (f *Failures) Add(err error, now time.Time) {
 	if len(*f) == maxFailures {
 		*f = slices.Delete(*f, 0, 1)
 	}
-	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: cmp.Or(Advice(err), step(err)), Section: section(err)})
+	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: code, Advice: cmp.Or(Advice(err), step(err)), Section: section(err)})
 }
