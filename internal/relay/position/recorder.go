@@ -60,19 +60,32 @@ func (r *Recorder) ProveOwner(ctx context.Context) error {
 	return r.replaceLocked(ctx, r.record.Next())
 }
 
-// ErrReplaced means that another relay has become the owner since the record was read.
-var ErrReplaced = errors.New("another relay has written the position record")
+// The errors of OwnRecord if the record is not the one that was read. After either, this process is the owner.
+var (
+	// ErrReplaced means that another relay has become the owner since.
+	ErrReplaced = errors.New("another relay has written the position record")
 
-// OwnRecord makes this process the owner. It returns ErrReplaced if an earlier owner has replaced record.
+	// ErrWrittenLate means that a write of this process has arrived since, which had failed, because the broker was away. No
+	// further one can arrive.
+	ErrWrittenLate = errors.New("the last position of this relay has arrived late in the position store")
+)
+
+// OwnRecord makes this process the owner. It returns ErrReplaced or ErrWrittenLate if record is not the newest one.
 func (r *Recorder) OwnRecord(ctx context.Context, record *checkpoint.Position) error {
 	found, err := r.becomeOwner(ctx)
 	if err != nil {
 		return err
 	}
-	if p := found.Position; p == nil || !p.WrittenAt.Equal(record.WrittenAt) {
+	same := func(p, other *checkpoint.Position) bool { return other != nil && p.WrittenAt.Equal(other.WrittenAt) }
+	switch p := found.Position; {
+	case p == nil:
 		return ErrReplaced
+	case same(p, record):
+		return nil
+	case same(p, r.written.Load()):
+		return ErrWrittenLate
 	}
-	return nil
+	return ErrReplaced
 }
 
 // BeginRefill writes the record of a refill of what record had not delivered, from a slot that was created on s at point. snapshot

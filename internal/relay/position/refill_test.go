@@ -8,21 +8,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
-// A relay begins a refill as the owner, unless another relay has written the record since it was read. Ownerships are counted on.
+// A relay begins a refill as the owner, unless the record was written since it was read: by another relay, or by itself, with a write
+// that arrives late. Ownerships are counted on.
 func TestRefillIsBegunByTheOwner(t *testing.T) {
-	for _, another := range []bool{false, true} {
+	for _, want := range []error{nil, position.ErrReplaced, position.ErrWrittenLate} {
 		store := &positiontest.Store{}
 		w, tracker := positiontest.Started(t, store, positiontest.Server(50))
 		positiontest.Deliver(tracker, 110)
 		positiontest.Write(t, w)
 		before := store.Position(t)
-		if another {
+		switch {
+		case errors.Is(want, position.ErrReplaced):
 			positiontest.Started(t, store, positiontest.Server(50))
+		case want != nil:
+			positiontest.Deliver(tracker, 120)
+			positiontest.Write(t, w)
 		}
-		if err := w.Recorder.OwnRecord(t.Context(), &before); errors.Is(err, position.ErrReplaced) != another || !another && err != nil {
-			t.Fatalf("OwnRecord returns %v", err)
+		if err := w.Recorder.OwnRecord(t.Context(), &before); !errors.Is(err, want) {
+			t.Fatalf("OwnRecord returns %v, want %v", err, want)
 		}
-		if another {
+		if want != nil {
 			continue
 		}
 		w.Recorder.SetPublication(`{"oid":7}`)

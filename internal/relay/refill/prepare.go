@@ -40,6 +40,11 @@ func (p *Planner) Prepare(ctx context.Context, cause error) error {
 		return cause
 	}
 	err = p.startRefill(ctx, lock, record)
+	if errors.Is(err, position.ErrWrittenLate) { // fewer rows are missing than record says
+		if record, err = p.readRecord(ctx); err == nil {
+			err = p.startRefill(ctx, lock, record)
+		}
+	}
 	switch {
 	case errors.Is(err, catalog.ErrRefill) && cause != nil:
 		err = Unrefilled(cause, err)
