@@ -202,7 +202,7 @@ func (c *Copy) checkAssumptions(ctx context.Context) error {
 			HAVING pg_catalog.count(DISTINCT %s::text) = 1 AND pg_catalog.min(%[2]s::text::numeric) %% 4294967296 = xmin::text::numeric)`, t.from(), xidColumn))
 		switch {
 		case err != nil:
-			return needSelect(c.doing(t), t, err)
+			return needSelect(c.conn, c.doing(t), t, err)
 		case *written:
 			return fmt.Errorf("%w: table %s has rows that were written after the dump was restored: the recorded server has used their transaction ids for other transactions",
 				ErrRefill, t.SQLName())
@@ -217,7 +217,7 @@ func (c *Copy) isWhole(ctx context.Context, t Table) (bool, error) {
 	sees := func(sql string, args ...string) (bool, error) {
 		found, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(t), sql, args...)
 		if err != nil {
-			return false, needSelect(c.doing(t), t, err)
+			return false, needSelect(c.conn, c.doing(t), t, err)
 		}
 		return *found, nil
 	}
@@ -274,7 +274,7 @@ func (c *Copy) Parts() []*Copy {
 func (c *Copy) Count(ctx context.Context, t Table) (int64, error) {
 	n, err := queryOne(ctx, c.conn, pgx.RowTo[int64], c.doing(t), "SELECT pg_catalog.count(*) FROM ("+c.selectRows(t)+") AS rows")
 	if err != nil {
-		return 0, needSelect(c.doing(t), t, err)
+		return 0, needSelect(c.conn, c.doing(t), t, err)
 	}
 	return *n, nil
 }

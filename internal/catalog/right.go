@@ -39,12 +39,10 @@ func (r *Reader) MayPublish(ctx context.Context, tables []string) error {
 	return nil
 }
 
-// GrantSelect returns the SQL that lets a role read t.
-func (t Table) GrantSelect(role string) string { return t.grantSelect(replication.QuoteIdent(role)) }
-
-// grantSelect is GrantSelect for a role as written in SQL. Postgres asks for USAGE of the schema first, which every role has in
-// public unless somebody has revoked it.
-func (t Table) grantSelect(role string) string {
+// GrantSelect returns the SQL that lets a role read t. Postgres asks for USAGE of the schema first, which every role has in public unless
+// somebody has revoked it.
+func (t Table) GrantSelect(role string) string {
+	role = replication.QuoteIdent(role)
 	grant := "GRANT SELECT ON " + t.SQLName() + " TO " + role
 	if t.Schema == "public" {
 		return grant

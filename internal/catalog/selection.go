@@ -329,15 +329,15 @@ func (r *Rows) refuseValue(what string, err error) error {
 }
 
 // refuseRight returns an ErrAccess if err says that the role may not read the table, and otherwise err.
-func (r *Rows) refuseRight(err error) error { return needSelect(r.doing(), r.Table, err) }
+func (r *Rows) refuseRight(err error) error { return needSelect(r.conn, r.doing(), r.Table, err) }
 
-// needSelect is refuseRight for any table.
-func needSelect(doing string, t Table, err error) error {
+// needSelect is refuseRight for any table, which was read on conn.
+func needSelect(conn *pgconn.PgConn, doing string, t Table, err error) error {
 	if sqlState(err) != insufficientPrivilege || replication.HidesRows(err) {
 		return err
 	}
 	pg, _ := errors.AsType[*pgconn.PgError](err)
-	return fmt.Errorf("%w: %s: %w; use a role that may read the table, or if this is the right one: %s", replication.ErrAccess, doing, pg, t.grantSelect("…"))
+	return fmt.Errorf("%w: %s: %w; use a role that may read the table, or if this is the right one: %s", replication.ErrAccess, doing, pg, t.GrantSelect(conn.ParameterStatus("session_authorization")))
 }
 
 // refuseCondition returns an ErrSelection if err, an error of a statement with the caller's condition, is about

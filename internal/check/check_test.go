@@ -75,6 +75,18 @@ func TestNoSelect(t *testing.T) {
 	}
 }
 
+// TestNoSelectForARefill: a relay that will have to read the table says at its start that its role may not.
+func TestNoSelectForARefill(t *testing.T) {
+	t.Parallel()
+	r := whole(t, pgtest.Start(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t).Cluster)
+	statements(`REVOKE SELECT ON outbox FROM CDC`)(t, r)
+	r.set("source.on_slot_loss", "refill")
+	found := AtStart(t.Context(), r.config(t))
+	if len(found) != 1 || found[0].Title() != "select outbox" || found[0].State != Failed || !strings.Contains(found[0].Fix, "TO "+replication.QuoteIdent(r.role)) {
+		t.Errorf("%+v", found)
+	}
+}
+
 // A broken is a set-up with one mistake.
 type broken struct {
 	name   string

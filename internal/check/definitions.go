@@ -65,7 +65,7 @@ func sourceDefinitions() []definition {
 		{Source, "columns", "table", "The table, and the publication's column list if there is one, has all columns of `outbox` with suitable types.", false},
 		{Source, "replica identity", "table", "If UPDATEs or DELETEs are published, the table has a replica identity. Otherwise Postgres rejects them.", true},
 		{Source, "refill", "table", "The table has the columns `xid` and `position`, so that `outbox-cdc recover` can send what a lost slot had not delivered.", false},
-		{Source, "select", "table", "The role may read the table, if `source.initial_copy` or `source.on_slot_loss: refill` would read it.", false},
+		{Source, "select", "table", "The role may read the table, if `source.initial_copy` or `source.on_slot_loss: refill` would read it.", true},
 		{Source, "row security", "table", "Row-level security hides no row of the table from the role. The relay reads the WAL, which has every row; `recover`, `replay`, `audit`, `prune` and the keys of `select` read the table.", false},
 		{Source, "rows", "table", "The last 100 rows of the table can become records. They are read only if the role may.", false},
 		{Source, "slot", "", "The slot exists, or `run` creates it.", false},

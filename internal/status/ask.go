@@ -40,6 +40,9 @@ type Config struct {
 	Relay *relay.Config
 }
 
+// refills reports whether a relay refills by itself after the loss of the slot.
+func (c *Config) refills() bool { return c.Relay != nil && c.Relay.RefillOnLoss }
+
 // An Asker asks Postgres and a relay for their state. It may be used by one goroutine at a time and must be closed.
 type Asker struct {
 	cfg      Config

@@ -79,6 +79,14 @@ func nextStart(t *testing.T, alter func(*Postgres, *admin.Status), next NextStar
 	return r
 }
 
+// waiting has the relay wait after an error.
+func waiting(text string, exit int) func(*Postgres, *admin.Status) {
+	return func(_ *Postgres, st *admin.Status) {
+		st.Ready, st.State, st.Reason = false, "waiting", "waiting: "+text
+		_ = json.Unmarshal([]byte(fmt.Sprintf(`{"failures": [{"text": %q, "exit_code": %d, "advice": "mend it"}]}`, text, exit)), st)
+	}
+}
+
 // If it is not known whether a relay has run, the advice on a missing slot begins with the slot, and the reason is there.
 func TestMissingSlotWithoutTheBroker(t *testing.T) {
 	r := without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot = nil })
@@ -111,12 +119,6 @@ func TestVerdict(t *testing.T) {
 	type alter = func(p *Postgres, st *admin.Status)
 	inactive := func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 }
 	dropped := func(p *Postgres, _ *admin.Status) { p.Slot = nil }
-	waiting := func(text string, exit int) alter {
-		return func(p *Postgres, st *admin.Status) {
-			st.Ready, st.State, st.Reason = false, "waiting", "waiting: "+text
-			_ = json.Unmarshal([]byte(fmt.Sprintf(`{"failures": [{"text": %q, "exit_code": %d, "advice": "mend it"}]}`, text, exit)), st)
-		}
-	}
 	fenced := func(ago time.Duration) alter {
 		return func(_ *Postgres, st *admin.Status) {
 			st.At = time.Now()
@@ -315,6 +317,31 @@ func TestLostSlotInstruction(t *testing.T) {
 		r := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "slot s is gone; no delivered row", refused: "no delivered row", recover: "if only prune deletes rows, " + catalog.InstructUnpruned})
 		if r.Advice != "If only prune deletes rows, "+catalog.InstructUnpruned+"." || !strings.HasSuffix(r.Why, ". No delivered row.") {
 			t.Errorf("%s, after which recover refuses: %+v", name, r.Verdict)
+		}
+	}
+}
+
+// A relay that refills by itself needs no recover: the advice is about the error that prevents the refill, or to start the relay.
+func TestLostSlotWithRefill(t *testing.T) {
+	cfg := &Config{Slot: "s", Address: "db:5432/app", Relay: &relay.Config{RefillOnLoss: true}}
+	stop := &checkpoint.Stop{ExitCode: 10, Reason: "permission denied for table outbox", Advice: "grant the role what the error names"}
+	for name, alter := range map[string]func(*Postgres, *admin.Status){
+		"dropped": func(p *Postgres, _ *admin.Status) { p.Slot = nil },
+		"lost": func(p *Postgres, _ *admin.Status) {
+			p.Slot.Active, p.Slot.ActivePID, p.Slot.WALStatus = false, 0, "lost"
+		},
+	} {
+		stopped := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7", Stopped: stop}})
+		killed := nextStart(t, alter, NextStart{Recorded: &Recorded{EndLSN: "0/7"}})
+		waits := sides(t, func(p *Postgres, st *admin.Status) {
+			alter(p, st)
+			waiting("permission denied for table outbox", 10)(p, st)
+		})
+		for report, want := range map[*Report]string{stopped: "Grant the role what the error names.", waits: "mend it", killed: "source.on_slot_loss is refill"} {
+			report.judge(cfg)
+			if !strings.Contains(report.Advice, want) || strings.Contains(report.Advice, "recover") || strings.Contains(report.Why, "permission denied") != (report != killed) {
+				t.Errorf("%s: %+v, want %q", name, report.Verdict, want)
+			}
 		}
 	}
 }

@@ -102,13 +102,14 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	if full := r.timeToLimit(); !math.IsNaN(full) {
 		reserve.LimitAt = r.At.Add(time.Duration(full * float64(time.Second)))
 	}
-	reserve.Refills = cfg.Relay != nil && cfg.Relay.RefillOnLoss
+	reserve.Refills = cfg.refills()
 	risk := reserve.Judge(r.At)
 	v = admin.SlotVerdict(risk)
 	switch risk.Level() {
 	case catalog.LevelLost:
 		switch {
 		case reserve.Refills:
+			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
 		case r.byHand():
 			v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
 		default:
@@ -138,11 +139,29 @@ func (r *Report) refused(v *admin.Verdict) string {
 	return sentence(n.recover) + "."
 }
 
+// unblockRefill returns what to do so that the relay refills by itself: about the error that it waits after, or about the one for which the
+// last relay has stopped, which it adds to v. If there is none, it returns "".
+func (r *Report) unblockRefill(v *admin.Verdict) string {
+	n := r.NextStart
+	switch {
+	case r.Relay.status != nil && r.Level == admin.Bad:
+		return r.Advice
+	case r.Relay.status != nil, n == nil, n.Recorded == nil, n.Recorded.Stopped == nil:
+		return ""
+	}
+	stop := n.Recorded.Stopped
+	v.Why += fmt.Sprintf(" The relay has stopped with exit code %d: %s.", stop.ExitCode, joined(stop.Reason))
+	return sentence(joined(stop.Advice)) + "."
+}
+
 // withoutSlot returns the verdict on a slot that does not exist.
 func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 	recovers := catalog.InstructRecover + ": it creates the slot and sends the missing rows from the table. See docs/recover.md."
-	if r.byHand() {
+	switch {
+	case r.byHand():
 		recovers = catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
+	case cfg.refills():
+		recovers = "start it: outbox-cdc run. It creates the slot and sends the missing rows from the table, because source.on_slot_loss is refill."
 	}
 	v := admin.Verdict{
 		Level: admin.Bad, Title: "The slot does not exist",
@@ -153,12 +172,18 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 	case next == nil && r.unread != "":
 		v.Why += " Whether a relay has used it is not known: " + r.unread + "."
 	case next == nil:
+		if cfg.refills() {
+			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
+		}
 	case next.ExitCode == exit.Continuity:
 		v.Why += " " + sentence(next.Error) + "."
 		v.Advice = sentence(next.Advice) + "."
 	case next.Recorded != nil:
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
+		if cfg.refills() {
+			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
+		}
 		v.Advice = cmp.Or(r.refused(&v), v.Advice)
 	case next.ExitCode == exit.SlotLost: // only the slot is missing, and no row was delivered that one would have to know of
 		v.Title, v.Advice = noRelayYet, "Check that source.dsn, source.slot and name are right, then create the slot: "+catalog.InstructSetup+"."
