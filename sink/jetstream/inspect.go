@@ -20,7 +20,8 @@ const minWindow = 2 * time.Minute
 type inspection struct {
 	sink.Findings
 
-	link *link
+	link  *link
+	short bool // [sink.Use.Short]
 }
 
 // Conditions implements [sink.Inspector].
@@ -30,8 +31,8 @@ func (Config) Conditions() []sink.Condition {
 		{Name: "stream", Object: "subject", Met: "A stream stores the subject.", Short: true},
 		{Name: "acknowledgements", Object: "stream", Met: "The stream acknowledges messages, and is not sealed.", Short: true},
 		{Name: "storage", Object: "stream", Met: "Messages are stored in files.", Short: true},
-		{Name: "replicas", Object: "stream", Met: "The stream has three replicas, so that messages survive the loss of a disk and a power failure.", Short: true},
-		{Name: "duplicates window", Object: "stream", Met: "The window is at least two minutes.", Short: true},
+		{Name: "replicas", Object: "stream", Met: "The stream has three replicas, so that messages survive the loss of a disk and a power failure."},
+		{Name: "duplicates window", Object: "stream", Met: "The window is at least two minutes."},
 		{Name: "retention", Object: "stream", Met: "The stream drops no message before a consumer has read it, and does not fill up.", Short: true},
 		{Name: "message size", Object: "stream", Met: "The stream and the server accept a message as large as the largest of the last rows.", Short: true},
 		{Name: "bucket", Object: "bucket", Met: "The key-value bucket of the position store keeps values for ever, in files, and in a cluster with three replicas; or the relay creates it.", Short: true},
@@ -40,7 +41,7 @@ func (Config) Conditions() []sink.Condition {
 
 // Inspect implements [sink.Inspector].
 func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
-	i := new(inspection)
+	i := &inspection{short: use.Short}
 	cl, err := c.newClient(slog.New(slog.DiscardHandler))
 	if err == nil {
 		defer func() { _ = cl.Close() }()
@@ -147,6 +148,7 @@ func (i *inspection) retention(cfg jetstream.StreamConfig, edit string) {
 	switch {
 	case cfg.Retention == jetstream.InterestPolicy:
 		i.Doubt("retention", cfg.Name, "interest: the stream acknowledges messages and drops them while it has no consumer", "use the retention limits or workqueue, or create the consumers first")
+	case cfg.Discard == jetstream.DiscardNew && limited && i.short: // a relay that has to wait says so
 	case cfg.Discard == jetstream.DiscardNew && limited:
 		i.Doubt("retention", cfg.Name, "discard new: when the stream is full, the relay waits and Postgres retains WAL", "watch the space of the stream")
 	case limited:
@@ -180,7 +182,7 @@ func (i *inspection) bucket(ctx context.Context, name string) {
 		i.Failed("bucket", name, fmt.Sprintf("values expire after %s, and the relay then forgets its position", info.Config.MaxAge), "create the bucket without a TTL")
 	case info.Config.Storage == jetstream.MemoryStorage:
 		i.Doubt("bucket", name, "is in memory only: the relay forgets its position when the server restarts", "create the bucket with file storage")
-	case i.link.conn.ConnectedClusterName() != "" && info.Config.Replicas < clusterReplicas:
+	case i.link.conn.ConnectedClusterName() != "" && info.Config.Replicas < clusterReplicas && !i.short:
 		i.Doubt("bucket", name, fmt.Sprintf("has %d replicas: without its node the relay cannot store its position", info.Config.Replicas), "nats stream edit "+bucketPrefix+name+" --replicas 3")
 	default:
 		i.Met("bucket", name, fmt.Sprintf("replicas: %d", info.Config.Replicas))

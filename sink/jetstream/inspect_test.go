@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,24 @@ func TestInspect(t *testing.T) {
 	s.Shutdown()
 	if f := sinktest.Inspect(short(t), t, config(s), sink.Use{}); len(f) != 1 || f[0].State != sink.Failed || f[0].Fix == "" {
 		t.Errorf("a server that is down: %+v", f)
+	}
+}
+
+// A start of the relay warns of what endangers messages, and not of what the operator has chosen.
+func TestInspectAtStart(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	for name, test := range map[string]struct {
+		stream jetstream.StreamConfig
+		want   []string
+	}{
+		"one replica, a short window, discard new": {jetstream.StreamConfig{Storage: jetstream.FileStorage, Duplicates: time.Second, MaxMsgs: 100, Discard: jetstream.DiscardNew}, nil},
+		"in memory, discard old":                   {jetstream.StreamConfig{Storage: jetstream.MemoryStorage, MaxMsgs: 100}, []string{"storage", "retention"}},
+	} {
+		use := sink.Use{Destinations: []sink.Destination{{Name: s.Stream(t, test.stream)}}}
+		if got := sinktest.AtStart(sinktest.Context(t), t, config(s), use); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
 

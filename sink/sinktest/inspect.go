@@ -23,3 +23,16 @@ func Inspect(ctx context.Context, t *testing.T, broker sink.Inspector, use sink.
 	}
 	return findings
 }
+
+// AtStart returns what the start of a relay warns of: the conditions that are not met, of those that it tests.
+func AtStart(ctx context.Context, t *testing.T, broker sink.Inspector, use sink.Use) (unmet []string) {
+	t.Helper()
+	use.Short = true
+	for _, f := range Inspect(ctx, t, broker, use) {
+		tested := slices.ContainsFunc(broker.Conditions(), func(c sink.Condition) bool { return c.Name == f.Condition && c.Short })
+		if tested && f.State != sink.Met {
+			unmet = append(unmet, f.Condition)
+		}
+	}
+	return unmet
+}

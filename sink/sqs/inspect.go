@@ -25,8 +25,8 @@ func (Config) Conditions() []sink.Condition {
 		{Name: "connection", Object: "host", Met: "The service responds, and accepts the credentials.", Short: true},
 		{Name: "destination", Object: "destination", Met: "The queue or topic exists, and the user may read its attributes.", Short: true},
 		{Name: "message size", Object: "destination", Met: "The queue or topic accepts a message as large as the largest of the last rows, and as `sink.sqs.max_message_bytes`.", Short: true},
-		{Name: "order", Object: "destination", Met: "The queue or topic is FIFO, and the last rows have a key.", Short: true},
-		{Name: "throughput", Object: "destination", Met: "The limit of a FIFO queue is not that of the whole queue.", Short: true},
+		{Name: "order", Object: "destination", Met: "The queue or topic is FIFO, and the last rows have a key."},
+		{Name: "throughput", Object: "destination", Met: "The limit of a FIFO queue is not that of the whole queue."},
 	}
 }
 

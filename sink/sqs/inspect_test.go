@@ -49,5 +49,9 @@ func TestInspect(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: not met are %q, want %q", name, got, tc.want)
 		}
+		stops := slices.DeleteFunc(tc.want, func(condition string) bool { return condition == "order" })
+		if got := sinktest.AtStart(sinktest.Context(t), t, testConfig(server.URL), tc.use); !slices.Equal(got, stops) {
+			t.Errorf("%s: at the start, not met are %q, want %q", name, got, stops)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -480,6 +481,11 @@ func TestInspect(t *testing.T) {
 		if state, ok := got[condition]; !ok || state != want {
 			t.Errorf("%s: %v, %v, want %v", condition, state, ok, want)
 		}
+	}
+	unsigned := cfg
+	unsigned.Origins = []string{"https://*"}
+	if got := sinktest.AtStart(sinktest.Context(t), t, unsigned, use); !slices.Equal(got, []string{"destination"}) {
+		t.Errorf("at the start, not met are %q", got)
 	}
 	cfg.TLS, cfg.Secrets = nil, func() ([]string, error) { return []string{base64.StdEncoding.EncodeToString(make([]byte, 24))}, nil }
 	cfg.Authorization = func(context.Context) (string, error) { return "", errors.New("no file") }

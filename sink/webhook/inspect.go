@@ -22,6 +22,7 @@ type inspection struct {
 	sink.Findings
 
 	client *client
+	short  bool // [sink.Use.Short]
 }
 
 // Conditions implements [sink.Inspector].
@@ -31,9 +32,9 @@ func (Config) Conditions() []sink.Condition {
 		{Name: "authorization", Met: "The token or password can be read, if one is configured.", Short: true},
 		{Name: "receiver", Object: "server", Met: "The server responds to `HEAD`. The check sends no event.", Short: true},
 		{Name: "encryption", Object: "server", Met: "The connection uses TLS, unless the server is this machine, and the certificate is valid for two weeks more.", Short: true},
-		{Name: "addresses", Object: "origin", Met: "Rows cannot choose a server in your own network.", Short: true},
+		{Name: "addresses", Object: "origin", Met: "Rows cannot choose a server in your own network."},
 		{Name: "destination", Object: "destination", Met: "The URL is allowed, and the receiver knows it: `sink.webhook.check_method` asks for it.", Short: true},
-		{Name: "order", Object: "destination", Met: "The last rows have a key.", Short: true},
+		{Name: "order", Object: "destination", Met: "The last rows have a key."},
 	}
 }
 
@@ -45,17 +46,17 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 		return []sink.Finding{{Condition: "receiver", State: sink.Failed, Found: err.Error()}}
 	}
 	defer opened.poster.close()
-	i := &inspection{client: opened}
+	i := &inspection{client: opened, short: use.Short}
 	i.credentials(ctx)
 	for _, u := range opened.addresses.contacts() {
 		i.server(ctx, u)
 	}
 	i.origins()
 	for _, d := range use.Destinations {
-		i.destination(ctx, d, use.Short)
+		i.destination(ctx, d)
 	}
 	if use.DeadLetters != "" {
-		i.destination(ctx, sink.Destination{Name: use.DeadLetters}, use.Short)
+		i.destination(ctx, sink.Destination{Name: use.DeadLetters})
 	}
 	return i.Findings
 }
@@ -63,12 +64,16 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 // credentials tests whether secrets can be read.
 func (i *inspection) credentials(ctx context.Context) {
 	p := i.client.poster
-	if p.secrets == nil {
+	switch {
+	case p.secrets == nil && i.short: // the operator has decided that
+	case p.secrets == nil:
 		i.Doubt("signature", "", "requests are not signed, so a receiver cannot tell that they are from the relay", "set sink.webhook.signing_secrets_file, and verify webhook-signature in the receiver")
-	} else if keys, err := p.secrets.read(ctx); err != nil {
-		i.Failed("signature", "", err.Error(), "write secrets of 24 to 64 bytes as base64, with whsec_ before each, one a line")
-	} else {
-		i.Met("signature", "", fmt.Sprintf("requests are signed, number of secrets: %d", len(keys)))
+	default:
+		if keys, err := p.secrets.read(ctx); err != nil {
+			i.Failed("signature", "", err.Error(), "write secrets of 24 to 64 bytes as base64, with whsec_ before each, one a line")
+		} else {
+			i.Met("signature", "", fmt.Sprintf("requests are signed, number of secrets: %d", len(keys)))
+		}
 	}
 	if p.authorization == nil {
 		return
@@ -101,7 +106,7 @@ func (i *inspection) server(ctx context.Context, u *url.URL) {
 	switch {
 	case got.tls != nil:
 		i.certificate(name, got.tls)
-	case !isLoopback(u.Hostname()):
+	case !isLoopback(u.Hostname()) && !i.short:
 		i.Doubt("encryption", name, "payloads and credentials are not encrypted on the network", "use https://")
 	}
 }
@@ -132,7 +137,7 @@ func (i *inspection) origins() {
 }
 
 // destination tests a destination.
-func (i *inspection) destination(ctx context.Context, d sink.Destination, short bool) {
+func (i *inspection) destination(ctx context.Context, d sink.Destination) {
 	at, illegal := i.client.addresses.find(d.Name)
 	switch {
 	case illegal != "":
@@ -142,7 +147,7 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination, short 
 		i.Doubt("order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "")
 	}
 	method := i.client.cfg.CheckMethod
-	if short || method == "" {
+	if i.short || method == "" {
 		return
 	}
 	got, err := i.client.poster.sendEmpty(ctx, method, at)
