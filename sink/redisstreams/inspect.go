@@ -27,9 +27,10 @@ func (Config) Conditions() []sink.Condition {
 		{Name: "persistence", Object: "server", Met: "An acknowledged record is on disk: `appendonly` is `yes` and `appendfsync` is `always`.", Short: true},
 		{Name: "eviction", Object: "server", Met: "`maxmemory-policy` lets the server delete no stream.", Short: true},
 		{Name: "memory", Object: "server", Met: "Less than 90 % of `maxmemory` are in use.", Short: true},
+		{Name: "rights", Object: "stream", Met: "The user may run each command that the relay needs, on the stream. The check runs them with arguments that change nothing."},
 		{Name: "stream", Object: "stream", Met: "The stream exists, or the relay creates it."},
 		{Name: "entry size", Object: "stream", Met: "The server accepts an entry as large as the largest of the last rows."},
-		{Name: "position store", Object: "hash", Met: "The user may read the hash."},
+		{Name: "position store", Object: "hash", Met: "The user may read and write the hash."},
 	}
 }
 
@@ -83,7 +84,7 @@ func (i *inspection) inspectServers(ctx context.Context) {
 func (i *inspection) inspectServer(ctx context.Context, object string, node *redis.Client) {
 	text, err := node.Info(ctx, "everything").Result()
 	if err != nil {
-		i.Doubt("server", object, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+causeOf(ctx, errorOf(err)).Error(), "ACL SETUSER <user> +info '+config|get'")
+		i.Doubt("server", object, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+causeOf(ctx, errorOf(err)).Error(), i.setUser(ctx, "+info", "'+config|get'"))
 		return
 	}
 	info := parseInfo(text)
@@ -98,7 +99,7 @@ func (i *inspection) inspectServer(ctx context.Context, object string, node *red
 		i.Failed("role", object, "the server is a replica and rejects writes", "set sink.redis_streams.addresses to the primary, or use sink.redis_streams.sentinel")
 	}
 	i.inspectReplicas(object, info)
-	i.inspectPersistence(object, info, settings(ctx, node))
+	i.inspectPersistence(ctx, object, info, settings(ctx, node))
 	i.inspectMemory(object, info, settings(ctx, node))
 }
 
@@ -128,13 +129,13 @@ func (i *inspection) inspectReplicas(object string, info map[string]string) {
 	}
 }
 
-func (i *inspection) inspectPersistence(object string, info, settings map[string]string) {
+func (i *inspection) inspectPersistence(ctx context.Context, object string, info, settings map[string]string) {
 	const name = "persistence"
 	switch appendOnly := info["aof_enabled"] == "1"; {
 	case !appendOnly:
 		i.Doubt(name, object, "appendonly is no: when the server stops without a snapshot, all records since the last one are lost, although they are acknowledged", "CONFIG SET appendonly yes, and appendfsync always if no acknowledged record may be lost")
 	case settings == nil:
-		i.Doubt(name, object, "appendonly is yes; the user may not read appendfsync, so it is unknown when records are on disk", "ACL SETUSER <user> '+config|get'")
+		i.Doubt(name, object, "appendonly is yes; the user may not read appendfsync, so it is unknown when records are on disk", i.setUser(ctx, "'+config|get'"))
 	case settings["appendfsync"] == "always":
 		i.Met(name, object, "appendonly is yes and appendfsync is always: an acknowledged record is on disk")
 	case settings["appendfsync"] == "everysec":
@@ -183,18 +184,21 @@ func (i *inspection) inspectStreams(ctx context.Context, use sink.Use) {
 	if use.Positions == "" {
 		return
 	}
-	if err := i.conns.HGet(ctx, use.Positions, "").Err(); err != nil && !errors.Is(err, redis.Nil) {
-		fix := "use a name that no other key has"
-		if redis.HasErrorPrefix(err, "NOPERM") {
-			fix = fmt.Sprintf("ACL SETUSER <user> '~%s' +hget +hset +hdel +hgetall", use.Positions)
-		}
-		i.Failed("position store", use.Positions, causeOf(ctx, errorOf(err)).Error(), fix)
+	if !i.mayUse(ctx, "position store", use.Positions, i.hashTrials(use.Positions)) {
 		return
 	}
-	i.Met("position store", use.Positions, "the hash can be read")
+	if err := i.conns.HGet(ctx, use.Positions, "").Err(); err != nil && !errors.Is(err, redis.Nil) {
+		i.Failed("position store", use.Positions, causeOf(ctx, errorOf(err)).Error(), "use a name that no other key has")
+		return
+	}
+	i.Met("position store", use.Positions, "the hash can be read and written")
 }
 
 func (i *inspection) inspectStream(ctx context.Context, name string) {
+	if !i.mayUse(ctx, "rights", name, i.streamTrials(name)) {
+		return
+	}
+	i.Met("rights", name, "the user may run each command that the relay needs")
 	exists, err := i.conns.exists(ctx, name)
 	switch {
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -122,6 +123,34 @@ func TestLeastRights(t *testing.T) {
 			t.Errorf("the stream has %s", got)
 		}
 	})
+}
+
+// The check names the commands that the user may not run, and the command that grants them. It stores nothing.
+func TestInspectRights(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{Users: map[string]string{
+		"relay": ">s3cret resetkeys resetchannels -@all ~outbox.* ~outbox-cdc.positions +ping +eval +evalsha +xrange +xlen +exists +hget +hgetall",
+	}})
+	ctx := sinktest.Context(t)
+	cfg := Config{Addrs: []string{server.Addr()}, Credentials: relayLogin, CreateStreams: true, Wait: Wait{Replicas: 1}}
+	use := sink.Use{Destinations: []sink.Destination{{Name: "outbox.orders"}, {Name: "other"}}, Positions: "outbox-cdc.positions"}
+	fixes := make(map[string]string)
+	for _, f := range sinktest.Inspect(ctx, t, cfg, use) {
+		if f.State != sink.Met {
+			fixes[f.Condition+" "+f.Object] = f.Fix
+		}
+	}
+	want := map[string]string{
+		"rights outbox.orders":                "redis-cli ACL SETUSER relay +xadd '+xinfo|stream' +wait +xsetid",
+		"rights other":                        "redis-cli ACL SETUSER relay '~other' +xadd '+xinfo|stream' +wait +xsetid",
+		"position store outbox-cdc.positions": "redis-cli ACL SETUSER relay +hset +hdel",
+		"server ":                             "redis-cli ACL SETUSER relay +info '+config|get'",
+	}
+	if diff := cmp.Diff(want, fixes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if keys, err := server.Admin().Keys(ctx, "*").Result(); err != nil || len(keys) > 0 {
+		t.Errorf("keys %q, %v", keys, err)
+	}
 }
 
 // While the server is down, the memory of the Writer does not grow, and Send blocks. Nothing is lost when it comes back.
