@@ -47,6 +47,10 @@ func TestLostSlotOfATableThatCannotBeRefilled(t *testing.T) {
 		}
 	}
 	instructs(InstructByHand, true)
+	gap := errors.New("the slot was re-created")
+	if err := (&State{Outboxes: []Outbox{{Parts: []Part{{Name: "own"}}}}}).ExplainGap(gap); !errors.Is(err, gap) || !strings.Contains(err.Error(), "replay --where") || strings.Contains(err.Error(), "setup") {
+		t.Errorf("a gap: %v", err)
+	}
 	s.Exec(t, "ALTER TABLE outbox ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id(), ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
 	instructs(InstructRecover, false)
 }

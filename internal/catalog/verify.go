@@ -248,7 +248,16 @@ func (c *State) lostSlot(err error, first string) error {
 	return fmt.Errorf("%w; %s%s creates the slot and sends those rows from the table", err, first, InstructRecover)
 }
 
-// An UnrefillableError is an error about a lost slot of a table that lacks the columns for a refill.
+// ExplainGap returns err, because the slot does not continue at the position record. It is an [*UnrefillableError] with the instruction if
+// that is not [InstructRecover].
+func (c *State) ExplainGap(err error) error {
+	if table := c.unrefillable(); table != "" {
+		return &UnrefillableError{fmt.Errorf("%w; table %s lacks the column xid or position, so recover cannot send its rows: %s", err, table, instructReplay)}
+	}
+	return err
+}
+
+// An UnrefillableError is an error about a lost slot, or a gap before it, of a table that lacks the columns for a refill.
 type UnrefillableError struct{ Err error }
 
 // Error returns the error about the slot, with the instruction.

@@ -360,7 +360,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	tracker := r.owner.Tracker()
 	before, rows := tracker.Confirmed(), r.progress.Counts().Rows
 	server := &pump.ServerCatalog{Rows: r.cfg.Rows(), Stream: source.Config(), Tables: r.named}
-	err = r.explainColumns(ctx, r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
+	err = r.explainEnd(ctx, state, r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
 	confirmed := tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
@@ -369,13 +369,17 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	return err
 }
 
-// explainColumns is [tableChecker.explain] with the tables as they are now: the stream may be the first to notice a change.
-func (r *Relay) explainColumns(ctx context.Context, err error) error {
+// explainEnd returns err, with which a session has ended, with what the catalog says of it. For a missing column, that is the catalog as
+// it is now: the stream may be the first to notice a change.
+func (r *Relay) explainEnd(ctx context.Context, state *catalog.State, err error) error {
+	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && gap.SameSlot() {
+		return state.ExplainGap(err)
+	}
 	if _, ok := errors.AsType[*encode.ColumnError](err); ok {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), position.Timeout)
 		defer cancel()
-		if state, unread := catalog.Inspect(limited, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, r.named); unread == nil {
-			r.tables.note(state)
+		if now, unread := catalog.Inspect(limited, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot, r.named); unread == nil {
+			r.tables.note(now)
 		}
 	}
 	return r.tables.explain(err)

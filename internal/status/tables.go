@@ -76,7 +76,7 @@ func (v View) fact(f fact) []string {
 		f.text, label, width = f.label+": "+f.text, "", 0
 	}
 	var lines []string
-	for _, line := range terminal.Wrap(f.text, v.Width-2-width) {
+	for _, line := range v.wrap(f.text, v.Width-2-width) {
 		lines = append(lines, "  "+v.pair(label, line, width))
 		label = ""
 	}
@@ -178,7 +178,7 @@ func (v View) errors(r *Report, st *admin.Status) []string {
 
 func (v View) fault(note, text, advice string) []string {
 	lines := []string{v.Style.Dim(terminal.Cut(note, v.Width))}
-	for _, line := range terminal.Wrap(text, v.Width-2) {
+	for _, line := range v.wrap(text, v.Width-2) {
 		lines = append(lines, "  "+line)
 	}
 	return append(lines, v.advice(advice, "  ")...)

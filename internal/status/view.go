@@ -1,6 +1,7 @@
 package status
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -28,7 +29,7 @@ type View struct {
 }
 
 // Lines draws r: first what is wrong and what to do, then the path of a row, the slot, the topics and the last errors.
-// No line is wider than Width, except that of an advice if there is no Height. If there are more lines than Height, Lines leaves out the last topics, then the charts,
+// No line is wider than Width, except one with a command if there is no Height. If there are more lines than Height, Lines leaves out the last topics, then the charts,
 // then the end.
 func (v View) Lines(r *Report) []string {
 	v.Width = min(v.Width, widest)
@@ -92,7 +93,7 @@ func (v View) verdict(r *Report) []string {
 	case admin.Good:
 	}
 	lines := []string{color(mark) + " " + v.Style.Bold(terminal.Cut(r.Title, v.Width-2))}
-	for _, line := range terminal.Wrap(sentence(r.Why), v.Width-2) {
+	for _, line := range v.wrap(sentence(r.Why), v.Width-2) {
 		lines = append(lines, "  "+line)
 	}
 	if st := r.Relay.status; st != nil && st.Refill != nil {
@@ -107,17 +108,32 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// advice draws what to do, after an arrow. Without a limit of lines, it leaves the wrapping to the terminal, so that commands can be copied.
+// advice draws what to do, after an arrow.
 func (v View) advice(text, indent string) []string {
 	var lines []string
 	mark := "→ "
-	wrapped := strings.Split(text, "\n")
-	if v.Height > 0 || text == "" {
-		wrapped = terminal.Wrap(text, v.Width-len(indent)-2)
-	}
-	for _, line := range wrapped {
+	for _, line := range v.wrap(text, v.Width-len(indent)-2) {
 		lines = append(lines, indent+v.Style.Name(mark+line))
 		mark = "  "
 	}
 	return lines
 }
+
+// wrap breaks text into lines of a width. Without a limit of lines, it leaves a line with a command to the terminal, so that the command can
+// be copied.
+func (v View) wrap(text string, width int) []string {
+	if v.Height > 0 || !command.MatchString(text) {
+		return terminal.Wrap(text, width)
+	}
+	var all []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if command.MatchString(line) {
+			all = append(all, line)
+		} else {
+			all = append(all, terminal.Wrap(line, width)...)
+		}
+	}
+	return all
+}
+
+var command = regexp.MustCompile(`outbox-cdc [a-z]|\.sh --|(ALTER|GRANT|SELECT|DROP|CREATE) `)

@@ -113,6 +113,7 @@ var faults = []fault{
 	{is(replication.ErrUnpublished), exit.NoDelivery, Never, adviseUnpublished, nextPublication},
 	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
+	{isUnrefillableGap, exit.Continuity, Never, "", nextGapByHand},
 	{as[*catalog.UnrefillableError], exit.SlotLost, Never, "", nextByHand},
 	{isLoss(catalog.ErrPruned), exit.SlotLost, Never, "", nextLostPruned},
 	{isLoss(catalog.ErrParts), exit.SlotLost, Never, "", nextLostParts},
@@ -263,6 +264,7 @@ const (
 	nextNoTable     = "name the table in outbox.tables, or, if it was not renamed, create it; then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextByHand      = "find out why the slot is gone, then do what the error says (docs/recover.md#recover-refuses)"
+	nextGapByHand   = "find out who advanced or re-created the slot, then do what the error says (docs/recover.md#recover-refuses)"
 	nextLostPruned  = "find out why the slot is gone, then, if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
 	nextLostParts   = "find out why the slot is gone, then publish the partitions as the error says, and " + catalog.InstructRecover + " (docs/recover.md#prepare-for-it)"
 	nextParts       = "publish the partitions as the error says, then " + catalog.InstructRecover + " (docs/recover.md#prepare-for-it)"
@@ -304,6 +306,11 @@ func isLoss(target error) func(error) bool {
 	return func(err error) bool {
 		return errors.Is(err, target) && (errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost))
 	}
+}
+
+// isUnrefillableGap reports for a gap whether a table lacks the columns for a refill.
+func isUnrefillableGap(err error) bool {
+	return as[*checkpoint.GapError](err) && as[*catalog.UnrefillableError](err)
 }
 
 // isUnrefilledGap reports for a gap whether recover would refuse to refill it.
