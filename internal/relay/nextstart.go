@@ -114,8 +114,5 @@ func (r *Relay) findBreak(ctx context.Context, found *position.Found, s checkpoi
 	if err == nil && found.Position != nil {
 		return r.planner.CheckFinished(found.Position)
 	}
-	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && gap.SameSlot() {
-		return state.ExplainGap(err)
-	}
-	return err
+	return explainGap(state, err)
 }

@@ -348,7 +348,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	}
 	opened := time.Now()
 	if err := r.owner.TakeOver(ctx, s, source); err != nil {
-		return unlessStopped(ctx, err)
+		return unlessStopped(ctx, explainGap(state, err))
 	}
 	r.state.enter(ctx, stream, nil)
 	r.logStart(ctx, source, state)
@@ -360,7 +360,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	tracker := r.owner.Tracker()
 	before, rows := tracker.Confirmed(), r.progress.Counts().Rows
 	server := &pump.ServerCatalog{Rows: r.cfg.Rows(), Stream: source.Config(), Tables: r.named}
-	err = r.explainEnd(ctx, state, r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
+	err = r.explainColumns(ctx, r.owner.RunSession(ctx, s, state.Publication, server, r.newWatcher(s, source, state).run))
 	confirmed := tracker.Confirmed()
 	if confirmed > before || r.progress.Counts().Rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
@@ -369,12 +369,16 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	return err
 }
 
-// explainEnd returns err, with which a session has ended, with what the catalog says of it. For a missing column, that is the catalog as
-// it is now: the stream may be the first to notice a change.
-func (r *Relay) explainEnd(ctx context.Context, state *catalog.State, err error) error {
+// explainGap returns err with the instruction if the slot does not continue at the position record, and recover cannot send what is missing.
+func explainGap(state *catalog.State, err error) error {
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && gap.SameSlot() {
 		return state.ExplainGap(err)
 	}
+	return err
+}
+
+// explainColumns is [tableChecker.explain] with the tables as they are now: the stream may be the first to notice a change.
+func (r *Relay) explainColumns(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*encode.ColumnError](err); ok {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), position.Timeout)
 		defer cancel()

@@ -455,6 +455,16 @@ func TestRecoverRefuses(t *testing.T) {
 		if n := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
 			t.Errorf("%d slots", n)
 		}
+
+		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
+			t.Fatalf("setup: exit code %d\n%s", code, out)
+		}
+		r.Refused(t, exit.Continuity, "re-created", "so recover cannot send its rows: send the missing rows: outbox-cdc replay ", "next: find out who")
+		for _, verb := range []string{"status", "check"} {
+			if out, _ := rig.Command(t, verb, "-c", r.Config); !strings.Contains(out, "outbox-cdc replay ") || strings.Contains(out, "outbox-cdc recover") {
+				t.Errorf("%s:\n%s", verb, out)
+			}
+		}
 	})
 }
 
