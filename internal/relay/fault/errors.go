@@ -289,7 +289,7 @@ const (
 	nextFile        = "let the operating-system user of the relay use that directory, then start the relay (docs/access.md#position-file)"
 	nextFileFailed  = "free space on its disk, or mend what the error names, then start the relay (docs/access.md#position-file)"
 	nextFenced      = "stop the other process that uses the relay's identity at the broker, then start the relay (docs/runbook.md#another-process-uses-the-relays-identity)"
-	nextDestination = "create the destination, then start the relay (docs/access.md#broker)"
+	nextDestination = "create the destination, or let the relay's user write it, as the error says, then start the relay (docs/access.md#broker)"
 )
 
 func is(target error) func(error) bool {
