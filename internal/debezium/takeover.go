@@ -35,7 +35,7 @@ func CheckTakeover(t Takeover) []check.Condition {
 	out = append(out, t.offset()...)
 	terms := catalog.Terms{Slot: t.Catalog.SlotName, Publication: t.Catalog.PublicationName, Arguments: t.Arguments}
 	for i := range out {
-		out[i].Group, out[i].Fix = check.Takeover, terms.Fill(out[i].Fix)
+		out[i].Group, out[i].Found, out[i].Fix = check.Takeover, terms.Fill(out[i].Found), terms.Fill(out[i].Fix)
 	}
 	return out
 }
