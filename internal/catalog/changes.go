@@ -99,13 +99,22 @@ func (c *comparison) tables() error {
 		case now.RowFilter == "":
 			c.warn("table "+name, "its row filter was removed: all new rows are delivered, rows that were filtered before are not")
 		default:
-			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; if you want the filter, start the relay again; otherwise run %s, then %s",
-				replication.ErrPublication, name, c.now.Name, now.Republish, c.instruction)
+			return &FilterError{fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; if you want the filter, start the relay again; otherwise run %s, then %s",
+				replication.ErrPublication, name, c.now.Name, now.Republish, c.instruction)}
 		}
 		c.columns(name, was.Columns, now.Columns)
 	}
 	return nil
 }
+
+// A FilterError says that a table has another row filter, which may be what its owner wants: the relay may start again without a recover.
+type FilterError struct{ err error }
+
+// Error returns the text with both instructions.
+func (e *FilterError) Error() string { return e.err.Error() }
+
+// Unwrap returns an error that wraps [replication.ErrPublication].
+func (e *FilterError) Unwrap() error { return e.err }
 
 func (c *comparison) columns(table string, was, now []Column) {
 	for _, old := range was {

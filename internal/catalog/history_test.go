@@ -172,6 +172,9 @@ func TestHistory(t *testing.T) {
 				t.Fatalf("first look: %v, %v", warnings, err)
 			}
 			warnings, err := h.Look(now)
+			if _, filter := errors.AsType[*FilterError](err); filter != (name == "row filter") {
+				t.Errorf("a filter: %t", filter)
+			}
 			if !errors.Is(err, tc.err) {
 				t.Fatalf("Look: %v, want %v", err, tc.err)
 			}

@@ -190,3 +190,20 @@ func TestRecoverWhatWasLeftOutOfAParkedKey(t *testing.T) {
 		}
 	}
 }
+
+// A relay that has stopped because the publication leaves out rows does not start before somebody has sent them, however the publication was
+// mended.
+func TestStopIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	r, _ := newAlone(t)
+	deliverAndStop(t, r, 50)
+	process := r.Run(t)
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'update')`)
+	r.Load.Run(t.Context(), t, 10)
+	process.Fails(t, exit.NoDelivery, "does not publish inserts")
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert, delete')`)
+	r.Refused(t, exit.NoDelivery, "are not sent: it stopped at ", "outbox-cdc recover")
+	runRecover(t, r, exit.OK, nil, "Refilled: ")
+	r.GoesOn(t)
+	settleRefill(t, r)
+}

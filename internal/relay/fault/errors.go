@@ -110,6 +110,7 @@ var faults = []fault{
 	{as[*encode.ColumnError], exit.NoDelivery, Never, adviseColumns, nextColumns},
 	{isUpdate, exit.NoDelivery, Never, adviseUpdate, nextUpdate},
 	{as[*pump.ChangeError], exit.NoDelivery, Never, adviseChange, nextChange},
+	{is(position.ErrLeftOut), exit.NoDelivery, Never, "", nextPublication},
 	{is(replication.ErrUnpublished), exit.NoDelivery, Never, adviseUnpublished, nextPublication},
 	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
@@ -419,9 +420,10 @@ func Advice(err error) string {
 
 // Recovers reports whether err, with which the relay stops, means that the WAL may not have rows as the table has them, which
 // [catalog.InstructRecover] can send: they were committed while the publication left out them or a column, or before the table had a
-// column.
+// column. No start goes on before that.
 func Recovers(err error) bool {
-	return errors.Is(err, rows.ErrColumnList) || errors.Is(err, ErrOlderRow) || errors.Is(err, replication.ErrPublication)
+	return errors.Is(err, rows.ErrColumnList) || errors.Is(err, ErrOlderRow) ||
+		errors.Is(err, replication.ErrPublication) && !as[*catalog.FilterError](err)
 }
 
 // transactionOf returns the commit LSN of the transaction that err is about, or 0 if err is not about a

@@ -73,6 +73,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"delete":                {&pump.ChangeError{Kind: "DELETE"}, 13, Never, "Start the relay again"},
 		"truncate":              {&pump.ChangeError{Kind: "TRUNCATE"}, 13, Never, "ALTER PUBLICATION <publication> SET"},
 		"publication":           {replication.ErrPublication, 13, Never, ""},
+		"rows not sent":         {position.ErrLeftOut, 13, Never, ""},
 		"missing table":         {catalog.ErrNoTable, 13, Never, ""},
 		"no publication":        {replication.ErrUnpublished, 13, Never, "outbox-cdc setup --drop"},
 		"no slot":               {replication.ErrSlotMissing, 11, Never, ""},

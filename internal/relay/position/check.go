@@ -19,6 +19,9 @@ var (
 	// ErrParkedLost: the position topic has lost the parked keys. The relay would send later records of these keys ahead of
 	// the parked ones.
 	ErrParkedLost = errors.New("the position topic has lost the parked keys of this relay")
+
+	// ErrLeftOut: the last relay stopped because the WAL lacks rows that a refill can send, and nobody has done that.
+	ErrLeftOut = errors.New("the rows because of which the last relay stopped are not sent")
 )
 
 // Check returns the error with which a session on s ends because of what is stored. published is
@@ -65,13 +68,16 @@ func (t *Starter) checkGap(p *checkpoint.Position, s checkpoint.Server) error {
 }
 
 // checkPublished returns an error if the publication has left rows out since the position record was written, while no relay read
-// the catalog: a relay that reads the WAL of that time does not get them, and does not notice. Every start returns it until the
+// the catalog, or while the last one did, and stopped: a relay that reads the WAL of that time does not get them, and does not notice. Every start returns it until the
 // operator has accepted the gap.
 func (t *Starter) checkPublished(ctx context.Context, p *checkpoint.Position, s checkpoint.Server, published func(recorded string) error) error {
 	if p.SystemID != s.SystemID {
 		return nil
 	}
 	err := published(p.Publication)
+	if stop := p.Stopped; err == nil && stop != nil && stop.Recover {
+		err = fmt.Errorf("%w: it stopped at %s with exit code %d: %s", ErrLeftOut, stop.At.UTC().Format(time.RFC3339), stop.ExitCode, stop.Reason)
+	}
 	if err == nil || !t.acceptGap {
 		return err
 	}
