@@ -102,8 +102,11 @@ func (v View) verdict(r *Report) []string {
 	return append(lines, v.advice(r.Advice, "  ")...)
 }
 
-// sentence returns text with a capital letter.
+// sentence returns text with a capital letter, unless it begins with a command.
 func sentence(text string) string {
+	if strings.HasPrefix(text, "outbox-cdc ") {
+		return text
+	}
 	first, size := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[size:]
 }

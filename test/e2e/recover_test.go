@@ -683,3 +683,25 @@ func TestRecoverUpgradedServer(t *testing.T) {
 		settleRefill(t, r)
 	})
 }
+
+// A refill stops at a row that the broker rejects. To skip a transaction of the WAL would leave out the rest of the refill: it goes on when
+// the row is mended.
+func TestRecoverStopsAtABadRow(t *testing.T) {
+	t.Parallel()
+	onNewest(t, func(t *testing.T, r *rig.Rig) {
+		deliverAndStop(t, r, 100)
+		dropSlot(t, r)
+		r.Load.Run(t.Context(), t, 20)
+		bad := pgtest.QueryRow[string](t, r.DB, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			VALUES (gen_random_uuid(), 'order', 'a', 'T', to_jsonb(repeat('x', 2000000))) RETURNING id::text`)
+		r.Load.Run(t.Context(), t, 20)
+		out := runRecover(t, r, exit.BadRecord, nil, "of the rows read from the table, id "+bad, "max.message.bytes", "run the same command again")
+		if strings.Contains(out, "pg_replication_slot_advance") || strings.Contains(out, "Postgres\nresends") {
+			t.Errorf("recover says to skip a transaction:\n%s", out)
+		}
+		r.DB.Exec(t, `DELETE FROM outbox WHERE id = $1`, bad)
+		runRecover(t, r, exit.OK, nil, "was interrupted", "Refilled: ")
+		r.GoesOn(t)
+		settleRefill(t, r)
+	})
+}

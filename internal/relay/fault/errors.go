@@ -99,6 +99,7 @@ var faults = []fault{
 	{is(ErrPositionUnsaved), exit.OK, Never, "", ""},
 
 	{is(pump.ErrParkedFull), exit.BadRecord, Never, "", nextParkedFull},
+	{isCopiedRow, exit.BadRecord, Never, adviseCopiedRow, nextCopiedRow},
 	{is(pump.ErrDeadLetter), exit.BadRecord, Never, adviseDeadLetter, nextDeadLetter},
 	{as[*encode.RowError], exit.BadRecord, Never, adviseRow, ""},
 	{as[*sink.RecordError], exit.BadRecord, Never, adviseRow, ""},
@@ -181,6 +182,9 @@ var faults = []fault{
 const (
 	adviseRow = "Nothing after it is confirmed; everything before it is delivered. Correct the cause and start the relay again: Postgres\n" +
 		"resends the transaction. To send such rows to the dead-letter topic: --set on_bad_record=dead-letter." + adviseGiveUp
+	adviseCopiedRow = "Every row before it is delivered, and none after it. Correct the row in its table, or let its destination accept it, and run the same\n" +
+		"command again. To send such rows to the dead-letter topic: --set on_bad_record=dead-letter. Do not skip anything: that leaves out all\n" +
+		"remaining rows of the table."
 	adviseDeadLetter = "Nothing after it is confirmed; everything before it is delivered. Let the destination dead_letter_topic accept every dead letter, or set\n" +
 		"another one, and start the relay again: Postgres resends the transaction." + adviseGiveUp
 	adviseUnread = "Nothing after it is confirmed; everything before it is delivered. Such a row fits into no record. The relay cannot send it\n" +
@@ -278,6 +282,7 @@ const (
 	nextGap         = "find out which server this is; if it is the right one, " + catalog.InstructRecover + " (docs/runbook.md#exit-15)"
 	nextRecord      = "start the later version again, or give this relay a name of its own (docs/runbook.md#exit-15)"
 	nextParked      = "set on_bad_record: park, start the relay and release the keys (docs/park.md#release-a-key)"
+	nextCopiedRow   = "correct the row, or what its destination accepts, then run the same command again (docs/bad-rows.md)"
 	nextDeadLetter  = "let dead_letter_topic accept dead letters (docs/bad-rows.md#send-the-row-to-the-dead-letter-topic)"
 	nextParkedFull  = "raise max_parked_keys and start the relay; then fix the cause and release keys (docs/park.md#release-a-key)"
 	nextParkedLost  = "see whether the name or the topic has changed, before anything else (docs/park.md#after-the-loss-of-the-position-topic)"
@@ -307,6 +312,12 @@ func isLoss(target error) func(error) bool {
 	return func(err error) bool {
 		return errors.Is(err, target) && (errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost))
 	}
+}
+
+// isCopiedRow reports whether a row of an initial copy or a refill cannot be delivered.
+func isCopiedRow(err error) bool {
+	row, ok := errors.AsType[*pump.DeliveryError](err)
+	return ok && row.Copied && (as[*encode.RowError](err) || as[*sink.RecordError](err))
 }
 
 // isUnrefillableGap reports for a gap whether a table lacks the columns for a refill.
@@ -429,7 +440,7 @@ func Recovers(err error) bool {
 // transactionOf returns the commit LSN of the transaction that err is about, or 0 if err is not about a
 // transaction that could be skipped.
 func transactionOf(err error) pglogrepl.LSN {
-	if row, ok := errors.AsType[*pump.DeliveryError](err); ok {
+	if row, ok := errors.AsType[*pump.DeliveryError](err); ok && !row.Copied {
 		return row.CommitLSN
 	}
 	if row, ok := errors.AsType[*replication.RowError](err); ok {

@@ -62,6 +62,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"drain timeout":         {ErrDrainTimeout, 0, Never, ""},
 		"left behind":           {ErrPositionUnsaved, 0, Never, ""},
 		"bad row":               {&pump.DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}}, 14, Never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
+		"bad row of a refill":   {&pump.DeliveryError{CommitLSN: 0xAB, Copied: true, Err: &encode.RowError{}}, 14, Never, "Do not skip anything"},
 		"refused record":        {&pump.DeliveryError{CommitLSN: 0xAB, Err: &sink.RecordError{Reason: errors.New("no")}}, 14, Never, "'0/AB'::pg_lsn + 1"},
 		"row beyond the limit":  {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, Never, "'0/AB'::pg_lsn + 1"},
 		"row of no transaction": {replication.ErrRow, 14, Never, "fits into no record"},

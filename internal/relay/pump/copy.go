@@ -26,12 +26,14 @@ type Copy struct {
 	MarkDone func() // called when every row is acknowledged
 }
 
+// transaction returns the LSN of the transaction as which the rows are sent: one byte before the start of the slot, where no commit record can be.
+func (c *Copy) transaction() pglogrepl.LSN { return c.Point - 1 }
+
 // errCopyStopped ends the reading of a table.
 var errCopyStopped = errors.New("stopped")
 
 // sendCopy sends the rows of the copy as one transaction, and returns when all of them are
-// acknowledged. The transaction is one byte before the start of the slot, where no commit record can
-// be. stopped is true if stop was closed or ctx has ended.
+// acknowledged. stopped is true if stop was closed or ctx has ended.
 func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
 	opening, cancel := untilClosed(ctx, stop)
 	defer cancel()
@@ -55,7 +57,7 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	}
 	began := time.Now()
 	p.copy.logBegin(ctx, p.log, c)
-	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.Point - 1, CommitTime: began, Timestamp: began}, copied: true}
+	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.transaction(), CommitTime: began, Timestamp: began}, copied: true}
 	p.tx = &p.open
 	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
 		return false, fmt.Errorf("broken invariant: the copy, at %s, lies before the confirmed position %s", p.tx.CommitLSN, confirmed)

@@ -10,6 +10,7 @@ import (
 type DeliveryError struct {
 	CommitLSN pglogrepl.LSN // of its transaction
 	Row       int           // index of the row in the transaction
+	Copied    bool          // it was read from its table, not from the WAL: no position of the slot is behind it alone
 	ID        string        // of the event, if Err does not contain it
 	Err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or the error of the writer
 }
@@ -19,6 +20,9 @@ func (e *DeliveryError) Error() string {
 	id := ""
 	if e.ID != "" {
 		id = ", id " + e.ID
+	}
+	if e.Copied {
+		return fmt.Sprintf("row %d of the rows read from the table%s: %v", e.Row, id, e.Err)
 	}
 	return fmt.Sprintf("transaction %s, row %d%s: %v", e.CommitLSN, e.Row, id, e.Err)
 }

@@ -2,6 +2,7 @@ package pump
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -15,6 +16,7 @@ type Outcomes struct {
 	deadLetters *DeadLetters
 	spans       *spans        // nil: none
 	acked       chan struct{} // cap 1; wakes the Pump
+	copiedAt    atomic.Uint64 // LSN of the transaction of the copied rows; 0: there are none
 
 	seqs []checkpoint.Seq // buffer of Ack
 }
@@ -71,7 +73,7 @@ func (o *Outcomes) Explain(seqs []uint64, err error) error {
 	if !ok {
 		return err
 	}
-	failed := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: o.deadLetters.explain(err)}
+	failed := &DeliveryError{CommitLSN: commitLSN, Row: index, Copied: uint64(commitLSN) == o.copiedAt.Load(), Err: o.deadLetters.explain(err)}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {

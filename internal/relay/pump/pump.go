@@ -91,7 +91,10 @@ func New(cfg Config) *Pump {
 		progress: cfg.Progress, log: cfg.Log, horizon: cfg.Horizon, neighbours: cfg.Neighbours, updates: newUpdatePolicy(cfg.OnUpdate, cfg.Log),
 		messages: cfg.Messages, skip: cfg.Skip, copy: cfg.Copy, turn: cfg.Turn, nonce: cfg.Nonce, acked: cfg.Outcomes.acked,
 	}
-	p.copying.Store(cfg.Copy != nil)
+	if cfg.Copy != nil {
+		p.copying.Store(true)
+		cfg.Outcomes.copiedAt.Store(uint64(cfg.Copy.transaction()))
+	}
 	return p
 }
 

@@ -78,5 +78,5 @@ func (p *Pump) deadLetter(tx encode.Tx, index int, err error,
 	} else if _, ok := errors.AsType[*encode.ColumnError](err); !ok {
 		return nil, err
 	}
-	return nil, &DeliveryError{CommitLSN: tx.CommitLSN, Row: index, Err: err}
+	return nil, &DeliveryError{CommitLSN: tx.CommitLSN, Row: index, Copied: p.tx != nil && p.tx.copied, Err: err}
 }
