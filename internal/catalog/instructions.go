@@ -43,9 +43,9 @@ func (c *State) InstructStartOver() string { return c.instruct(InstructStartOver
 
 // InstructStuck returns how to continue if the slot cannot pass rows of t, because the WAL does not have them with all columns.
 func (t Table) InstructStuck() string {
-	columns := t.Columns
+	columns := slices.Clone(t.Columns)
 	for _, c := range t.Unsent {
-		columns = append(slices.Clone(columns), c.Column)
+		columns = append(columns, c.Column)
 	}
 	xid := slices.ContainsFunc(columns, func(c Column) bool { return c.Name == xidColumn && c.TypeName == "xid8" })
 	if xid && slices.ContainsFunc(columns, func(c Column) bool { return c.Name == orderColumn }) {

@@ -102,8 +102,9 @@ func (p *Publication) options() string {
 }
 
 // CheckPublished returns an error if rows of an outbox table may not have been published at some time since recorded, which an
-// earlier [State.Published] has returned, perhaps for another publication. It wraps ErrPublication. It cannot notice that the publication did not publish
-// inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a while, nor a change on a primary that a promoted standby does not have.
+// earlier [State.Published] has returned, perhaps for another publication. It wraps ErrPublication. It cannot notice that the
+// publication did not publish inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a
+// while, nor a change on a primary that a promoted standby does not have.
 func (c *State) CheckPublished(recorded string) error {
 	was, ok := parsePublished(recorded)
 	if !ok || c.Publication == nil || len(c.Outboxes) == 0 { // every publication has the logical messages

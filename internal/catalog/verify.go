@@ -243,7 +243,7 @@ func (c *State) lost() bool {
 // [InstructRecover].
 func (c *State) lostSlot(err error, first string) error {
 	if table := c.unrefillable(); table != "" {
-		return &UnrefillableError{fmt.Errorf("%w; %stable %s lacks the column xid or position, so recover cannot send its rows: %s", err, first, table, InstructByHand)}
+		return unrefillableError(err, first, table, InstructByHand)
 	}
 	return fmt.Errorf("%w; %s%s creates the slot and sends those rows from the table", err, first, InstructRecover)
 }
@@ -252,9 +252,14 @@ func (c *State) lostSlot(err error, first string) error {
 // that is not [InstructRecover].
 func (c *State) ExplainGap(err error) error {
 	if table := c.unrefillable(); table != "" {
-		return &UnrefillableError{fmt.Errorf("%w; table %s lacks the column xid or position, so recover cannot send its rows: %s", err, table, instructReplay)}
+		return unrefillableError(err, "", table, instructReplay)
 	}
 	return err
+}
+
+// unrefillableError returns the error about a table that recover refuses. first is what to do before the instruction; it may be empty.
+func unrefillableError(err error, first, table, instruction string) error {
+	return &UnrefillableError{fmt.Errorf("%w; %stable %s lacks the column xid or position, so recover cannot send its rows: %s", err, first, table, instruction)}
 }
 
 // An UnrefillableError is an error about a lost slot, or a gap before it, of a table that lacks the columns for a refill.

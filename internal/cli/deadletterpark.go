@@ -224,13 +224,11 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 				}
 			}
 			if i := slices.IndexFunc(found.Results, func(res parking.Result) bool { return res.Request == req.ID }); i >= 0 {
-				if r.action == parking.Discard && found.Results[i].Outcome != parking.Failed && found.Results[i].Outcome != parking.NoKey {
-					fmt.Fprintf(r.stdout, "dropped the record of %s\n", p.Bad)
-				}
+				dropped := p.Bad
 				if i := slices.IndexFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }); i >= 0 {
 					p = found.Parkings[i]
 				}
-				return r.conclude(p, found.Results[i])
+				return r.conclude(p, dropped, found.Results[i])
 			}
 			gone := !slices.ContainsFunc(filed, func(q parking.Request) bool { return q.ID == req.ID })
 			if gone && !slices.ContainsFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }) {
@@ -260,8 +258,11 @@ func waitsFor(all []parking.Parking, id string) string {
 	return oneLine(all[i].Waits)
 }
 
-// conclude prints the result of a request, and returns the error of the command.
-func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
+// conclude prints the result of a request, and returns the error of the command. dropped is the row that a discard was to drop.
+func (r *releasing) conclude(p parking.Parking, dropped parking.Row, res parking.Result) error {
+	if r.action == parking.Discard && (res.Outcome == parking.Released || res.Outcome == parking.Stopped) {
+		fmt.Fprintf(r.stdout, "dropped the record of %s\n", dropped)
+	}
 	switch res.Outcome {
 	case parking.Released:
 		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged; the key is not parked any more\n", terminal.Counted(res.Released, "record"), p.Topic)

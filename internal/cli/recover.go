@@ -34,10 +34,11 @@ func (a *app) recover() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Create a new slot after the old one was lost, and refill the gap from the table",
-		Long: `Recover sends the rows that a lost replication slot had not delivered, or that the publication has left out.
-Run it after exit code 11, 13 or 15, before you start the relay again. It creates a new slot, sends the rows that the relay's position record does
-not show as delivered, in the order in which they were inserted and with the header refilled: true, and
-records the position of the new slot. The next run continues there without a gap.
+		Long: `Recover sends the rows that a lost replication slot had not delivered, or that the publication has left
+out. Run it after exit code 11, 13 or 15, before you start the relay again. It creates a new slot, sends
+the rows that the relay's position record does not show as delivered, in the order in which they were
+inserted and with the header refilled: true, and records the position of the new slot. The next run
+continues there without a gap.
 
 Recover prints first what is missing. It may be interrupted: the same command continues. It changes nothing
 if the slot continues at the position record with every row, or if it cannot find out which rows are missing.

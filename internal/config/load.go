@@ -20,8 +20,8 @@ type Sources struct {
 	Flags   []Setting // later ones override earlier ones
 }
 
-// Arguments returns the arguments with which another command has the same configuration in the same environment: -c with File, and --set for each
-// of Flags but source.dsn, because commands need different roles. The value of a secret is "…".
+// Arguments returns the arguments with which another command has the same configuration in the same environment: -c with
+// File, and --set for each of Flags but source.dsn, because commands need different roles. The value of a secret is "…".
 func (s Sources) Arguments() string {
 	var all []string
 	if s.File != "" {

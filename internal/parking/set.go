@@ -50,7 +50,7 @@ func (r Row) Before(start checkpoint.Position) bool {
 	return r.LSN < start.EndLSN || r.LSN == start.Open.CommitLSN && int64(r.Index) < start.Open.Rows
 }
 
-// RowOf returns the place of the row of a dead letter.
+// RowOf returns the row of a dead letter.
 func RowOf(dead *encode.DeadLetter) Row { return Row{LSN: dead.LSN, Index: dead.Index} }
 
 // A Parking is a parked key.

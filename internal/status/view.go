@@ -29,8 +29,8 @@ type View struct {
 }
 
 // Lines draws r: first what is wrong and what to do, then the path of a row, the slot, the topics and the last errors.
-// No line is wider than Width, except one with a command if there is no Height. If there are more lines than Height, Lines leaves out the last topics, then the charts,
-// then the end.
+// No line is wider than Width, except one with a command if there is no Height. If there are more lines than Height, Lines
+// leaves out the last topics, then the charts, then the end.
 func (v View) Lines(r *Report) []string {
 	v.Width = min(v.Width, widest)
 	lines := v.lines(r, r.topics(), true)

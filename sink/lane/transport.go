@@ -76,7 +76,8 @@ type Options struct {
 	// Broker is host:port of the server, or of several servers, for messages.
 	Broker string
 
-	// ReachAdvice is how to fix that the broker cannot be reached, for the error of [Base.Retry].
+	// ReachAdvice is how to fix that the broker cannot be reached, for the error of [Base.Retry], and for a stall without advice of
+	// its own in [sink.Stat] and the log.
 	ReachAdvice string
 
 	// Illegal returns why no record can be written to a destination of that name, as the predicate of a sentence, or "". Its

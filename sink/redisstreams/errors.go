@@ -47,6 +47,9 @@ type response struct {
 	detail         string
 }
 
+// deniedKey is what a refusal of a key means.
+const deniedKey = "the user may not write the key: its ACL rules need a pattern for it, such as ~outbox.*"
+
 // responses returns the table that decides what an error of a server means. The first row that matches counts. Any other
 // error is retriable.
 func responses() []response {
@@ -71,10 +74,10 @@ func responses() []response {
 		{"WRONGPASS", "", denied, "user name or password are wrong, or the user is disabled"},
 		{"ERR", "invalid password", denied, "the password is wrong"},
 		{"ERR", "without any password configured", denied, "the server has a user default without a password, and a password was sent"},
-		{"NOPERM", "one of the keys", unusable, "the user may not write the key: its ACL rules need a pattern for it, such as ~outbox.*"},
-		{"NOPERM", "access a key", unusable, "the user may not write the key: its ACL rules need a pattern for it, such as ~outbox.*"},
+		{"NOPERM", "one of the keys", unusable, deniedKey},
+		{"NOPERM", "access a key", unusable, deniedKey},
 		{"NOPERM", "", denied, "the user may not run a command that the relay needs"},
-		{"ERR", "executing the script can't access", unusable, "the user may not write the key: its ACL rules need a pattern for it, such as ~outbox.*"},
+		{"ERR", "executing the script can't access", unusable, deniedKey},
 		{"ERR", "executing the script can't run", denied, "the user may not run a command that the relay needs"},
 		{"ERR", "ACL failure", denied, "the user may not run a command that the relay needs"},
 		{"DENIED", "", denied, "the server is in protected mode: it accepts no connections from other hosts"},

@@ -68,8 +68,8 @@ func (t *Starter) checkGap(p *checkpoint.Position, s checkpoint.Server) error {
 }
 
 // checkPublished returns an error if the publication has left rows out since the position record was written, while no relay read
-// the catalog, or while the last one did, and stopped: a relay that reads the WAL of that time does not get them, and does not notice. Every start returns it until the
-// operator has accepted the gap.
+// the catalog, or while the last one did, and stopped: a relay that reads the WAL of that time does not get them, and does not
+// notice. Every start returns it until a refill has sent them, or the operator has accepted the gap.
 func (t *Starter) checkPublished(ctx context.Context, p *checkpoint.Position, s checkpoint.Server, published func(recorded string) error) error {
 	if p.SystemID != s.SystemID {
 		return nil

@@ -26,7 +26,8 @@ type Copy struct {
 	MarkDone func() // called when every row is acknowledged
 }
 
-// transaction returns the LSN of the transaction as which the rows are sent: one byte before the start of the slot, where no commit record can be.
+// transaction returns the LSN of the transaction as which the rows are sent: one byte before the start of the slot, where no
+// commit record can be.
 func (c *Copy) transaction() pglogrepl.LSN { return c.Point - 1 }
 
 // errCopyStopped ends the reading of a table.

@@ -60,7 +60,7 @@ func TestParkedKeysAreLogged(t *testing.T) {
 	}
 }
 
-// A rejected dead letter is told from a rejected record: another value of on_bad_record does not help.
+// A rejected dead letter has another error than a rejected record: another value of on_bad_record does not help.
 func TestRejectedDeadLetter(t *testing.T) {
 	d := NewDeadLetters(DeadLetterConfig{Topic: "dead"})
 	for topic, want := range map[string]bool{"dead": true, "orders": false} {

@@ -68,8 +68,8 @@ func (l *Loss) Rows() (n int64) {
 }
 
 // Find returns what a refill of the gap after record would resend now. It changes nothing. The error wraps ErrNothingLost if
-// the slot continues at the record with every row, and [catalog.ErrRefill] if the gap cannot be refilled. It reads the tables, which has no time
-// limit.
+// the slot continues at the record with every row, and [catalog.ErrRefill] if the gap cannot be refilled. It reads the tables,
+// which has no time limit.
 func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
 	l := &Loss{cfg: cfg}
 	inspecting, cancel := context.WithTimeout(ctx, cfg.Timeout)
@@ -89,8 +89,8 @@ func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slo
 }
 
 // Refused returns an error that wraps [catalog.ErrRefill] if Find would return it for the gap after record because of lost: a slot that
-// is missing or lost, a [*checkpoint.GapError], or a [*catalog.LeftOutError]. It returns nil if Find would not, or if that is not known, for example because the
-// role may not read a table. server and state are those of cfg.Source, see [Inspect].
+// is missing or lost, a [*checkpoint.GapError], or a [*catalog.LeftOutError]. It returns nil if Find would not, or if that is not
+// known, for example because the role may not read a table. server and state are those of cfg.Source, see [Inspect].
 func Refused(ctx context.Context, cfg Config, record *checkpoint.Position, lost error, server checkpoint.Server, state *catalog.State) error {
 	if _, leftOut := errors.AsType[*catalog.LeftOutError](lost); !leftOut && !isLoss(lost) {
 		return nil
