@@ -32,6 +32,7 @@ func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
 
 func TestServerScripts(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestEachBroker runs always")
 	scripttest.RunOnServers(t, "testdata/servers")
 }
 

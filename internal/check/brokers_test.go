@@ -56,6 +56,7 @@ func TestBrokers(t *testing.T) {
 		}})
 	})
 	t.Run("the only one is down", func(t *testing.T) {
+		need.FullRun(t, "the client gives up after ten seconds")
 		down := nobody(t)
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 		r := whole(t, srv, fake.Cluster)

@@ -7,11 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // A transaction that locks the table fails a condition, which names the transaction and says what to do. A relay starts nevertheless.
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "check waits for the lock")
 	r, srv, _ := beside(t)
 	conn, err := pgx.Connect(t.Context(), r.db.DSN)
 	if err != nil {

@@ -190,6 +190,7 @@ var pageAddress = regexp.MustCompile(`live page +(http://127\.0\.0\.1:\d+/)`)
 // A relay that is killed, cut off from Kafka and frozen loses nothing, and stores nothing twice or in another order. A frozen
 // one that wakes up finds that it has lost the slot.
 func TestChaos(t *testing.T) {
+	need.FullRun(t, "test/crash has the faults, and TestDemo runs always")
 	pgtest.Server(t)
 	others := goleak.IgnoreCurrent()
 	defer func() {

@@ -98,10 +98,10 @@ func TestRefusedMessages(t *testing.T) {
 	}{
 		"no JSON":        {content: `{"id":`, want: "row of message outbox: is not JSON"},
 		"nested":         {content: deepMessage(jsontext.MaxDepth), want: "row of message outbox: is nested more than 1000 levels deep"},
-		"64 MiB nested":  {content: strings.Repeat("[", 64<<20), want: "row of message outbox: is nested more than 1000 levels deep"},
-		"64 MiB of text": {content: `"` + strings.Repeat("[", 64<<20) + `"`, want: "row of message outbox: is not a JSON object"},
+		"4 MiB nested":   {content: strings.Repeat("[", 4<<20), want: "row of message outbox: is nested more than 1000 levels deep"},
+		"4 MiB of text":  {content: `"` + strings.Repeat("[", 4<<20) + `"`, want: "row of message outbox: is not a JSON object"},
 		"many members":   {content: manyMembers(maxMembers + 1), want: "row of message outbox: has more than 1600 members"},
-		"4 M members":    {content: manyMembers(4 << 20), want: "row of message outbox: has more than 1600 members"},
+		"256 k members":  {content: manyMembers(256 << 10), want: "row of message outbox: has more than 1600 members"},
 		"empty":          {content: ``, want: "row of message outbox: is not JSON"},
 		"no object":      {content: `[1]`, want: "row of message outbox: is not a JSON object"},
 		"members missed": {content: `{"id":"1","aggregateid":"a"}`, want: `row 1 of message outbox: no column "aggregatetype" (outbox.columns.route); no column "payload" (outbox.columns.payload); no column "aggregatetype" (outbox.topic)`},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -203,6 +204,7 @@ func TestNotPublishedBeforeTheMark(t *testing.T) {
 // waits for the table, so the ALTER TABLE continues first.
 func TestAlterTableWhilePartitionsAreLocked(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "prune waits for locks")
 	r := newRig(t, pgtest.Server(t), "", true)
 	c := r.consume(t, r.Name)
 	r.cfg.Wait = 3 * time.Second

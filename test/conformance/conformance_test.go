@@ -24,7 +24,7 @@ import (
 const corpus = "testdata"
 
 // smoke is the number of cases in a run that is not a full one.
-const smoke = 6
+const smoke = 3
 
 // For each recorded case, the test imports Debezium's configuration unchanged, runs the binary with the
 // result, and compares its records with the recording. With --exact it compares everything, otherwise

@@ -54,6 +54,7 @@ func forgedPosition(t *testing.T, r *rig.Rig) (key, value string) {
 // a dead letter: the relay treats such a row as a bad one. Valid rows arrive, also after a restart.
 func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it restarts the relay after each forgery")
 	r, fake := rig.NewFake(t)
 	dead := fake.Topic(t, 1, nil)
 	r.Config = rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot, "${route}", "on_bad_record: dead-letter\ndead_letter_topic: "+dead)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -80,6 +81,7 @@ func TestAllTablesArePublished(t *testing.T) {
 // row is missing.
 func TestOutboxIsReplaced(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestNeighbours runs always")
 	r, _ := newAlone(t)
 	puts := 0
 	put := func() {
@@ -127,6 +129,7 @@ func TestOutboxIsReplaced(t *testing.T) {
 // written to the old table later are not relayed.
 func TestOutboxIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestNeighbours runs always")
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running %t", running), func(t *testing.T) {
 			t.Parallel()
@@ -170,6 +173,7 @@ func TestOutboxIsReplacedAtOnce(t *testing.T) {
 // by itself, and its last line names the exit code and the position.
 func TestChildIsNotPublished(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "internal/catalog tests the condition always")
 	r, _ := newAlone(t)
 	process := r.Run(t)
 	r.Deliver(t, 20)
@@ -193,6 +197,7 @@ func TestChildIsNotPublished(t *testing.T) {
 // The rows of a partition that was dropped, detached or renamed before they were read are relayed, also if it is still published.
 func TestPartitionIsGone(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestNeighbours runs always")
 	const (
 		outbox   = "FOR TABLE outbox"
 		all      = "FOR ALL TABLES"

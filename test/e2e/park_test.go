@@ -298,6 +298,7 @@ func TestParkSurvivesKills(t *testing.T) {
 // on_bad_record while keys are parked. A request without a running relay stays filed until it is withdrawn or handled.
 func TestParkLimits(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestParkAndRelease runs always")
 	r := newParkRig(t, kafkatest.Broker(t), "max_parked_keys: 1\n")
 	process := r.Run(t)
 	r.insert(t, "a", 1, 10)

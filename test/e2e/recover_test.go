@@ -196,6 +196,7 @@ func TestRecoverBeforeTheFirstRow(t *testing.T) {
 // names the reason without the advice to run recover.
 func TestRecoverRowsThatKafkaHas(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestRecoverDroppedSlot runs always")
 	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Broker(t))
 	process := r.Run(t)
 	r.Deliver(t, 100)
@@ -439,6 +440,7 @@ func TestRecoverPrunedRows(t *testing.T) {
 // changed, and so is a relay without a record or a right.
 func TestRecoverRefuses(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestRecoverDroppedSlot runs always")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		runRecover(t, r, exit.Continuity, nil, "has no position record")
 		deliverAndStop(t, r, 100)
@@ -597,6 +599,7 @@ func TestRefillOnSlotLossStopped(t *testing.T) {
 // If the gap cannot be refilled, the relay stops as without the setting, and says why.
 func TestRefillOnSlotLossRefused(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestRecoverDroppedSlot runs always")
 	pgtest.NewestTwo(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		r := rig.NewOn(t, rig.DatabaseOn(t, srv), kafkatest.Broker(t))
@@ -688,6 +691,7 @@ func TestRecoverUpgradedServer(t *testing.T) {
 // the row is mended.
 func TestRecoverStopsAtABadRow(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for the retries of a rejected row")
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		deliverAndStop(t, r, 100)
 		dropSlot(t, r)

@@ -20,6 +20,7 @@ import (
 // lost under it, and when it finds it lost at its start. A lock takes the place of the table's size: of an index, because every
 // query on the table needs it, and nothing that reads the catalog does.
 func TestRefillReadsTheTablesWithoutALimit(t *testing.T) {
+	need.FullRun(t, "it waits for longer than startup_timeout")
 	for name, restart := range map[string]bool{"while it runs": false, "at the start": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,6 +71,7 @@ func TestRefillWaitsForTransactions(t *testing.T) {
 
 // The first start waits in the same way, with an initial copy and without one.
 func TestFirstStartWaitsForTransactions(t *testing.T) {
+	need.FullRun(t, "it waits until the relay says that it waits")
 	for name, initialCopy := range map[string]bool{"with a copy": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

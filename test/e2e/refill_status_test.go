@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -22,6 +23,7 @@ import (
 // While a relay refills, /status, the command status and the metrics show how far it is, and the relay is ready.
 func TestStatusOfARefill(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestRecoverDroppedSlot runs always")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 	r := rig.NewOn(t, rig.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), fake.Cluster)
 	deliverAndStop(t, r, 100, refillOnLoss...)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -101,6 +102,7 @@ func (r *reloaded) awaits(t *testing.T) {
 // servers and in the file, until SIGHUP; with that the same process goes on.
 func TestReloadSecrets(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for lost sessions")
 	r := startReloaded(t)
 	r.arrives(t)
 

@@ -269,6 +269,7 @@ func lastOf(t *testing.T, out string) (id string) {
 // behind which nothing is missing.
 func TestReplayInOutage(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
 	r := rig.NewOn(t, rig.Database(t), fake.Cluster)

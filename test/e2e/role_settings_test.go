@@ -6,6 +6,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -24,6 +25,7 @@ const unsuitable = `
 // The settings of a role change neither what the relay sends nor for how long it may read, nor what the other commands do.
 func TestSettingsOfARole(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it starts a relay for each setting")
 	const rows = 30_000
 	locales := pgtest.Locales(t, "pt_BR.UTF-8", "nl_NL.UTF-8", "ja_JP.UTF-8")
 	pgtest.EachInstall(t, func(t *testing.T, i pgserver.Install) {

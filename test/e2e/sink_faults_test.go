@@ -219,6 +219,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 // key is on its way to two partitions at a time.
 func TestTopicGrows(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits until the relay sees the new partitions")
 	r, fake := rig.NewFake(t)
 	r.Collector.Stop()
 	process := r.Run(t)

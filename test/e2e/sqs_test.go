@@ -17,8 +17,8 @@ import (
 
 // TestRelayOverSQS: the service refuses requests and single messages at random, and loses responses.
 func TestRelayOverSQS(t *testing.T) {
-	need.FullRun(t, "it takes seconds, and TestRelayOverJetStream runs always")
 	t.Parallel()
+	need.FullRun(t, "it takes seconds, and TestRelayOverJetStream runs always")
 	t.Run("queue", func(t *testing.T) {
 		t.Parallel()
 		server := awstest.Fake(t)

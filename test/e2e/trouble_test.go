@@ -102,6 +102,7 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 // outage status judges by the present, however long the rows have waited.
 func TestStatusNamesTheCause(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it waits for several back-offs")
 	r, fake, _, toKafka := rig.NewCut(t)
 	process := r.Run(t, "--set", "outbox.topic=${route}")
 	process.Ready(t)

@@ -25,8 +25,8 @@ import (
 
 // TestRelayOverWebhook: the receiver verifies each signature, and refuses events at random.
 func TestRelayOverWebhook(t *testing.T) {
-	need.FullRun(t, "it takes seconds, and TestRelayOverJetStream runs always")
 	t.Parallel()
+	need.FullRun(t, "it takes seconds, and TestRelayOverJetStream runs always")
 	w := &webhookReceiver{t: t, secret: bytes.Repeat([]byte{7}, 32), busy: 100}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
@@ -36,8 +36,8 @@ func TestRelayOverWebhook(t *testing.T) {
 // Package net/http writes to the standard logger what a server sends after its response. It must not get into the log of the
 // relay.
 func TestWebhookAnswersAreNotLogged(t *testing.T) {
-	need.FullRun(t, "each response costs a connection")
 	t.Parallel()
+	need.FullRun(t, "each response costs a connection")
 	const canary = "c4n4ry of the receiver"
 	w := &webhookReceiver{t: t, secret: bytes.Repeat([]byte{7}, 32)}
 	server := httptest.NewServer(http.HandlerFunc(func(res http.ResponseWriter, req *http.Request) {

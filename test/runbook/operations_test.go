@@ -23,6 +23,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -172,6 +173,15 @@ func createRoles(t *testing.T, srv *pgserver.Server) {
 
 // A recipe brings servers into the state that a section describes, and follows the section.
 type recipe func(t *testing.T, o *operation, srv *pgserver.Server)
+
+// long returns a recipe that only a full run follows.
+func long(follow recipe) recipe {
+	return func(t *testing.T, o *operation, srv *pgserver.Server) {
+		t.Helper()
+		need.FullRun(t, "it takes seconds")
+		follow(t, o, srv)
+	}
+}
 
 // An operation follows a page: it has a database, a Kafka cluster, a configuration, and the next block of
 // a section. names maps names on the page to those in the test.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -28,6 +29,7 @@ var roleArgs = map[string]string{
 // of the roles.
 func TestDocumentedRoles(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "it runs every command as each role")
 	c := newRoleCase(t)
 	table := roleTable(t)
 	for _, row := range table {

@@ -69,7 +69,7 @@ func TestExpandLimits(t *testing.T) {
 		scattered.WriteString(`,{"n` + strconv.Itoa(i) + `":1}`)
 	}
 	f := documentField(t, false)
-	size := 8 << 20
+	size := 4 << 20
 	if need.Full() {
 		size = 64 << 20
 	}
