@@ -58,6 +58,9 @@ func (h *History) Look(now *State) ([]Warning, error) {
 // CheckPublished returns what [State.CheckPublished] does for the State of the last call of Look.
 func (h *History) CheckPublished(recorded string) error { return h.last.CheckPublished(recorded) }
 
+// CheckUnaltered returns what [State.CheckUnaltered] does for the State of the last call of Look.
+func (h *History) CheckUnaltered(recorded string) error { return h.last.CheckUnaltered(recorded) }
+
 // LimitAt returns when the retained WAL reaches its limit, as of the last call of Look. See [Trend].
 func (h *History) LimitAt() time.Time { return h.retention.limitAt }
 

@@ -103,8 +103,8 @@ func (p *Publication) options() string {
 
 // CheckPublished returns an error if rows of an outbox table may not have been published at some time since recorded, which an
 // earlier [State.Published] has returned, perhaps for another publication. It wraps ErrPublication. It cannot notice that the
-// publication did not publish inserts for a while if other options have changed too, nor that ALL TABLES excepted a table for a
-// while, nor a change on a primary that a promoted standby does not have.
+// publication did not publish inserts for a while if other options have changed too, see [State.CheckUnaltered], nor that ALL TABLES
+// excepted a table for a while, nor a change on a primary that a promoted standby does not have.
 func (c *State) CheckPublished(recorded string) error {
 	was, ok := parsePublished(recorded)
 	if !ok || c.Publication == nil || len(c.Outboxes) == 0 { // every publication has the logical messages
@@ -119,29 +119,29 @@ func (c *State) CheckPublished(recorded string) error {
 
 const sinceRecord = "has changed since a relay last recorded its position"
 
-// CheckUnaltered is CheckPublished for an operator who recovers: it also returns an error if other options of the publication have changed,
-// because it may not have published inserts for a while before that.
+// CheckUnaltered is CheckPublished with its doubt: it also returns an error if other options of the publication have changed, because it may
+// not have published inserts for a while before that. A relay that starts warns of it, and an operator can recover.
 func (c *State) CheckUnaltered(recorded string) error {
 	was, ok := parsePublished(recorded)
 	if err := c.CheckPublished(recorded); err != nil || !ok || c.Publication == nil || len(c.Outboxes) == 0 || was.Version == c.Publication.version {
 		return err
 	}
-	return c.leftOutError(sinceRecord, "it was altered, and may not have published inserts for a while")
+	return c.leftOutError(sinceRecord, "it was altered, and may not have published inserts for a while", "if it has not, the rows of that time are not delivered: ")
 }
 
 // checkSince returns an error if rows of the carriers, the outbox tables, may not have been published at some time since was. changed is for
 // its text.
 func (c *State) checkSince(was published, changed string, carriers map[uint32]bool) error {
 	if what := c.leftOut(was, c.published(carriers)); what != "" {
-		return c.leftOutError(changed, what)
+		return c.leftOutError(changed, what, "rows inserted in between are not delivered: ")
 	}
 	return nil
 }
 
-func (c *State) leftOutError(changed, what string) error {
+func (c *State) leftOutError(changed, what, follows string) error {
 	return &LeftOutError{
 		fmt.Errorf("%w: publication %q %s: %s", replication.ErrPublication, c.Publication.Name, changed, what),
-		"rows inserted in between are not delivered: " + c.InstructLeftOut(),
+		follows + c.InstructLeftOut(),
 	}
 }
 

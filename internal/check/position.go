@@ -54,6 +54,10 @@ func PositionRecord(next *relay.NextStart) Condition {
 		c.Found = "none: no relay of this name has run yet"
 	default:
 		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
+		if next.Doubt != nil {
+			found, fix := remedy(next.Doubt)
+			c.State, c.Found, c.Fix = Doubt, c.Found+"; "+found, fix
+		}
 		if stop := p.Stopped; stop != nil {
 			c.State, c.Fix = Doubt, flatten(stop.Advice)
 			c.Found += fmt.Sprintf("; the relay stopped at %s with exit code %d: %s", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, flatten(stop.Reason))

@@ -20,6 +20,7 @@ type NextStart struct {
 	Record  *checkpoint.Position // nil: there is none, so no relay of this name has run yet
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
+	Doubt   error                // why rows may be missing although it continues there, with the instruction; nil: none is known
 	Recover string               // how to continue if rows are missing, without a full stop
 	Refused error                // why [catalog.InstructRecover] would refuse, which is part of Catalog or Broken; nil: it would not, or that is not known
 }
@@ -62,6 +63,9 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if state.Slot != nil {
 		next.Broken = r.findBreak(ctx, found, server, state)
 		lost = cmp.Or(lost, next.Broken)
+		if p := next.Record; p != nil && next.Broken == nil && p.SystemID == server.SystemID {
+			next.Doubt = state.CheckUnaltered(p.Publication)
+		}
 		if r.planner.Refills(next.Broken) {
 			next.Broken = nil
 		}

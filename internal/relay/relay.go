@@ -244,7 +244,7 @@ func (r *Relay) ownerConfig() owner.Config {
 		},
 		DeadLetters: r.deadLetters, DeadLetterTopic: r.cfg.DeadLetterTopic,
 		StartupTimeout: r.cfg.StartupTimeout, DrainTimeout: r.cfg.DrainTimeout,
-		CheckPublished: func(recorded string) error { return r.history.CheckPublished(recorded) },
+		CheckPublished: r.checkPublished,
 		AnnounceWait:   r.announceWait, SessionEnded: r.state.loseSession,
 		Draining:  func(ctx context.Context) { r.state.enter(ctx, drain, nil) },
 		Delivered: r.cfg.Delivered, Tracer: r.cfg.Tracer, Log: r.log,
@@ -253,6 +253,17 @@ func (r *Relay) ownerConfig() owner.Config {
 		cfg.Writer.GiveUp = r.deadLetters.GiveUpTopic
 	}
 	return cfg
+}
+
+// checkPublished returns [catalog.State.CheckPublished] of the catalog as last read. It warns of a doubt, which nobody can have any more
+// once this process has recorded the publication as it is now.
+func (r *Relay) checkPublished(recorded string) error {
+	err := r.history.CheckPublished(recorded)
+	if doubt, ok := errors.AsType[*catalog.LeftOutError](r.history.CheckUnaltered(recorded)); ok && err == nil {
+		r.log.Warn("the publication was altered, and may have left out rows before this start", slog.String("reason", doubt.Reason()),
+			slog.String("hint", "unless inserts were published all the time, look for missing rows with audit, and send them with replay"))
+	}
+	return err
 }
 
 // Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a

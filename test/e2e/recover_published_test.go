@@ -216,3 +216,28 @@ func TestStopIsNotForgotten(t *testing.T) {
 	r.GoesOn(t)
 	settleRefill(t, r)
 }
+
+// A start cannot tell whether a publication that was altered has published inserts all the time, and says so. check says it before, while
+// recover can still send the rows. The start after that has nothing to say.
+func TestAlteredPublication(t *testing.T) {
+	t.Parallel()
+	r, _ := newAlone(t)
+	deliverAndStop(t, r, 50)
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert, delete')`)
+	r.Load.Run(t.Context(), t, 10)
+	if out, code := rig.Command(t, "check", "-c", r.Config); code != exit.OK || !strings.Contains(out, "may not have published inserts for a while") {
+		t.Errorf("check: exit code %d\n%s", code, out)
+	}
+	const warning = "the publication was altered, and may have left out rows before this start"
+	process := r.Run(t)
+	process.Logged(t, warning)
+	r.Arrived(t)
+	process.Terminate(t)
+	process = r.Run(t)
+	r.Deliver(t, 10)
+	process.Terminate(t)
+	if n := process.Times(warning); n != 0 {
+		t.Errorf("the second start warned %d times", n)
+	}
+	r.Settle(t, 0)
+}
