@@ -40,7 +40,8 @@ func (c *comparison) publications(was, now *State) error {
 	if err := c.members(); err != nil {
 		return err
 	}
-	return c.tables()
+	c.tables()
+	return nil
 }
 
 func (c *comparison) warn(object, format string, args ...any) {
@@ -85,43 +86,24 @@ func (c *comparison) members() error {
 	return nil
 }
 
-// tables compares the row filter and the columns of each table.
-func (c *comparison) tables() error {
+// tables compares the columns of each table.
+func (c *comparison) tables() {
 	for i := range c.now.Tables {
 		now := &c.now.Tables[i]
 		was := c.was.member(now.OID)
 		if was == nil || !c.carriers[now.OID] {
 			continue
 		}
-		name := now.Schema + "." + now.Name
-		switch {
-		case was.RowFilter == now.RowFilter:
-		case now.RowFilter == "":
-			c.warn("table "+name, "its row filter was removed: all new rows are delivered, rows that were filtered before are not")
-		default:
-			return &FilterError{fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; if you want the filter, start the relay again; otherwise run %s, then %s",
-				replication.ErrPublication, name, c.now.Name, now.Republish, c.instruction)}
-		}
-		c.columns(name, was.Columns, now.Columns)
+		c.columns(now.Schema+"."+now.Name, was.Columns, now.Columns)
 	}
-	return nil
 }
-
-// A FilterError says that a table has another row filter, which may be what its owner wants: the relay may start again without a recover.
-type FilterError struct{ err error }
-
-// Error returns the text with both instructions.
-func (e *FilterError) Error() string { return e.err.Error() }
-
-// Unwrap returns an error that wraps [replication.ErrPublication].
-func (e *FilterError) Unwrap() error { return e.err }
 
 func (c *comparison) columns(table string, was, now []Column) {
 	for _, old := range was {
 		current, ok := find(now, func(c Column) bool { return c.Name == old.Name })
 		switch {
 		case !ok:
-			c.warn("table "+table, "column %q is no longer published: it was dropped, renamed or removed from the publication's column list", old.Name)
+			c.warn("table "+table, "column %q is no longer published: it was dropped or renamed", old.Name)
 		case current.TypeName != old.TypeName:
 			c.warn("table "+table, "column %q is now %s and was %s: the text of its values may differ", old.Name, current.TypeName, old.TypeName)
 		}

@@ -44,6 +44,7 @@ type Part struct {
 	Persistence string // pg_class.relpersistence
 
 	ancestors  []uint32 // tables of which it is a partition
+	placed     uint32   // changes whenever it is moved to a schema; 0: unknown
 	refillable bool     // has the columns for a refill; false for a table that is a part of another one
 }
 
@@ -139,12 +140,17 @@ const selectParts = `
 		UNION
 		SELECT i.inhrelid, part.depth + 1 FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid)
 	SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
-		ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) WHERE relid <> c.oid),
+		ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) WHERE relid <> c.oid), ` + selectPlaced + `,
 		part.depth = 0 AND (SELECT pg_catalog.count(*) = 2 FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped
 			AND (a.attname = '` + xidColumn + `' AND a.atttypid = 'pg_catalog.xid8'::regtype OR a.attname = '` + orderColumn + `'))
 	FROM (SELECT oid, min(depth) AS depth FROM part GROUP BY oid) part
 	JOIN pg_catalog.pg_class c ON c.oid = part.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	ORDER BY part.depth, n.nspname, c.relname`
+
+// selectPlaced selects which transaction has made the table c depend on its schema: the one that has created it or moved it there.
+const selectPlaced = `
+		COALESCE((SELECT d.xmin::text::bigint FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+			AND d.refclassid = 'pg_catalog.pg_namespace'::regclass), 0)`
 
 // unlessInPath selects, for selectParts, the only table of the publication $2 with the name, or the table with the OID $3, or what else
 // has the name.
@@ -157,7 +163,7 @@ const unlessInPath = `,
 				WHERE c.relname = relation AND n.nspname = ANY (CASE WHEN schema IS NULL THEN pg_catalog.current_schemas(true) ELSE ARRAY[schema]::name[] END))`
 
 func scanPart(row pgx.CollectableRow) (p Part, err error) {
-	return p, row.Scan(&p.OID, &p.Schema, &p.Name, &p.Kind, &p.Persistence, &p.ancestors, &p.refillable)
+	return p, row.Scan(&p.OID, &p.Schema, &p.Name, &p.Kind, &p.Persistence, &p.ancestors, &p.placed, &p.refillable)
 }
 
 // findTable looks up an existing table as [Tables] does. name is written as in [SetupConfig.Tables].

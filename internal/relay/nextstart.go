@@ -49,7 +49,9 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err != nil {
 		return nil, err
 	}
+	state.Messages = len(cfg.Messages) > 0
 	next := &NextStart{Record: found.Position, Catalog: state.Verify(), Recover: state.InstructRecover()}
+	unfit := r.tables.findUnfit(state, r.cfg.Rows().Describe(ctx))
 	lost := next.Catalog // why rows are missing, if they are
 	switch {
 	case next.Record == nil && r.createsSource(state, next.Catalog):
@@ -65,6 +67,9 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 		lost = cmp.Or(lost, next.Broken)
 		if p := next.Record; p != nil && next.Broken == nil && p.SystemID == server.SystemID {
 			next.Doubt = state.CheckUnaltered(p.Publication)
+		}
+		if next.Catalog == nil && next.Broken == nil {
+			next.Catalog = unfit
 		}
 		if r.planner.Refills(next.Broken) {
 			next.Broken = nil
@@ -118,5 +123,5 @@ func (r *Relay) findBreak(ctx context.Context, found *position.Found, s checkpoi
 	if err == nil && found.Position != nil {
 		return r.planner.CheckFinished(found.Position)
 	}
-	return explainGap(state, err)
+	return r.tables.orUnlisted(explainGap(state, err))
 }

@@ -263,7 +263,7 @@ func (r *Relay) checkPublished(recorded string) error {
 		r.log.Warn("the publication was altered, and may have left out rows before this start", slog.String("reason", doubt.Reason()),
 			slog.String("hint", "unless inserts were published all the time, look for missing rows with audit, and send them with replay"))
 	}
-	return err
+	return r.tables.orUnlisted(err)
 }
 
 // Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a

@@ -57,9 +57,28 @@ func (c *tableChecker) check(ctx context.Context, state *catalog.State, describe
 	return nil
 }
 
+// findUnfit returns the [*encode.ColumnError] with which a relay ends as soon as it has delivered older rows.
+func (c *tableChecker) findUnfit(state *catalog.State, describe encode.Describe) error {
+	err := c.checkTables(state, describe)
+	if _, lacks := errors.AsType[*encode.ColumnError](err); !lacks {
+		return nil // it is known to fail for another reason, or not at all
+	}
+	c.held = err
+	return err
+}
+
 // isDue reports whether check would return an error that it has held back.
 func (c *tableChecker) isDue(confirmed pglogrepl.LSN) bool {
 	return c.held != nil && confirmed >= c.until
+}
+
+// orUnlisted returns err, or the error that check has held back if err says that rows were left out, and a column list is why rows cannot
+// become records: it has to go before recover can send those rows.
+func (c *tableChecker) orUnlisted(err error) error {
+	if _, ok := errors.AsType[*catalog.LeftOutError](err); ok && errors.Is(c.held, rows.ErrColumnList) {
+		return c.held
+	}
+	return err
 }
 
 // explain adds to an [*encode.ColumnError] of the stream why it lacks a column that the table has now. What the table had at the

@@ -69,7 +69,8 @@ func (r *Relay) newWatcher(s *owner.Session, stream *replication.Stream, state *
 		observer: s.Observer(), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
 		sameServer: recogniseServer(stream.System().ID, int32(stream.PID()), state.InRecovery),
 		checkState: func(ctx context.Context, now *catalog.State) error {
-			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
+			columns := r.recheckTables(ctx, now)
+			return errors.Join(r.compareCatalog(ctx, now), columns, r.checkStore(ctx))
 		},
 		isDue: func() bool { return r.tables.isDue(r.confirmed(nil)) }, isHeld: func() bool { return r.tables.held != nil },
 		rowsSent: func() uint64 { return r.progress.Counts().Rows }, nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
@@ -192,7 +193,7 @@ func (w *watcher) emitSnapshot(ctx context.Context) (changed bool) {
 	return false
 }
 
-// compareCatalog compares state with what this process has read before, and logs changes. It returns an
+// compareCatalog compares state, whose tables were checked, with what this process has read before, and logs changes. It returns an
 // error if a change leaves out rows.
 func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
 	warnings, err := r.history.Look(state)
@@ -210,7 +211,7 @@ func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error 
 		}
 		r.log.Log(ctx, level, "catalog change", slog.String("object", change.Object), slog.String("change", change.Text))
 	}
-	return err
+	return r.tables.orUnlisted(err)
 }
 
 // checkStore returns position.ErrNoStore if the writer has been stalled for owner.ReleaseAfter and the store does not

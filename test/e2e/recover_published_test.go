@@ -53,6 +53,8 @@ func TestRecoverWhatThePublicationLeftOut(t *testing.T) {
 		"altered":             {`ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'delete')`, `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'insert')`, "altered and restored", nil},
 		"dropped":             {`DROP PUBLICATION ` + rig.Publication, `CREATE PUBLICATION ` + rig.Publication + ` FOR TABLE outbox WITH (publish = 'insert')`, "dropped and re-created", nil},
 		"a list of columns":   {`ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox (id, aggregateid)`, `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox`, "removed and added again", nil},
+		"another filter":      {`ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox WHERE (id IS NULL)`, `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox WHERE (id IS NOT NULL)`, "has another row filter or column list", nil},
+		"added with a filter": {unpublish, republish + ` WHERE (id IS NOT NULL)`, "has another row filter or column list", nil},
 		"another publication": {`SELECT`, `CREATE PUBLICATION other FOR TABLE outbox WITH (publish = 'insert')`, "another publication", []string{"--publication", "other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,17 +206,26 @@ func TestRecoverWhatWasLeftOutOfAParkedKey(t *testing.T) {
 func TestStopIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "TestRecoverWhatThePublicationLeftOut has one gap always")
-	r, _ := newAlone(t)
-	deliverAndStop(t, r, 50)
-	process := r.Run(t)
-	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'update')`)
-	r.Load.Run(t.Context(), t, 10)
-	process.Fails(t, exit.NoDelivery, "does not publish inserts")
-	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert, delete')`)
-	r.Refused(t, exit.NoDelivery, "are not sent: it stopped at ", "outbox-cdc recover")
-	runRecover(t, r, exit.OK, nil, "Refilled: ")
-	r.GoesOn(t)
-	settleRefill(t, r)
+	const alter = `ALTER PUBLICATION ` + rig.Publication
+	for name, tc := range map[string]struct{ off, says, on string }{
+		"no inserts":   {alter + ` SET (publish = 'update')`, "does not publish inserts", alter + ` SET (publish = 'insert, delete')`},
+		"a row filter": {alter + ` SET TABLE outbox WHERE (id IS NULL)`, "has another row filter", alter + ` SET TABLE outbox WHERE (id IS NOT NULL)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := newAlone(t)
+			deliverAndStop(t, r, 50)
+			process := r.Run(t)
+			r.DB.Exec(t, tc.off)
+			r.Load.Run(t.Context(), t, 10)
+			process.Fails(t, exit.NoDelivery, tc.says)
+			r.DB.Exec(t, tc.on)
+			r.Refused(t, exit.NoDelivery, "outbox-cdc recover")
+			runRecover(t, r, exit.OK, nil, "Refilled: ")
+			r.GoesOn(t)
+			settleRefill(t, r)
+		})
+	}
 }
 
 // A start cannot tell whether a publication that was altered has published inserts all the time, and says so. check says it before, while

@@ -48,8 +48,8 @@ type statement struct {
 
 var statements = []statement{
 	{"pg_logical_emit_message", "bt", nil},
-	{"WITH RECURSIVE name", "ottttOb", func(*client, [][]byte) [][]string {
-		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}", "t"}}
+	{"WITH RECURSIVE name", "ottttO8b", func(*client, [][]byte) [][]string {
+		return [][]string{{strconv.Itoa(tableOID), "public", "outbox", "r", "p", "{}", "690", "t"}}
 	}},
 	{"pg_control_system()", "4ttbtttt88j", (*client).server},
 	{"FROM pg_catalog.pg_publication p WHERE", "o8otbbbbbbj", func(*client, [][]byte) [][]string {

@@ -433,8 +433,7 @@ func Advice(err error) string {
 // [catalog.InstructRecover] can send: they were committed while the publication left out them or a column, or before the table had a
 // column. No start goes on before that.
 func Recovers(err error) bool {
-	return errors.Is(err, rows.ErrColumnList) || errors.Is(err, ErrOlderRow) ||
-		errors.Is(err, replication.ErrPublication) && !as[*catalog.FilterError](err)
+	return errors.Is(err, rows.ErrColumnList) || errors.Is(err, ErrOlderRow) || errors.Is(err, replication.ErrPublication)
 }
 
 // transactionOf returns the commit LSN of the transaction that err is about, or 0 if err is not about a
