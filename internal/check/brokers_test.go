@@ -61,7 +61,7 @@ func TestBrokers(t *testing.T) {
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 		r := whole(t, srv, fake.Cluster)
 		r.set("sink.kafka.brokers", down)
-		expect(t, r, broken{title: "broker " + down, state: Failed, says: "connection refused", mend: func(*testing.T, *rig) {
+		expect(t, r, broken{title: "broker " + down, state: Failed, says: "connection refused", also: []string{positionRecord}, mend: func(*testing.T, *rig) {
 			r.set("sink.kafka.brokers", fake.Addrs[0])
 		}})
 	})

@@ -30,6 +30,11 @@ func (s *sourceChecker) position(ctx context.Context) {
 		s.fail(positionRecord, "", oneLine(err), "if this is the operating-system user of the relay, let it read and write in that directory; otherwise run check as that user")
 		return
 	}
+	if _, unread := errors.AsType[*relay.UnreadError](err); unread {
+		s.unread = true
+		s.warn(positionRecord, "", oneLine(err)+", so it is not known whether run would continue there", "let check read it: see the conditions of the sink")
+		return
+	}
 	if err != nil {
 		return // the record is not known here, or another condition has the reason
 	}

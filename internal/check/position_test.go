@@ -93,6 +93,21 @@ func TestPositionRecordInAFile(t *testing.T) {
 	}
 }
 
+// If the broker is away, nobody knows whether a relay has used a slot that does not exist.
+func TestPositionRecordOfABrokerThatIsAway(t *testing.T) {
+	t.Parallel()
+	r, _, _ := beside(t)
+	r.set("sink.kafka.brokers", "127.0.0.1:1")
+	r.change = func(c *Config) { c.Relay.Create = relay.CreateSlot }
+	if c := conditionOf(t, r, positionRecord); c.State != Doubt || !strings.Contains(c.Found, "cannot be read") {
+		t.Errorf("%+v", c)
+	}
+	r.db.Exec(t, `SELECT pg_drop_replication_slot('`+r.db.Name+`')`)
+	if c := conditionOf(t, r, "slot"); c.State != Failed || !strings.Contains(c.Found, "not known whether a relay has used it") || !strings.HasPrefix(c.Fix, "if a relay has used it, outbox-cdc recover") {
+		t.Errorf("%+v", c)
+	}
+}
+
 func conditionOf(t *testing.T, r *rig, name string) Condition {
 	t.Helper()
 	for _, c := range Run(t.Context(), r.config(t)) {

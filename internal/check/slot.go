@@ -16,6 +16,10 @@ func (s *sourceChecker) slot(ctx context.Context) {
 	c := s.catalog
 	slot := c.Slot
 	switch {
+	case slot == nil && !c.InRecovery && s.unread:
+		s.fail("slot", "", fmt.Sprintf("slot %s does not exist, and it is not known whether a relay has used it: then rows committed since are not delivered", c.SlotName),
+			"if a relay has used it, "+c.InstructRecover()+"; otherwise "+catalog.InstructSetup)
+		return
 	case s.createsSlot():
 		s.ok("slot", "", fmt.Sprintf("slot %s does not exist; run creates it", c.SlotName))
 		return

@@ -20,6 +20,7 @@ type sourceChecker struct {
 	role      *catalog.RoleDetails
 	catalog   *catalog.State
 	recorded  bool     // there is a position record
+	unread    bool     // it is not known whether there is one, because the position store cannot be read
 	elsewhere bool     // the position record is of another server
 	recovers  string   // how to continue after the loss of the slot; empty: nobody knows whether there is a record
 	refused   string   // ": " and why recover would refuse after the loss of the slot; empty: it would not

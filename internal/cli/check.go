@@ -115,7 +115,7 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, offsets string) 
 		return nil, elsewhere(err)
 	}
 	if slot := t.Catalog.Slot; slot != nil && !slot.Active { // while Debezium streams, the slot is ahead of the record
-		t.Next = nextStart(ctx, cfg)
+		t.Next, _ = nextStart(ctx, cfg) // nil if it is not known
 	}
 	return debezium.CheckTakeover(t), nil
 }

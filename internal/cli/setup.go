@@ -91,30 +91,33 @@ func (a *app) printSteps(steps []catalog.Step) {
 // nextStartTimeout limits how long nextStart waits for the position store.
 const nextStartTimeout = 3 * time.Second
 
-// nextStart returns what a start of the relay would find, nil if the position store does not respond or is none that can be read.
-func nextStart(ctx context.Context, cfg *config.Config) *relay.NextStart {
+// nextStart returns what a start of the relay would find, nil if no broker is configured. The error is an [*relay.UnreadError] if the
+// position store does not respond.
+func nextStart(ctx context.Context, cfg *config.Config) (*relay.NextStart, error) {
 	if !cfg.HasBroker() {
-		return nil
+		return nil, nil
 	}
 	starts, err := cfg.Relay()
 	if err != nil {
-		return nil // run reports it
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, nextStartTimeout)
 	defer cancel()
-	next, err := relay.FindNextStart(ctx, starts, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil // run reports it
-	}
-	return next
+	return relay.FindNextStart(ctx, starts, slog.New(slog.DiscardHandler))
 }
 
 // printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must
 // be done before.
 func (a *app) printNext(ctx context.Context, cfg *config.Config, created catalog.SetupConfig, steps []catalog.Step) {
-	if next := nextStart(ctx, cfg); next != nil && next.Broken != nil {
-		fmt.Fprintf(a.stdout, "\n%s\n", catalog.Terms{Slot: created.Slot, Publication: created.Publication, Arguments: cfg.Arguments()}.Fill(hindrance(next, steps)))
+	terms := catalog.Terms{Slot: created.Slot, Publication: created.Publication, Arguments: cfg.Arguments()}
+	next, err := nextStart(ctx, cfg)
+	if err == nil && next != nil && next.Broken != nil {
+		fmt.Fprintf(a.stdout, "\n%s\n", terms.Fill(hindrance(next, steps)))
 		return
+	}
+	if unread, ok := errors.AsType[*relay.UnreadError](err); ok && slices.ContainsFunc(steps, catalog.Step.NewSlot) { // run reports any other error
+		fmt.Fprintf(a.stdout, "\nThe slot is new, and it is not known whether a relay has used one of this name, so that rows are missing: %s.\n%s\n",
+			oneLine(unread.Error()), terms.Fill("If a relay has, first: "+catalog.InstructRecover))
 	}
 	args := cfg.Arguments()
 	if cfg.File() == "" {

@@ -25,8 +25,18 @@ type NextStart struct {
 	Refused error                // why [catalog.InstructRecover] would refuse, which is part of Catalog or Broken; nil: it would not, or that is not known
 }
 
+// An UnreadError says why the position store cannot be read, so that nobody knows whether it has a record.
+type UnreadError struct{ err error }
+
+// Error returns the reason.
+func (e *UnreadError) Error() string { return "the position record cannot be read: " + e.err.Error() }
+
+// Unwrap returns the error of the store.
+func (e *UnreadError) Unwrap() error { return e.err }
+
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
-// wraps [errors.ErrUnsupported] if there is no position store, or it is a file without a record: the relay's may be on another machine.
+// wraps [errors.ErrUnsupported] if there is no position store, or it is a file without a record: the relay's may be on another machine. It
+// is an [*UnreadError] if the store cannot be read.
 func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStart, error) {
 	if cfg.Positions.IsZero() {
 		return nil, errors.ErrUnsupported
@@ -40,7 +50,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 		return &NextStart{Record: &checkpoint.Position{}, Broken: err}, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, &UnreadError{err}
 	}
 	if cfg.Positions.File != "" && found.Position == nil {
 		return nil, errors.ErrUnsupported

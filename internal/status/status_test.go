@@ -95,6 +95,12 @@ func TestMissingSlotWithoutTheBroker(t *testing.T) {
 	if !strings.HasPrefix(r.Advice, "If a relay has used it, "+catalog.InstructRecover) || !strings.Contains(r.Advice, catalog.InstructSetup) || !strings.HasSuffix(r.Why, "not known: no Kafka broker can be reached at k:9092.") {
 		t.Errorf("%+v", r.Verdict)
 	}
+	r = without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot.Active = false })
+	r.unread = "no Kafka broker can be reached at k:9092"
+	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	if strings.Contains(r.Advice, "Nothing is lost") || !strings.HasSuffix(r.Why, "has stopped is not known: no Kafka broker can be reached at k:9092.") {
+		t.Errorf("it may be another slot: %+v", r.Verdict)
+	}
 }
 
 // onStandby returns a report of a standby server that has a copy of the slot, without a relay.
@@ -291,7 +297,7 @@ func TestSlotAboutToBeLost(t *testing.T) {
 		advice string // its beginning
 		why    string
 	}{
-		"no relay":     {without(t, "refused", "", full(false)), startAdvice + " Let the relay catch up, or give it more room: ALTER SYSTEM", "No relay is running."},
+		"no relay":     {without(t, "refused", "", full(false)), startAdvice + retained + " Let the relay catch up, or give it more room: ALTER SYSTEM", "No relay is running."},
 		"never run":    {nextStart(t, full(false), NextStart{}), "Start it: outbox-cdc run.", noRelayYet},
 		"a relay runs": {sides(t, full(true)), "Let the relay catch up", ""},
 	} {

@@ -15,7 +15,10 @@ import (
 
 // startAdvice is for a slot that no relay reads. Some exit codes mean that a restart fails again, or loses rows.
 const startAdvice = "Find out why the relay stopped. If it stopped with an exit code, do first what that code's section says: docs/runbook.md#exit-codes." +
-	" Otherwise start it: outbox-cdc run. Nothing is lost as long as Postgres retains the WAL."
+	" Otherwise start it: outbox-cdc run."
+
+// retained is said of a slot from which a relay continues.
+const retained = " Nothing is lost as long as Postgres retains the WAL."
 
 // judge sets the verdict and Healthy. The verdict on the relay is the one that its live page shows.
 func (r *Report) judge(cfg *Config) {
@@ -201,13 +204,16 @@ const noRelayYet = "No relay has run yet"
 
 // stopped returns the verdict on a slot that no relay reads. why is what else is known.
 func (r *Report) stopped(title, why string) admin.Verdict {
-	v := admin.Verdict{Level: admin.Bad, Title: title, Why: terminal.Size(r.Postgres.Slot.NotConfirmed) + " of WAL are not delivered." + why, Advice: startAdvice}
+	v := admin.Verdict{Level: admin.Bad, Title: title, Why: terminal.Size(r.Postgres.Slot.NotConfirmed) + " of WAL are not delivered." + why, Advice: startAdvice + retained}
 	switch next := r.NextStart; {
+	case next == nil && r.unread != "":
+		v.Why += " Whether the slot continues where the last relay has stopped is not known: " + r.unread + "."
+		v.Advice = startAdvice + " It stops if rows are missing."
 	case next == nil:
 	case next.Error != "":
 		v.Title, v.Why, v.Advice = fmt.Sprintf("The next start fails with exit code %d", next.ExitCode), sentence(next.Error)+"."+why, sentence(next.Advice)+"."
 	case next.Recorded == nil:
-		v.Title, v.Advice = noRelayYet, "Start it: outbox-cdc run. Nothing is lost as long as Postgres retains the WAL."
+		v.Title, v.Advice = noRelayYet, "Start it: outbox-cdc run."+retained
 	case next.Recorded.Stopped != nil:
 		stop := next.Recorded.Stopped
 		v.Title = fmt.Sprintf("The relay has stopped with exit code %d", stop.ExitCode)
