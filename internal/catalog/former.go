@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -34,7 +35,7 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 		switch {
 		case err != nil:
 		case name != nil:
-			err = checkRenamed(ctx, session, *name, delivered)
+			err = c.checkRenamed(ctx, session, *name, delivered)
 		case c.Slot != nil && !c.lost():
 			err = c.checkDropped(ctx, session, e, delivered)
 		}
@@ -46,7 +47,7 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 }
 
 // checkRenamed returns an error unless every row of a table, written in SQL, is delivered.
-func checkRenamed(ctx context.Context, conn executor, table, delivered string) error {
+func (c *State) checkRenamed(ctx context.Context, conn executor, table, delivered string) error {
 	left, err := queryOne(ctx, conn, pgx.RowTo[bool], "look for undelivered rows in "+table, fmt.Sprintf(
 		"SELECT EXISTS (SELECT FROM %s WHERE NOT pg_catalog.pg_visible_in_snapshot(%s, $1::pg_catalog.pg_snapshot))", table, xidColumn), delivered)
 	switch {
@@ -55,8 +56,12 @@ func checkRenamed(ctx context.Context, conn executor, table, delivered string) e
 	case err != nil && sqlState(err) == "":
 		return err
 	}
-	return fmt.Errorf("%w: table %s was an outbox when the position was recorded, and may have rows that are not delivered; add it to outbox.tables until recover has sent them",
-		ErrRefill, table)
+	tables := []string{table}
+	for _, o := range c.Outboxes {
+		tables = append(tables, o.Configured)
+	}
+	return fmt.Errorf("%w: table %s was an outbox when the position was recorded, and may have rows that are not delivered; to send them too: %s --set %s",
+		ErrRefill, table, InstructRecover, argument("outbox.tables="+strings.Join(tables, ",")))
 }
 
 // checkDropped returns an error if the slot may have rows of a table that was dropped: nothing else has them.
@@ -72,6 +77,6 @@ func (c *State) checkDropped(ctx context.Context, conn executor, table entry, de
 	case err != nil && sqlState(err) == "":
 		return err
 	}
-	return fmt.Errorf(`%w: table %s was dropped, and the slot may have the only copy of rows of it; send those of the present table: outbox-cdc replay --where "NOT pg_visible_in_snapshot(xid, '%s')" --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap, which sends those that the slot has`,
+	return fmt.Errorf(`%w: table %s was dropped, and the slot may have the only copy of rows of it; send those of the present table: outbox-cdc replay --where "NOT pg_visible_in_snapshot(xid, '%s')" --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap, which sends those that the slot has; it sends rows of the present table that were inserted since the publication has it once more`,
 		ErrRefill, table.Name, delivered)
 }
