@@ -94,7 +94,7 @@ func (r *recovery) explain(l *refill.Loss) {
 	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, oneLine(l.Reason()))
 	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
-		fmt.Fprintf(r.stdout, "  %s of %s that were not delivered at %s, of the position record's last snapshot\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
+		fmt.Fprintf(r.stdout, "  %s of %s not delivered at %s, of the position record's last snapshot\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
 	}
 	if l.Resumes {
 		fmt.Fprintln(r.stdout, "An earlier recover was interrupted. This one continues after the acknowledged rows.")

@@ -109,11 +109,14 @@ func Refused(ctx context.Context, cfg Config, record *checkpoint.Position, lost 
 	return nil
 }
 
+// replayInstead is how to send rows without a position record that says which are delivered.
+const replayInstead = `to send rows of a time or with given ids: outbox-cdc replay --since … --dsn "$OPERATOR_DSN"`
+
 // find sets which rows the slot of record has not delivered.
 func (l *Loss) find(record *checkpoint.Position) error {
 	if record == nil {
-		return fmt.Errorf("%w: relay %q has no position record in %q; to send rows of a time or with given ids: outbox-cdc replay",
-			catalog.ErrRefill, l.cfg.Name, l.cfg.Positions)
+		return fmt.Errorf("%w: relay %q has no position record in %q; %s",
+			catalog.ErrRefill, l.cfg.Name, l.cfg.Positions, replayInstead)
 	}
 	l.Record, l.begins = *record, *record
 	if record.Refill != nil {
@@ -214,7 +217,7 @@ func (l *Loss) selectRows() error {
 		return fmt.Errorf("%w: %s; if it was upgraded from that system with pg_upgrade: --assume-upgraded; if the tables were restored from a dump of that system, and nothing has written to them since: --assume-restored",
 			catalog.ErrRefill, reason)
 	case reason != "":
-		return fmt.Errorf("%w: %s; to send rows of a time or with given ids: outbox-cdc replay", catalog.ErrRefill, reason)
+		return fmt.Errorf("%w: %s; %s", catalog.ErrRefill, reason, replayInstead)
 	}
 	l.Snapshot = snapshot
 	l.missing = catalog.Missing{Delivered: snapshot.Text, Assume: assume}
