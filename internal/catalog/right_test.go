@@ -54,27 +54,3 @@ func TestLostSlotOfATableThatCannotBeRefilled(t *testing.T) {
 	s.Exec(t, "ALTER TABLE outbox ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id(), ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
 	instructs(InstructRecover, false)
 }
-
-// If migrations have created the missing table, they are undone first: migrate up refuses otherwise.
-func TestMissingTableOfMigrations(t *testing.T) {
-	t.Parallel()
-	s := newSource(t, pgtest.Server(t))
-	s.Exec(t, "DROP TABLE outbox")
-	const undo = `create it with: outbox-cdc migrate down --only outbox --dsn "$OWNER_DSN" --table `
-	for _, name := range []string{"outbox", "public.outbox"} {
-		for _, migrated := range []bool{false, true} {
-			if migrated {
-				s.Exec(t, "CREATE TABLE IF NOT EXISTS outbox_cdc_migrations (version int)")
-			} else {
-				s.Exec(t, "DROP TABLE IF EXISTS outbox_cdc_migrations")
-			}
-			state, err := Inspect(t.Context(), s.cfg.Conn, "pub", s.Name, NewTables([]string{name}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := state.Verify(); !errors.Is(err, ErrNoTable) || strings.Contains(err.Error(), undo+name) != migrated {
-				t.Errorf("%s, migrated %t: %v", name, migrated, err)
-			}
-		}
-	}
-}

@@ -31,8 +31,6 @@ func NewTables(names []string) *Tables { return &Tables{names: names, oid: make(
 type Outbox struct {
 	Configured string // its name in the configuration
 	Parts      []Part // the table itself, then its partitions and its children by inheritance, at any depth; empty: there is no such table
-
-	migrated bool // there is no such table, and migrations have created one in its schema
 }
 
 // A Part is a table whose rows are those of an [Outbox].
@@ -100,22 +98,8 @@ func readOutbox(ctx context.Context, conn executor, name, publication string, kn
 	if err == nil && len(parts) > 0 {
 		o.Parts = parts
 	}
-	if err == nil && len(parts) == 0 {
-		var migrated *bool
-		if migrated, err = queryOne(ctx, conn, pgx.RowTo[bool], doing, selectMigrated, name); err == nil {
-			o.migrated = *migrated
-		}
-	}
 	return o, err
 }
-
-// selectMigrated reports whether the schema of a table with the name $1, or one of the search_path, has a record of migrations. The role
-// need not be able to read it.
-const selectMigrated = `
-	SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
-			(SELECT pg_catalog.parse_ident($1) AS p) i
-		WHERE c.relname = 'outbox_cdc_migrations' AND n.nspname = ANY (CASE WHEN pg_catalog.array_length(p, 1) = 1
-			THEN pg_catalog.current_schemas(true) ELSE ARRAY[p[pg_catalog.array_length(p, 1) - 1]]::name[] END))`
 
 // FindOutbox looks up a table of the configuration, with its parts, as [Inspect] does. It has no parts if there is no such
 // table.
@@ -221,13 +205,9 @@ func (o *Outbox) verify(database string) error {
 
 // noTable returns the error of a table that does not exist. first is what to do before a table is created; it may be empty.
 func (o *Outbox) noTable(database, first string) error {
-	create := `outbox-cdc migrate up --dsn "$OWNER_DSN" --table ` + argument(o.Configured)
-	if o.migrated { // migrate up refuses, because the table may have another name now
-		create = `outbox-cdc migrate down --only outbox --dsn "$OWNER_DSN" --table ` + argument(o.Configured) + ", then " + create +
-			`, then grant the rights on it again (docs/roles.md#create-them)`
-	}
-	return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; %sname your table in outbox.tables, or create it with: %s",
-		ErrNoTable, written(o.Configured), database, first, create)
+	return fmt.Errorf("%w: table %s does not exist in database %q, or not in the role's search_path; %sname your table in outbox.tables, or create it with: "+
+		`outbox-cdc migrate up --dsn "$OWNER_DSN" --table %s; if that says that somebody has dropped it, do what it says, and grant the rights on it again (docs/roles.md#create-them)`,
+		ErrNoTable, written(o.Configured), database, first, argument(o.Configured))
 }
 
 // written returns the name of a table as the configuration has it, in quotation marks unless it brings its own.

@@ -93,7 +93,7 @@ func (c *State) verifyTable(o *Outbox) error {
 	case len(o.Parts) > 0:
 		return err
 	case others == "" && p != nil && p.isEmpty() && c.Slot != nil: // it was dropped
-		return fmt.Errorf("%w; if that says that somebody has dropped the table, do what it says. Then grant the roles their rights again (docs/roles.md#create-them); and, because its rows are not delivered before the publication has it, run %s",
+		return fmt.Errorf("%w; then, because its rows are not delivered before the publication has it, run %s",
 			err, c.Resume(p.Add(o.Configured)))
 	case others == "":
 		return err
