@@ -82,7 +82,7 @@ var plainID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._:-]*$`)
 // Terms are what a text with instructions leaves open. The zero Terms leave it as it is.
 type Terms struct {
 	Slot, Publication string // in the place of <slot> and <publication>
-	Arguments         string // of each command, for its configuration: -c relay.yaml
+	Arguments         string // of each command, for its configuration: -c relay.yaml; a --dsn … at its beginning is for run only
 }
 
 var instructed = regexp.MustCompile("outbox-cdc (audit|check|dead-letter [a-z]+|prune|recover|replay|run|setup|status|tail)")
@@ -100,11 +100,15 @@ func (t Terms) Fill(text string) string {
 	done := 0
 	for _, at := range instructed.FindAllStringIndex(text, -1) {
 		b.WriteString(text[done:at[1]])
-		if done = at[1]; !configured.MatchString(text[done:]) {
-			b.WriteString(" " + t.Arguments)
+		arguments := t.Arguments
+		if !strings.HasSuffix(text[:at[1]], " run") { // the text has the --dsn of the role, or it is that of this command
+			arguments = strings.TrimSpace(strings.TrimPrefix(arguments, "--dsn …"))
+		}
+		if done = at[1]; arguments != "" && !configured.MatchString(text[done:]) {
+			b.WriteString(" " + arguments)
 		}
 	}
 	return b.String() + text[done:]
 }
 
-var configured = regexp.MustCompile("^ (-c|--set) ")
+var configured = regexp.MustCompile("^ (-c|--set|--dsn …) ")

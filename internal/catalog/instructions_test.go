@@ -17,6 +17,15 @@ func TestFill(t *testing.T) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
+	flags := Terms{Arguments: "--dsn … --set name=n"}
+	for text, want := range map[string]string{
+		InstructRecover + " and outbox-cdc run --accept-gap": `outbox-cdc recover --set name=n --dsn "$OPERATOR_DSN" and outbox-cdc run --dsn … --set name=n --accept-gap`,
+		"outbox-cdc run --dsn … --set name=other":            "outbox-cdc run --dsn … --set name=other",
+	} {
+		if got := flags.Fill(text); got != want {
+			t.Errorf("started by flags, %q: %q, want %q", text, got, want)
+		}
+	}
 	if got := (Terms{}).Fill("outbox-cdc run <slot>"); got != "outbox-cdc run <slot>" {
 		t.Errorf("without terms: %q", got)
 	}

@@ -121,7 +121,7 @@ func (a *app) printNext(ctx context.Context, cfg *config.Config, created catalog
 	}
 	args := cfg.Arguments()
 	if cfg.File() == "" {
-		args = strings.TrimSpace("--dsn … " + args)
+		args = strings.TrimSpace("--dsn … " + strings.TrimSpace(strings.TrimPrefix(args, "--dsn …")))
 		if !cfg.HasBroker() {
 			args += " --brokers …"
 		}

@@ -17,6 +17,7 @@ func TestArguments(t *testing.T) {
 			{Key: "sink.kafka.brokers", Value: "k1:9092,k2:9092"},
 			{Key: "outbox.topic", Value: "it's"},
 		}},
+		"--dsn … --set name=n": {Flags: []Setting{{Key: "name", Value: "n"}, {Key: "source.dsn", Value: "host=db password=c4n4ry"}}},
 		"--set sink.jetstream.password=… --set nonsense=…": {Flags: []Setting{
 			{Key: "sink.jetstream.password", Value: "c4n4ry"}, {Key: "nonsense", Value: "c4n4ry"},
 		}},

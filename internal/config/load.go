@@ -5,6 +5,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -21,11 +22,14 @@ type Sources struct {
 }
 
 // Arguments returns the arguments with which another command has the same configuration in the same environment: -c with
-// File, and --set for each of Flags but source.dsn, because commands need different roles. The value of a secret is "…".
+// File, and --set for each of Flags. The value of a secret is "…". Commands need different roles: so source.dsn of Flags is left out, or
+// without a File comes first, as --dsn, for those that have no other.
 func (s Sources) Arguments() string {
 	var all []string
 	if s.File != "" {
 		all = append(all, "-c "+shell(s.File))
+	} else if slices.ContainsFunc(s.Flags, func(f Setting) bool { return f.Key == "source.dsn" }) {
+		all = append(all, "--dsn …")
 	}
 	for _, f := range s.Flags {
 		if f.Key == "source.dsn" {
