@@ -67,6 +67,16 @@ func (t *Starter) checkGap(p *checkpoint.Position, s checkpoint.Server) error {
 	return err
 }
 
+// bound returns err, which is nil or about rows that were left out, with the time from which on rows may be missing, as far as p knows it:
+// who has to select them by hand needs it.
+func bound(err error, p *checkpoint.Position, s checkpoint.Server) error {
+	snapshot, unknown := p.Undelivered(s)
+	if err == nil || unknown != "" || snapshot.CommitTime.IsZero() {
+		return err
+	}
+	return fmt.Errorf("%w (rows committed before %s are delivered)", err, snapshot.CommitTime.UTC().Format(time.RFC3339))
+}
+
 // checkPublished returns an error if the publication has left rows out since the position record was written, while no relay read
 // the catalog, or while the last one did, and stopped: a relay that reads the WAL of that time does not get them, and does not
 // notice. Every start returns it until a refill has sent them, or the operator has accepted the gap.
@@ -79,7 +89,7 @@ func (t *Starter) checkPublished(ctx context.Context, p *checkpoint.Position, s 
 		err = fmt.Errorf("%w: it stopped at %s with exit code %d: %s", ErrLeftOut, stop.At.UTC().Format(time.RFC3339), stop.ExitCode, stop.Reason)
 	}
 	if err == nil || !t.acceptGap {
-		return err
+		return bound(err, p, s)
 	}
 	reason := err.Error()
 	if past, ok := errors.AsType[interface {
