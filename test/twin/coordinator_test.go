@@ -153,10 +153,3 @@ func (k *cluster) mark(p *partition, id int64, epoch int16) {
 		p.states[id] = &producerState{epoch: epoch}
 	}
 }
-
-// close ends the writing of markers.
-func (k *cluster) close() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.over = true
-}

@@ -13,6 +13,9 @@
 //   - a Kafka with several brokers. They move leaders, reject records, return an error after they
 //     have stored records, respond late or not at all, store a request after its connection has
 //     been closed, name former leaders, and forget producers. Each partition has its own epochs;
+//   - or, in TestTwinOverLane, a queue in place of Kafka: a broker that acknowledges each record on its own, as those of package
+//     lane do. It handles requests in any order, stores all or a part of one, denies and lacks destinations for a while, and has most of
+//     Kafka's faults. It has a position store, but recognizes no record that it has stored, and rejects no earlier owner's records;
 //   - one or two relays, each with an operator. The operator restarts the relay after a SIGTERM, a
 //     failure or a kill. Sometimes it starts the next relay before, which waits for the slot. In some
 //     seeds the relay parks keys. Then another operator releases and discards them at random times. In
@@ -42,16 +45,19 @@
 //     missing but a discarded one, and none is discarded that brokers accept (park_test.go);
 //   - a refill sends all rows that the lost slot has not delivered before the relay confirms the new slot's position,
 //     and repeats only rows that the newest recorded snapshot does not show as delivered (refill_test.go);
+//   - over a queue, where a row may be stored again, no Writer sends a row again of which it has the acknowledgement
+//     ([history.judgeResend]);
 //   - a relay that has lost the slot sends nothing new after wal_sender_timeout ([history.wrote]);
 //   - the slot is not free for long while Postgres is healthy ([history.judgeFree]), and rows
 //     arrive soon after Kafka is available again (the scenes).
 //
 // Two tests check the checks. TestMutations injects bugs between the relay and its servers, and
-// TestPlants into the source code of the relay.
+// TestPlants into the source code of the relay and of package lane.
 //
-//	go test ./test/twin                                16 seeds, always the same
-//	OUTBOX_TEST_SEEDS=5000 go test ./test/twin         more seeds
-//	OUTBOX_TEST_SEED=17 go test ./test/twin -v         one seed, with its history
+//	go test ./test/twin                                16 seeds, and 6 over a queue, always the same
+//	OUTBOX_TEST_SEEDS=5000 go test ./test/twin         more seeds, and a third as many over a queue
+//	OUTBOX_TEST_SEED=17 go test -run 'TestTwin$' -v ./test/twin
+//	                                                   one seed, with its history
 //	OUTBOX_TEST_FULL=1 go test -run 'Mutations|Plants' ./test/twin
 //	                                                   the injected bugs
 //

@@ -23,11 +23,19 @@ const (
 	forgotten          // the broker has forgotten the producer
 	denied             // the user is not authorized to write for some time
 	throttled
+	partly  // the broker stores a part of the records, and says so, or less than it has stored
+	missing // the destination does not exist for some time
 	fateKinds
 )
 
+// kafkaFates and queueFates are the kinds of a broker.
+var (
+	kafkaFates = []fateKind{slow, rejected, failed, lost, held, late, forgotten, denied, throttled}
+	queueFates = []fateKind{slow, rejected, failed, lost, held, late, denied, throttled, partly, missing}
+)
+
 func (k fateKind) String() string {
-	return [...]string{"untouched", "slow", "rejected", "failed after write", "answer lost", "answer held", "stored late", "producer forgotten", "denied", "throttled", ""}[k]
+	return [...]string{"untouched", "slow", "rejected", "failed after write", "answer lost", "answer held", "stored late", "producer forgotten", "denied", "throttled", "stored in part", "missing", ""}[k]
 }
 
 // A fate is the fault of one request, if it has any.
@@ -36,7 +44,8 @@ type fate struct {
 	before, after time.Duration // delays before and after the records are stored
 	untilRead     bool          // before ends as soon as somebody has read the partition
 	throttle      time.Duration
-	err           error // of rejected and failed
+	err           error   // of rejected and failed
+	part, told    float64 // of partly: the part of the records that is stored, and the part of it that the broker reports
 }
 
 func (f fate) String() string {
@@ -60,17 +69,10 @@ type fates struct {
 // longestHold is the longest delay of a held response.
 const longestHold = 20 * time.Second
 
-// draw draws the fate of a request. That of a process that is gone often is late. The caller must hold cluster.mu.
+// draw draws the fate of a request. The caller must hold cluster.mu.
 func (f *fates) draw(k *cluster, c *conn, req kmsg.Request) fate {
-	rng, kind := c.rng, untouched
-	n := rng.IntN(1000)
-	for i, w := range f.weights {
-		if n -= w; n < 0 {
-			kind = fateKind(i)
-			break
-		}
-	}
-	d := time.Duration(rng.ExpFloat64() * float64(300*time.Millisecond))
+	rng := c.rng
+	kind, d := f.drawKind(rng)
 	if req.Key() == int16(kmsg.ApiVersions) && kind != lost { // see conn.swift
 		return fate{}
 	}
@@ -105,12 +107,29 @@ func (f *fates) draw(k *cluster, c *conn, req kmsg.Request) fate {
 	case throttled:
 		return fate{kind: throttled, throttle: d}
 	case untouched:
-		if f.weights != [fateKinds]int{} && c.in.isOver() && rng.IntN(2) == 0 {
+		if f.makeLate(c) {
 			return lateFate(d, rng)
 		}
-	case lost, fateKinds:
+	case lost, partly, missing, fateKinds:
 	}
 	return fate{kind: kind}
+}
+
+// drawKind draws the kind of a fate, and a duration.
+func (f *fates) drawKind(rng *rand.Rand) (kind fateKind, d time.Duration) {
+	n := rng.IntN(1000)
+	for i, w := range f.weights {
+		if n -= w; n < 0 {
+			kind = fateKind(i)
+			break
+		}
+	}
+	return kind, time.Duration(rng.ExpFloat64() * float64(300*time.Millisecond))
+}
+
+// makeLate reports whether a request without another fate is late. That of a process that is gone often is.
+func (f *fates) makeLate(c *conn) bool {
+	return f.weights != [fateKinds]int{} && c.in.isOver() && c.rng.IntN(2) == 0
 }
 
 // lateFate returns the fate of a request that is stored after a while, or as soon as an owner who takes over has read the partition.

@@ -101,6 +101,7 @@ type history struct {
 	confirmed  pglogrepl.LSN                 // the highest position that a relay has ever confirmed
 	timeline   int32                         // of the server
 	starts     map[int]start                 // by run
+	queue      *queueWriters                 // nil: the broker is Kafka
 	deadLetter string                        // the dead-letter topic; "": a rejected row stops the relay
 	forgetful  bool                          // a broker has forgotten a producer, so batches may be duplicated
 	unmarked   map[delivery.Coordinates]bool // partitions that have got no marker in time
@@ -588,6 +589,9 @@ func (h *history) looked(run int) {
 // decrease, two runs must not have the same identity, and the run must have read after its claim that it
 // holds the slot.
 func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
+	if h.queue != nil {
+		return h.queue.judgeClaim(h, w)
+	}
 	identity := [2]int64{w.producer, int64(w.epoch)}
 	if run, ok := h.owners[identity]; ok && run != w.run {
 		h.violatedLocked("run %d: stores under epoch %d of producer %d, as run %d did", w.run, w.epoch, w.producer, run)
@@ -617,7 +621,7 @@ func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 // may be in any order.
 func (h *history) judgeOrder(w writer, where delivery.Coordinates, r *row) {
 	at := shelf{where, w}
-	if last := h.lastRow[at]; r.order <= last && where.Topic != h.deadLetter && !h.forgetful {
+	if last := h.lastRow[at]; r.order <= last && where.Topic != h.deadLetter && !h.forgetful && h.queue == nil {
 		h.violatedLocked("run %d: stores row %d, %s, behind row %d, under epoch %d", w.run, r.order, r.id, last, w.epoch)
 	}
 	h.lastRow[at] = r.order
@@ -649,7 +653,7 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	if !released && !refilled { // the checker judges the order of the first records
 		h.judgeOrder(w, partition, e)
 	}
-	if slices.Contains(e.writers, w) && !released && !h.forgetful && e.tx.timeline == h.timeline {
+	if slices.Contains(e.writers, w) && !released && !h.forgetful && h.queue == nil && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
 	e.writers, e.parked, e.sent = append(e.writers, w), e.parked || deadLetter, e.sent || !deadLetter && !released
@@ -718,6 +722,7 @@ type allowance struct {
 
 var allowances = []allowance{
 	{"there is no position record", func(h *history, _ repeat) bool { return !h.kept }},
+	{"the broker recognizes no record that it has stored", func(h *history, _ repeat) bool { return h.queue != nil }},
 	{"a broker has forgotten a producer", func(h *history, _ repeat) bool { return h.forgetful }},
 	{"partitions were added", func(h *history, _ repeat) bool { return h.grown }},
 	{"a partition has got no marker for 10 s", func(h *history, r repeat) bool { return h.unmarked[r.where] }},

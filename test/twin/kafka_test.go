@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // topics are the topics of the events.
@@ -35,6 +37,7 @@ const (
 type cluster struct {
 	net     *network
 	history *history
+	config  kafka.Config                                  // without Dial
 	tamper  func(topic string, records []record) []record // changes the records that are stored; for mutations
 
 	mu             sync.Mutex
@@ -112,6 +115,52 @@ func (k *cluster) addrs() []string {
 		addrs = append(addrs, n.addr)
 	}
 	return addrs
+}
+
+// connect implements broker.
+func (k *cluster) connect(h *host) sink.Broker {
+	cfg := k.config
+	cfg.Dial = h.dial
+	return cfg
+}
+
+// servers implements broker.
+func (k *cluster) servers() (all [][]*conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.nodes {
+		all = append(all, n.sortedConns())
+	}
+	return all
+}
+
+// setFates implements broker.
+func (k *cluster) setFates(n *nemesis) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fates.weights = n.weights(kafkaFates)
+}
+
+// failOne implements broker.
+func (k *cluster) failOne(rng *rand.Rand) (start func()) {
+	n := k.nodes[rng.IntN(len(k.nodes))]
+	k.fail(n)
+	return func() { k.up(n) }
+}
+
+// failAll implements broker.
+func (k *cluster) failAll() {
+	for _, n := range k.nodes {
+		k.fail(n)
+	}
+}
+
+// end implements broker. It also ends the writing of markers.
+func (k *cluster) end() {
+	k.failAll()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
 }
 
 // up makes n accept connections.
@@ -283,15 +332,22 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 // judgePoison adds the rejected records of a batch to answer: those with poisonous values of rows after the number cured.
 func judgePoison(records []record, answer *kmsg.ProduceResponseTopicPartition, cured int) {
 	for i, r := range records {
-		if serial := 0; strings.HasPrefix(r.value, poisonous) {
-			if _, err := fmt.Sscanf(r.value, poisonous+"%d", &serial); err == nil && serial <= cured {
-				continue
-			}
+		if isPoison(r.value, cured) {
 			e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
 			e.RelativeOffset = int32(i)
 			answer.ErrorRecords = append(answer.ErrorRecords, e)
 		}
 	}
+}
+
+// isPoison reports whether brokers reject a value: a poisonous one of a row after the number cured.
+func isPoison(value string, cured int) bool {
+	if !strings.HasPrefix(value, poisonous) {
+		return false
+	}
+	serial := 0
+	_, err := fmt.Sscanf(value, poisonous+"%d", &serial)
+	return err != nil || serial > cured
 }
 
 // append stores a batch. The caller must hold mu.

@@ -101,7 +101,7 @@ func TestMutations(t *testing.T) {
 			t.Parallel()
 			for n := range uint64(mutationSeeds) {
 				seed := 1000*uint64(i+1) + n
-				w := play(t, seed, func(w *world) { m.put(w, rand.New(rand.NewPCG(seed, 0))) })
+				w := play(t, seed, newWorld, func(w *world) { m.put(w, rand.New(rand.NewPCG(seed, 0))) })
 				for _, v := range w.history.violations {
 					if strings.Contains(v, m.want) {
 						t.Logf("seed %d of %d, %d violations: %s", n+1, mutationSeeds, len(w.history.violations), v)

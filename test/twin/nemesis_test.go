@@ -18,45 +18,44 @@ type nemesis struct {
 // A trouble is a kind of fault.
 type trouble struct {
 	weight int
+	fits   func(*world) bool
 	strike func(*nemesis)
 }
 
 var troubles = []trouble{
-	{4, (*nemesis).cutSource},
-	{2, (*nemesis).freezeSource},
-	{1, (*nemesis).dig},
-	{2, (*nemesis).terminate},
-	{2, (*nemesis).crashPostgres},
-	{2, (*nemesis).stopPostgres},
-	{3, (*nemesis).promoteStandby},
-	{4, func(n *nemesis) { n.postgres.checkpoint() }},
-	{4, (*nemesis).cutSink},
-	{1, (*nemesis).freezeSink},
-	{2, (*nemesis).failBroker},
-	{3, (*nemesis).moveLeader},
-	{2, (*nemesis).staleLeaders},
-	{1, func(n *nemesis) { n.kafka.grow() }},
-	{4, func(n *nemesis) { n.victim().orders <- kill }},
-	{2, func(n *nemesis) { n.victim().orders <- term }},
-	{2, (*nemesis).loseSource},
-	{3, (*nemesis).isolate},
-	{3, (*nemesis).stopProcess},
+	{4, always, (*nemesis).cutSource},
+	{2, always, (*nemesis).freezeSource},
+	{1, always, (*nemesis).dig},
+	{2, always, (*nemesis).terminate},
+	{2, always, (*nemesis).crashPostgres},
+	{2, always, (*nemesis).stopPostgres},
+	{3, always, (*nemesis).promoteStandby},
+	{4, always, func(n *nemesis) { n.postgres.checkpoint() }},
+	{4, always, (*nemesis).cutSink},
+	{1, always, (*nemesis).freezeSink},
+	{2, always, (*nemesis).failBroker},
+	{3, (*world).overKafka, (*nemesis).moveLeader},
+	{2, (*world).overKafka, (*nemesis).staleLeaders},
+	{1, (*world).overKafka, func(n *nemesis) { n.kafka.grow() }},
+	{4, always, func(n *nemesis) { n.victim().orders <- kill }},
+	{2, always, func(n *nemesis) { n.victim().orders <- term }},
+	{2, always, (*nemesis).loseSource},
+	{3, always, (*nemesis).isolate},
+	{3, always, (*nemesis).stopProcess},
 }
 
 // run injects faults until ctx ends, and returns when all faults that have a duration are over. The
-// seed determines how often each fault occurs, and which share of the requests to Kafka fails.
+// seed determines how often each fault occurs, and which share of the requests to the broker fails.
 func (n *nemesis) run(ctx context.Context) {
 	weights := make([]int, len(troubles))
 	total := 0
 	for i, t := range troubles {
-		if n.rng.IntN(3) > 0 {
+		if n.rng.IntN(3) > 0 && t.fits(n.world) {
 			weights[i] = t.weight
 		}
 		total += weights[i]
 	}
-	n.kafka.mu.Lock()
-	n.kafka.fates.weights = n.weights()
-	n.kafka.mu.Unlock()
+	n.broker.setFates(n)
 	pace := float64(time.Second) * (0.1 + 3*n.rng.Float64())
 	for {
 		n.sleep(ctx, time.Duration(n.rng.ExpFloat64()*pace))
@@ -73,8 +72,9 @@ func (n *nemesis) run(ctx context.Context) {
 	n.repairs.Wait()
 }
 
-func (n *nemesis) weights() (w [fateKinds]int) {
-	for kind := slow; kind < fateKinds; kind++ {
+// weights returns the probabilities of kinds of request faults.
+func (n *nemesis) weights(kinds []fateKind) (w [fateKinds]int) {
+	for _, kind := range kinds {
 		if n.rng.IntN(3) == 0 {
 			w[kind] = n.rng.IntN(80)
 		}
@@ -134,9 +134,9 @@ func (n *nemesis) loseSource() {
 	n.postgres.each((*client).lose)
 }
 
-// isolate cuts a relay off from Postgres or from Kafka, in one direction or both.
+// isolate cuts a relay off from Postgres or from the broker, in one direction or both.
 func (n *nemesis) isolate() {
-	b := block{to: isKafka, in: true, out: true, until: time.Now().Add(n.duration(10 * time.Second))}
+	b := block{to: isBroker, in: true, out: true, until: time.Now().Add(n.duration(10 * time.Second))}
 	if n.rng.IntN(2) == 0 {
 		b.to = isPostgres
 	}
@@ -165,8 +165,8 @@ func (n *nemesis) stopProcess() {
 // block blocks a part of the network of a random relay, and returns the relay's run.
 func (n *nemesis) block(b block) int {
 	h := n.victim().host()
-	n.history.note("nemesis: run %d is cut off from postgres %t, from kafka %t, in %t, out %t, until %s",
-		h.run, b.to(postgresAddr), b.to("kafka"), b.in, b.out, b.until.Sub(n.history.began))
+	n.history.note("nemesis: run %d is cut off from postgres %t, from the broker %t, in %t, out %t, until %s",
+		h.run, b.to(postgresAddr), b.to("broker"), b.in, b.out, b.until.Sub(n.history.began))
 	h.block(b)
 	n.repairs.Go(func() { time.Sleep(time.Until(b.until)) })
 	return h.run
@@ -217,9 +217,8 @@ func (n *nemesis) startPostgres() {
 
 // brokers calls f for every connection to a random broker.
 func (n *nemesis) brokers(f func(*conn)) {
-	n.kafka.mu.Lock()
-	defer n.kafka.mu.Unlock()
-	for _, c := range n.kafka.nodes[n.rng.IntN(len(n.kafka.nodes))].sortedConns() {
+	servers := n.broker.servers()
+	for _, c := range servers[n.rng.IntN(len(servers))] {
 		f(c)
 	}
 }
@@ -236,9 +235,7 @@ func (n *nemesis) freezeSink() {
 }
 
 func (n *nemesis) failBroker() {
-	broker := n.kafka.nodes[n.rng.IntN(len(n.kafka.nodes))]
-	n.kafka.fail(broker)
-	n.repair(2*time.Second, func() { n.kafka.up(broker) })
+	n.repair(2*time.Second, n.broker.failOne(n.rng))
 }
 
 func (n *nemesis) staleLeaders() {
@@ -255,16 +252,14 @@ func (n *nemesis) moveLeader() {
 // peace ends all faults.
 func (n *nemesis) peace() {
 	n.startPostgres()
-	n.kafka.heal()
+	n.broker.heal()
 	forgive := func(c *conn) {
 		c.in.breakAfter(0, nil)
 		c.out.breakAfter(0, nil)
 	}
 	n.postgres.each(func(c *client) { forgive(c.conn) })
-	n.kafka.mu.Lock()
-	defer n.kafka.mu.Unlock()
-	for _, broker := range n.kafka.nodes {
-		for _, c := range broker.sortedConns() {
+	for _, conns := range n.broker.servers() {
+		for _, c := range conns {
 			forgive(c)
 		}
 	}

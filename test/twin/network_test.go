@@ -103,7 +103,7 @@ func everywhere(string) bool { return true }
 
 func isPostgres(addr string) bool { return addr == postgresAddr }
 
-func isKafka(addr string) bool { return addr != postgresAddr }
+func isBroker(addr string) bool { return addr != postgresAddr }
 
 // block adds a block to the host. If it blocks everything, the servers cannot distinguish this from a
 // process that is paused and resumed.

@@ -161,7 +161,7 @@ func (w *world) operateParked(ctx context.Context) {
 			action = parking.Release // a refill sends a discarded row again, as a row that nobody has discarded
 		}
 		if o.rng.IntN(4) == 0 {
-			o.kafka.cure(o.postgres.rows())
+			o.broker.cure(o.postgres.rows())
 		}
 		_, _ = o.request(ctx, action) // the brokers may be away
 	}
@@ -171,9 +171,8 @@ func (w *world) operateParked(ctx context.Context) {
 func (o *operator) request(ctx context.Context, action parking.Action) (parked int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operatorLimit)
 	defer cancel()
-	cfg, dialing := o.cfg, o.sink
-	dialing.Dial = o.host.dial
-	cfg.Sink = dialing
+	cfg := o.cfg
+	cfg.Sink = o.broker.connect(o.host)
 	keys, err := relay.OpenParkedKeys(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return 0, err
@@ -197,7 +196,7 @@ func (w *world) releaseAll() {
 	}
 	o := w.newOperator()
 	defer o.host.leave()
-	w.kafka.cure(math.MaxInt)
+	w.broker.cure(math.MaxInt)
 	for began := time.Now(); ; time.Sleep(time.Second) {
 		parked, err := o.request(w.Context(), parking.Release)
 		if err == nil && parked == 0 {

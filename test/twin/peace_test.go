@@ -37,7 +37,7 @@ func TestPeaceOfASupersededRelay(t *testing.T) {
 		w.launch()
 		time.Sleep(5 * time.Second)
 		h := w.contested()
-		h.block(block{to: isKafka, in: true, out: true, until: time.Now().Add(3 * time.Second)})
+		h.block(block{to: isBroker, in: true, out: true, until: time.Now().Add(3 * time.Second)})
 		w.commitRows()
 		time.Sleep(100 * time.Millisecond)
 		w.postgres.lose(h.run)
@@ -63,7 +63,7 @@ func TestRecordOfALaterOwner(t *testing.T) {
 		var stopping sync.WaitGroup
 		stopping.Go(w.replicas[0].quit)
 		w.await(func() bool { return w.history.holds(second.run) })
-		second.block(block{to: isKafka, in: true, out: true, until: time.Now().Add(4 * time.Second)})
+		second.block(block{to: isBroker, in: true, out: true, until: time.Now().Add(4 * time.Second)})
 		stopping.Wait()
 		w.replicas = w.replicas[1:]
 		w.launch()

@@ -68,9 +68,7 @@ func (r *replica) launch() *process {
 	r.mu.Unlock()
 	w.history.launched(run)
 	cfg := w.cfg
-	dialing := w.sink
-	dialing.Dial = p.host.dial
-	cfg.Sink = dialing
+	cfg.Sink = w.broker.connect(p.host)
 	cfg.Source.Conn = w.source(p.host)
 	log := slog.New(slog.NewTextHandler(&journal{w.history, run}, nil))
 	c, err := relay.New(cfg, log)
@@ -173,7 +171,7 @@ func (r *replica) diagnose(p *process) {
 	case code == exit.OK:
 	case (code == exit.Source || code == exit.Sink) && !r.history.streamed(p.host.run):
 	case code == exit.BadRecord && r.cfg.DeadLetterTopic == "":
-		r.kafka.cure(math.MaxInt)
+		r.broker.cure(math.MaxInt)
 	case code == exit.Continuity:
 		r.history.noticeGap()
 		r.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)

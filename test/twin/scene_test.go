@@ -56,9 +56,9 @@ func (w *world) commitRows() {
 	}
 }
 
-// hasRoom reports whether the window has room for other records while one record waits for its leader.
+// hasRoom reports whether the broker has leaders, and the window has room for other records while one record waits for its leader.
 func (w *world) hasRoom() bool {
-	return w.sink.WindowRecords != 1 && len(w.kafka.topics[topics[0]]) > 0 && len(w.kafka.topics[topics[1]]) > 0
+	return w.overKafka() && w.kafka.config.WindowRecords != 1 && len(w.kafka.topics[topics[0]]) > 0 && len(w.kafka.topics[topics[1]]) > 0
 }
 
 // leaderless: the relay acquires the slot again at once, and other topics receive their rows.
@@ -79,14 +79,12 @@ func (w *world) leaderless() {
 // brokerless: the relay acquires the slot again at once, even if it had released it for a second for
 // another relay. It sends rows as soon as a broker responds.
 func (w *world) brokerless() {
-	for _, n := range w.kafka.nodes {
-		w.kafka.fail(n)
-	}
+	w.broker.failAll()
 	w.commitRow(topics[0])
 	time.Sleep(time.Second)
 	w.postgres.each((*client).terminate)
 	time.Sleep(time.Duration(30+w.runs.Load()%3*60) * time.Second)
-	w.kafka.heal()
+	w.broker.heal()
 	w.arrive(soon)
 }
 
@@ -96,12 +94,12 @@ func (w *world) records() bool { return w.history.kept }
 // unsafe: the relay acquires the slot and keeps it while it waits for the position topic.
 func (w *world) unsafe() {
 	w.rest()
-	w.kafka.setUnsafe(positions)
+	w.broker.setUnsafe(positions)
 	w.launch()
 	w.history.calmFrom(time.Now())
 	w.commitRow(topics[0])
 	time.Sleep(30 * time.Second)
-	w.kafka.setUnsafe("")
+	w.broker.setUnsafe("")
 	w.arrive(soon)
 }
 
@@ -129,7 +127,7 @@ func (w *world) overtaken() {
 	if w.runs.Load()%2 == 0 {
 		first, second = second, first
 	}
-	h.block(block{to: isKafka, in: true, out: true, until: first})
+	h.block(block{to: isBroker, in: true, out: true, until: first})
 	w.commitRows()
 	time.Sleep(100 * time.Millisecond)
 	h.block(block{to: isPostgres, in: true, out: true, until: second})
@@ -148,7 +146,7 @@ func (w *world) isPatient() bool { return w.postgres.timeout >= 30*time.Second }
 // reject its records.
 func (w *world) unaware() {
 	h := w.contested()
-	h.block(block{to: isKafka, in: true, out: true, until: time.Now().Add(3 * time.Second)})
+	h.block(block{to: isBroker, in: true, out: true, until: time.Now().Add(3 * time.Second)})
 	w.commitRows()
 	time.Sleep(100 * time.Millisecond)
 	w.postgres.lose(h.run)
@@ -162,7 +160,7 @@ func (w *world) unaware() {
 func (w *world) deafened() {
 	h, timeout := w.contested(), w.postgres.timeout
 	until := time.Now().Add(timeout * 9 / 10)
-	h.block(block{to: isKafka, in: true, out: true, until: until.Add(-10 * time.Second)})
+	h.block(block{to: isBroker, in: true, out: true, until: until.Add(-10 * time.Second)})
 	w.commitRows()
 	time.Sleep(100 * time.Millisecond)
 	h.block(block{to: isPostgres, in: true, out: true, until: until})
@@ -204,7 +202,9 @@ func (w *world) advanced() {
 }
 
 // hasOlderRecord reports whether the position topic contains a position before that of the slot.
-func (w *world) hasOlderRecord() bool { return w.history.kept && w.kafka.olderRecords(w) > 0 }
+func (w *world) hasOlderRecord() bool {
+	return w.overKafka() && w.history.kept && w.kafka.olderRecords(w) > 0
+}
 
 // restored: the relay does not continue if the position record is older than the slot's position.
 func (w *world) restored() {

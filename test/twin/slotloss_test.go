@@ -109,7 +109,7 @@ func TestRelayVanishesBeforeTheRefill(t *testing.T) {
 func TestCopyIsLostBeforeTheRefillStarts(t *testing.T) {
 	playLoss(t, "lost", func(w *world) {
 		w.postgres.created = func() {
-			w.replicas[0].host().block(block{to: isKafka, in: true, out: true, until: time.Now().Add(8 * time.Second)})
+			w.replicas[0].host().block(block{to: isBroker, in: true, out: true, until: time.Now().Add(8 * time.Second)})
 			time.AfterFunc(time.Second, func() { w.postgres.each((*client).lose) })
 		}
 		w.postgres.loseSlot()
@@ -164,7 +164,7 @@ func TestRelayIsStoppedWhileItWaits(t *testing.T) {
 	playLoss(t, "stopped", func(w *world) {
 		commit := func() {}
 		w.postgres.created = sync.OnceFunc(func() {
-			w.replicas[0].host().block(block{to: isKafka, in: true, out: true, until: time.Now().Add(8 * time.Second)})
+			w.replicas[0].host().block(block{to: isBroker, in: true, out: true, until: time.Now().Add(8 * time.Second)})
 			time.AfterFunc(time.Second, func() { w.postgres.each((*client).lose) }) // the snapshot of the slot is lost, too
 			commit = w.postgres.begin(func() *row { return w.postgres.newRow(topics[0], "slow", 10, false) })
 		})

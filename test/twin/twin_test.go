@@ -18,9 +18,11 @@ import (
 )
 
 // defaultSeeds and fullSeeds are the numbers of seeds of an ordinary and of a full run if OUTBOX_TEST_SEEDS is not set.
+// Over a queue, there are laneShare times less.
 const (
 	defaultSeeds = 16
 	fullSeeds    = 60
+	laneShare    = 3
 )
 
 // startup is the time in which a relay that prepares a refill notices that a connection is lost: startup_timeout.
@@ -45,9 +47,17 @@ const pgxCloses = 20 * time.Second
 // The relay keeps its guarantees for each seed; a full run, and one with OUTBOX_TEST_SEEDS, draws
 // the seeds. The test logs the seed of each violation and the history of the first, because the schedule
 // of goroutines decides too. If OUTBOX_TEST_SEED is set, it runs this seed only and logs its history.
-func TestTwin(t *testing.T) {
+func TestTwin(t *testing.T) { playSeeds(t, newWorld, 1) }
+
+// The same, over a broker that package lane writes to. It acknowledges each record on its own, shuts out no earlier owner, and stores
+// a record again that is sent again.
+func TestTwinOverLane(t *testing.T) { playSeeds(t, newLaneWorld, laneShare) }
+
+// playSeeds plays seeds in the worlds that build returns. There are share times less than usual.
+func playSeeds(t *testing.T, build func(*testing.T, uint64) *world, share uint64) {
+	t.Helper()
 	if seed := environ(t, "OUTBOX_TEST_SEED", 0); seed != 0 {
-		w := play(t, seed, nil)
+		w := play(t, seed, build, nil)
 		t.Logf("history:\n%s", w.history)
 		return
 	}
@@ -60,14 +70,14 @@ func TestTwin(t *testing.T) {
 	if need.Full() || os.Getenv("OUTBOX_TEST_SEEDS") != "" {
 		first, seeds = rand.Uint64N(1<<40), fullSeeds
 	}
-	seeds = environ(t, "OUTBOX_TEST_SEEDS", seeds)
+	seeds = (environ(t, "OUTBOX_TEST_SEEDS", seeds) + share - 1) / share
 	t.Run("seeds", func(t *testing.T) {
 		const parts = 8
 		for part := range uint64(parts) {
 			t.Run(strconv.FormatUint(part, 10), func(t *testing.T) {
 				t.Parallel()
 				for seed := first + part; seed < first+seeds; seed += parts {
-					w := play(t, seed, nil)
+					w := play(t, seed, build, nil)
 					total.Lock()
 					total.rows += len(w.history.rows)
 					total.duplicates += w.history.checker.Counts().Duplicates
@@ -103,9 +113,9 @@ func environ(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// play runs a seed and reports the violations. It first calls mutate, which may change the world. If
+// play runs a seed in the world that build returns and reports the violations. It first calls mutate, which may change the world. If
 // mutate is not nil, violations do not fail the test.
-func play(t *testing.T, seed uint64, mutate func(*world)) *world {
+func play(t *testing.T, seed uint64, build func(*testing.T, uint64) *world, mutate func(*world)) *world {
 	t.Helper()
 	var w *world
 	defer func() {
@@ -120,7 +130,7 @@ func play(t *testing.T, seed uint64, mutate func(*world)) *world {
 	defer close(over)
 	go panicIfStuck(seed, &playing, over) // it ends with play
 	synctest.Test(t, func(t *testing.T) {
-		w = newWorld(t, seed)
+		w = build(t, seed)
 		playing.Store(w.history)
 		if mutate != nil {
 			mutate(w)
@@ -217,10 +227,7 @@ func (w *world) arrive(limit time.Duration) {
 // end stops the servers and waits until all relays and connections have ended.
 func (w *world) end() {
 	w.postgres.crash()
-	for _, n := range w.kafka.nodes {
-		w.kafka.fail(n)
-	}
-	w.kafka.close()
+	w.broker.end()
 	w.zombies.Wait()
 	w.net.serving.Wait()
 	time.Sleep(pgxCloses)

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -27,7 +28,21 @@ const (
 	drawNemesis
 	drawOperator
 	drawSlotLoss
+	drawQueue
 )
+
+// A broker is the simulated broker of a world.
+type broker interface {
+	connect(h *host) sink.Broker           // its configuration, for a process
+	servers() [][]*conn                    // the connections of each server
+	setFates(n *nemesis)                   // has requests fail at random
+	failOne(rng *rand.Rand) (start func()) // ends a random server, until start is called
+	failAll()                              // ends all servers, until heal
+	heal()                                 // ends all faults
+	end()                                  // ends all servers for good
+	cure(serial int)                       // has them accept the poisonous values of the rows up to a number
+	setUnsafe(place string)                // has them reject all that is written there; "": nothing
+}
 
 // A world is a simulation: one or two relays with their operators, and the servers.
 type world struct {
@@ -36,9 +51,9 @@ type world struct {
 	net      *network
 	history  *history
 	postgres *postgres
-	kafka    *cluster
+	broker   broker
+	kafka    *cluster             // the broker; nil: it is a queue
 	cfg      relay.Config         // without the sink
-	sink     kafka.Config         // without Dial
 	wrap     func(*conn) net.Conn // wraps connections to Postgres; for mutations
 	deaf     time.Duration        // delay before a stopped run notices it; for mutations
 
@@ -58,6 +73,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.postgres = newPostgres(w.net, w.history, rand.New(rand.NewPCG(seed, drawPostgres)))
 	partitions := map[string]int{topics[0]: 1 + rng.IntN(4), topics[1]: 1 + rng.IntN(2), deadLetters: 1}
 	w.kafka = newKafka(w.net, w.history, rand.New(rand.NewPCG(seed, drawKafka)), 1+rng.IntN(3), partitions)
+	w.broker = w.kafka
 	w.cfg = relay.Config{
 		Positions: position.Place{Topic: positions},
 		Name:      "twin",
@@ -65,13 +81,13 @@ func newWorld(t *testing.T, seed uint64) *world {
 		Source:    replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
 		Route:     encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns(), Topic: "${route}"},
 	}
-	w.sink = kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)}
+	w.kafka.config = kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)}
 	w.cfg.DrainTimeout = time.Duration(1+rng.IntN(25)) * time.Second
 	if rng.IntN(8) == 0 {
-		w.sink.Compression = "gzip"
+		w.kafka.config.Compression = "gzip"
 	}
 	if rng.IntN(4) == 0 {
-		w.sink.CreateTopics = &kafka.TopicSpec{Partitions: 1 + rng.Int32N(4)}
+		w.kafka.config.CreateTopics = &kafka.TopicSpec{Partitions: 1 + rng.Int32N(4)}
 		clear(w.kafka.topics)
 	}
 	if rng.IntN(5) == 0 {
@@ -90,6 +106,17 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	return w
 }
+
+// newLaneWorld returns the world of a seed with a queue in place of Kafka. Everything else is the same.
+func newLaneWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
+	w := newWorld(t, seed)
+	w.kafka, w.broker = nil, newQueue(w.net, w.history, rand.New(rand.NewPCG(seed, drawQueue)))
+	return w
+}
+
+// overKafka reports whether the broker is Kafka.
+func (w *world) overKafka() bool { return w.kafka != nil }
 
 // launch adds a relay to the world.
 func (w *world) launch() {
