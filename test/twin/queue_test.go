@@ -260,8 +260,10 @@ func (q *queue) draw(c *conn, m *message) fate {
 	kind, d := q.fates.drawKind(c.rng)
 	f := fate{kind: kind, part: c.rng.Float64(), told: c.rng.Float64()}
 	switch {
+	case m.Op == opLogin && kind != untouched: // meanwhile the relay may lose the slot
+		return fate{kind: slow, before: time.Duration(c.rng.Int64N(int64(queueTimeout)))}
 	case m.Op == opLogin:
-		return fate{before: min(d, time.Second)}
+		return fate{}
 	case kind == slow:
 		f.before, f.after = d, d/2
 	case kind == held:
