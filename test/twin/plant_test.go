@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -46,6 +47,12 @@ const (
 	parkingFile   = "internal/parking/set.go"
 	missingFile   = "internal/catalog/refill.go"
 	copyFile      = "internal/relay/pump/copy.go"
+	laneFile      = "sink/lane/lane.go"
+	flightFile    = "sink/lane/flight.go"
+	outcomeFile   = "sink/lane/outcome.go"
+	rejectFile    = "sink/lane/reject.go"
+	absentFile    = "sink/lane/missing.go"
+	runFile       = "sink/lane/run.go"
 )
 
 var plants = []mistake{
@@ -141,19 +148,52 @@ var plants = []mistake{
 	}, "are not stored"},
 }
 
+// lanePlants are bugs for package lane, which TestTwinOverLane finds.
+var lanePlants = []mistake{
+	{"a response acknowledges one record more than are stored", []plant.Edit{
+		plant.In(outcomeFile, "max(0, min(f.stored, len(f.Records)))", "max(0, min(f.stored+1, len(f.Records)))"),
+	}, "are not stored|has not come|have not arrived"},
+	{"an acknowledged record is sent again", []plant.Edit{
+		plant.In(outcomeFile, "	for range f.stored {\n", "	for range f.stored - f.stored/2 {\n"),
+	}, "again, which was acknowledged"},
+	{"a key has two requests outstanding", []plant.Edit{
+		plant.In(laneFile, "if l.hash == hash && l.destination == d && l.head != nil &&", "if l.hash == hash && l.destination == d && l.head != nil && l.state != busy &&"),
+	}, "has not come"},
+	{"a retry leaves out the first record", []plant.Edit{
+		plant.In(outcomeFile, "	w.failed(l, err, f.start, now, backoffMax)\n", "	w.failed(l, err, f.start, now, backoffMax)\n	if l.records > 1 {\n		w.freeEntry(l.destination, l.pop())\n	}\n"),
+	}, "has not come|have not arrived"},
+	{"the fence is not called", []plant.Edit{
+		plant.In(runFile, "	if w.checkFence() != nil {\n", "	if false {\n"),
+		plant.In(flightFile, "	if err := w.checkFence(); err != nil {\n", "	if err := w.checkFence(); err != nil && false {\n"),
+	}, "heard nothing|after it has lost the slot"},
+	{"later records of a key do not follow a rejected one", []plant.Edit{
+		plant.In(rejectFile, "		w.divertLater(d, rejected.Seq)\n", ""),
+	}, "has not come|have not arrived|out of order"},
+	{"a key still waits when its destination is no longer missing", []plant.Edit{
+		plant.In(absentFile, "	for _, l := range waiting {\n", "	for _, l := range waiting[len(waiting)/2:] {\n"),
+	}, "have not arrived"},
+}
+
 // The source code contains each text that a plant replaces exactly once.
 func TestPlantsFit(t *testing.T) {
-	for _, p := range plants {
+	for _, p := range slices.Concat(plants, lanePlants) {
 		plant.RequireFit(t, p.name, p.edits)
 	}
 }
 
-// TestTwin finds each planted bug.
+// TestTwin, or TestTwinOverLane, finds each planted bug.
 func TestPlants(t *testing.T) {
 	need.FullRun(t, "it compiles the relay once for each mistake")
-	for _, p := range plants {
+	findPlants(t, "TestTwin", plants)
+	findPlants(t, "TestTwinOverLane", lanePlants)
+}
+
+// findPlants checks that a test finds each of the mistakes.
+func findPlants(t *testing.T, test string, mistakes []mistake) {
+	t.Helper()
+	for _, p := range mistakes {
 		t.Run(p.name, func(t *testing.T) {
-			out, err := p.play(t)
+			out, err := p.play(t, test)
 			if err == nil {
 				t.Fatalf("not found within %d seeds", plantSeeds)
 			}
@@ -177,14 +217,14 @@ var (
 	firstSeed = regexp.MustCompile(`seeds from (\d+):`)
 )
 
-// play compiles the relay with the bug and runs TestTwin with it.
-func (p mistake) play(t *testing.T) (string, error) {
+// play compiles the relay with the bug and runs a test with it.
+func (p mistake) play(t *testing.T, test string) (string, error) {
 	t.Helper()
 	overlay, binary := plant.Overlay(t, p.edits), filepath.Join(t.TempDir(), "twin.test")
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "-test.run", "^TestTwin$")
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run", "^"+test+"$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("OUTBOX_TEST_SEEDS=%d", plantSeeds), "OUTBOX_TEST_SEED=0")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
