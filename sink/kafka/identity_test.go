@@ -400,6 +400,33 @@ func TestUnownedPositions(t *testing.T) {
 	}
 }
 
+// TestUnownedWriteWaitsForTheRightToRead: an owner without an identity reads the topic before it writes. While the user lacks Read,
+// Write waits, as it does while the user lacks Write. The owner is the same afterwards.
+func TestUnownedWriteWaitsForTheRightToRead(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := sinktest.NewJournal()
+		s := l.positions(l.net.DialContext, j)
+		refuseOwner(l.fake, kerr.TransactionalIDAuthorizationFailed)
+		o := own(l, s)
+		write(l, o, "1")
+		var allowed atomic.Bool
+		l.fake.Fault(kfake.Fault{
+			Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.TopicAuthorizationFailed, Count: -1, When: func(kmsg.Request) bool { return !allowed.Load() },
+		})
+		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+		defer cancel()
+		if err := o.Write(ctx, sink.PositionKey, []byte("2")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sink.ErrAccess) {
+			l.Errorf("Write: %v", err)
+		}
+		time.AfterFunc(time.Minute, func() { allowed.Store(true) })
+		write(l, o, "3")
+		wantValues(l, s, "3")
+		if n := strings.Count(j.String(), "TOPIC_AUTHORIZATION_FAILED"); n != 1 {
+			l.Errorf("the missing right is logged %d times:\n%s", n, j)
+		}
+	}, kfake.SeedTopics(1, "positions"))
+}
+
 // TestOwnWaitsForTheCoordinator: while the coordinator loads, the broker answers with an error
 // and the producer id -1. Batches with that id are not idempotent.
 func TestOwnWaitsForTheCoordinator(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -226,7 +227,7 @@ func (o *owner) Write(ctx context.Context, key string, value []byte) error {
 // checkUnowned returns an error that wraps sink.ErrSuperseded if somebody else has written a position, on a broker that does not
 // know owners. o.writing is held.
 func (o *owner) checkUnowned(ctx context.Context, key string, value []byte) error {
-	values, err := o.store.Read(ctx)
+	values, err := o.readAllowed(ctx)
 	if err != nil {
 		return err
 	}
@@ -238,6 +239,24 @@ func (o *owner) checkUnowned(ctx context.Context, key string, value []byte) erro
 		o.own = [][]byte{stored, bytes.Clone(value)}
 	}
 	return nil
+}
+
+// readAllowed is Read of the store, and retries also while the user lacks a right, as the producer does with the record itself.
+func (o *owner) readAllowed(ctx context.Context) ([]sink.StoredValue, error) {
+	for n := 0; ; n++ {
+		values, err := o.store.Read(ctx)
+		if !errors.Is(err, sink.ErrAccess) {
+			return values, err
+		}
+		c := o.store.client
+		c.counters.recordError(err.Error())
+		if c.outage.shouldWarn(false) {
+			c.warnOutage(ctx, err)
+		}
+		if !sleepUntil(ctx, time.Now().Add(backoff(n, rand.Float64()))) {
+			return nil, fmt.Errorf("write to topic %s: %w (last cause: %w)", o.store.topic, context.Cause(ctx), err)
+		}
+	}
 }
 
 // positionOf returns the position among values, or nil.
