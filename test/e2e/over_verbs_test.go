@@ -100,7 +100,7 @@ func verbsOver(t *testing.T, b *readable) {
 			t.Errorf("audit: %+v, want %+v\n%+v", report.Topics[i], want, report.Findings)
 		}
 	}
-	audited(0, audit.Topic{Rows: 3, Records: 2, DeadLetters: 1})
+	audited(0, audit.Topic{Rows: 3, Records: 2, DeadLetters: 1, Unsent: 1})
 
 	m.demandOutput(t, exit.BadRecord, "0 resent, 2 rejected", "resend", "--all")
 	if b.correct != nil {
