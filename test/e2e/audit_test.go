@@ -95,6 +95,7 @@ func TestAuditFindsDamage(t *testing.T) {
 	r.Confirmed(t)
 	// The relay never delivers the rows that a partition had before it was attached.
 	r.DB.Exec(t, `INSERT INTO filled (id, aggregatetype, aggregateid, type) VALUES ('00000000-0000-0000-0000-000000000001', 'order', 'key 1', 'T')`)
+	r.DB.Exec(t, `ALTER TABLE filled ALTER position DROP IDENTITY`) // from Postgres 17 on, a partition has that of the outbox
 	r.DB.Exec(t, `ALTER TABLE outbox ATTACH PARTITION filled FOR VALUES FROM (MINVALUE) TO ('00000000-0000-0000-0000-000000000002')`)
 	process.Kill(t)
 	r.DB.Exec(t, `UPDATE outbox SET created_at = created_at - interval '1 hour'`) // phantoms are far from the oldest row
