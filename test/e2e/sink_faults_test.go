@@ -75,7 +75,7 @@ func TestBrokerDownUntilTheSlotIsAtRisk(t *testing.T) {
 		<-time.After(2 * w.cfg.WatchInterval)
 		return strings.Contains(w.log.String(), "more WAL, Postgres may invalidate the slot")
 	})
-	for _, want := range []string{"check that the broker accepts records", "max_slot_wal_keep_size is 64 MB"} {
+	for _, want := range []string{"the broker does not acknowledge its rows", `fix="Check sink.kafka.brokers`, "max_slot_wal_keep_size is 64 MB"} {
 		w.logged(t, want)
 	}
 
