@@ -43,7 +43,8 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	deletePositions(t, admin)
 	r.insert(t, "a", 2, 10)
 	for range 2 { // the first start changes nothing
-		rig.Start(t, "run", "-c", r.Config).Fails(t, 15, "of 1 parked keys", "a slot of the same name in another database", "resend --all --again", "--accept-gap")
+		rig.Start(t, "run", "-c", r.Config).Fails(t, 15, "of 1 parked keys", "a slot of the same name in another database",
+			"dead-letter resend -c "+r.Config+" --all --again --since 48h", "--accept-gap")
 	}
 	r.demandNumbers(t, r.Topic, "a", countTo(3))
 	r.allowLarge(t)
@@ -68,7 +69,7 @@ func TestParkedKeysAreRestored(t *testing.T) {
 	r.Confirmed(t)
 	wait.For(t, "the parked keys", func() bool {
 		out, _ := rig.Command(t, "dead-letter", "list", "-c", r.Config)
-		return strings.Contains(out, "--key a")
+		return strings.Contains(out, "key a (1 bytes) of topic")
 	})
 	process.Kill(t)
 	process = r.Run(t)
