@@ -252,7 +252,7 @@ func TestSlotLostBySize(t *testing.T) {
 				return strings.Contains(w.log.String(), state)
 			})
 		}
-		if !strings.Contains(w.log.String(), "check that the broker accepts records") {
+		if !strings.Contains(w.log.String(), "the broker does not acknowledge its rows") {
 			t.Error("the reason is not told")
 		}
 		wait.For(t, "the slot to be lost", func() bool {
