@@ -88,7 +88,7 @@ func (t *ownership) run(ctx context.Context) {
 // and hard, which ends drainTimeout after the life of the ownership.
 func (t *ownership) runSession(ctx context.Context, s *Session, published *catalog.Publication, c pump.Catalog, watch func(context.Context) error) error {
 	defer context.AfterFunc(ctx, func() { t.fail(errStopped) })()
-	hard, cancel := withGrace(ctx, t.life, t.drainTimeout)
+	hard, cancel := withGrace(ctx, t.life, t.written, t.drainTimeout)
 	defer cancel()
 
 	t.fence.open(s.stream, s.clock)
@@ -242,8 +242,8 @@ func (t *ownership) ackRecords(seqs []uint64) error {
 	return t.outcomes.Ack(seqs)
 }
 
-// withGrace returns a context that ends d after life.
-func withGrace(ctx, life context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends d after life, or once the writer has ended, too: nothing is acknowledged after that.
+func withGrace(ctx, life context.Context, written <-chan struct{}, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(life, func() {
 		timer := time.NewTimer(d)
@@ -251,6 +251,8 @@ func withGrace(ctx, life context.Context, d time.Duration) (context.Context, con
 		select {
 		case <-timer.C:
 			cancel(fault.ErrDrainTimeout)
+		case <-written:
+			cancel(errWriterEnded)
 		case <-ctx.Done():
 		}
 	})
@@ -259,3 +261,5 @@ func withGrace(ctx, life context.Context, d time.Duration) (context.Context, con
 		cancel(nil)
 	}
 }
+
+var errWriterEnded = errors.New("the writer has ended")
