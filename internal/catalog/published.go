@@ -47,14 +47,7 @@ func (c *State) Published() string {
 // published returns the published tables among the carriers.
 func (c *State) published(carriers map[uint32]bool) published {
 	p := c.Publication
-	tables := slices.DeleteFunc(p.entries(), func(e entry) bool { return !carriers[e.OID] })
-	for i := range tables {
-		for _, o := range c.Outboxes {
-			if part, ok := find(o.Parts, func(p Part) bool { return p.OID == tables[i].OID }); ok && tables[i].Schema != 0 {
-				tables[i].Placed = part.placed
-			}
-		}
-	}
+	tables := slices.DeleteFunc(c.entries(), func(e entry) bool { return !carriers[e.OID] })
 	return published{OID: p.oid, Version: p.version, Name: p.Name, Options: p.options(), Tables: tables}
 }
 
@@ -69,6 +62,23 @@ func carriers(states ...*State) map[uint32]bool {
 					all[ancestor] = true
 				}
 			}
+		}
+	}
+	return all
+}
+
+// entries returns [Publication.entries], with what the outbox tables say of them.
+func (c *State) entries() []entry {
+	placed := make(map[uint32]uint32)
+	for _, o := range c.Outboxes {
+		for _, part := range o.Parts {
+			placed[part.OID] = part.placed
+		}
+	}
+	all := c.Publication.entries()
+	for i, e := range all {
+		if e.Schema != 0 {
+			all[i].Placed = placed[e.OID]
 		}
 	}
 	return all
@@ -180,7 +190,7 @@ func (c *State) leftOut(was, now published) string {
 	if what := c.addedPart(was, now); what != "" {
 		return what
 	}
-	all := slices.Concat(now.Tables, c.Publication.entries())
+	all := c.entries()
 	for _, t := range was.Tables {
 		if what := now.since(t, all); what != "" {
 			return what
