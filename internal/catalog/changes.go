@@ -11,6 +11,7 @@ import (
 type comparison struct {
 	was, now *Publication
 	carriers map[uint32]bool // OIDs of the outbox tables in both reads, their parts and the tables of which these are partitions
+	parts    map[uint32]Part // the outbox tables and their parts in the later read, by OID
 	warnings []Warning
 
 	instruction string // [State.InstructLeftOut]
@@ -32,7 +33,7 @@ func replaced(was, now *State, err error) error {
 }
 
 func (c *comparison) publications(was, now *State) error {
-	c.was, c.now, c.carriers, c.instruction = was.Publication, now.Publication, carriers(was, now), now.InstructLeftOut()
+	c.was, c.now, c.carriers, c.parts, c.instruction = was.Publication, now.Publication, carriers(was, now), now.parts(), now.InstructLeftOut()
 	if err := now.checkSince(was.published(c.carriers), "has changed", c.carriers); err != nil {
 		return err
 	}
@@ -40,8 +41,20 @@ func (c *comparison) publications(was, now *State) error {
 	if err := c.members(); err != nil {
 		return err
 	}
+	c.wholes(was)
 	c.tables()
 	return nil
+}
+
+// parts returns the outbox tables and their parts by OID.
+func (c *State) parts() map[uint32]Part {
+	parts := make(map[uint32]Part)
+	for _, o := range c.Outboxes {
+		for _, p := range o.Parts {
+			parts[p.OID] = p
+		}
+	}
+	return parts
 }
 
 func (c *comparison) warn(object, format string, args ...any) {
@@ -73,17 +86,44 @@ func (c *comparison) members() error {
 		case ok && replaced:
 			c.warn("table "+now.Name, "it was renamed from %s, which is another table now: its rows up to now are delivered, and later ones only if outbox.tables has it", was.Name)
 		case ok && now.Name != was.Name:
-			c.warn("table "+now.Name, "it was renamed from %s; its rows are still delivered; if outbox.tables has the old name, change it before the next start", was.Name)
+			c.renamed(now.Name, was.Name)
 		case ok:
 		case replaced:
 			c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
 		case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
 		default:
-			return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, then %s",
-				replication.ErrPublication, was.Name, c.now.Name, replication.QuoteIdent(c.now.Name), c.instruction)
+			return c.noLongerPublished(was)
 		}
 	}
 	return nil
+}
+
+func (c *comparison) renamed(now, was string) {
+	c.warn("table "+now, "it was renamed from %s; its rows are still delivered; if outbox.tables has the old name, change it before the next start", was)
+}
+
+// wholes compares the names of the outbox tables that the publication has by their partitions.
+func (c *comparison) wholes(was *State) {
+	entries := c.was.entries()
+	for _, o := range was.Outboxes {
+		if len(o.Parts) == 0 || slices.ContainsFunc(entries, func(e entry) bool { return e.OID == o.table().OID }) {
+			continue
+		}
+		table := o.table()
+		if now, ok := c.parts[table.OID]; ok && now.text() != table.text() {
+			c.renamed(now.text(), table.text())
+		}
+	}
+}
+
+// noLongerPublished is the error about a table that the publication had.
+func (c *comparison) noLongerPublished(was entry) error {
+	what, table := was.Name, was.sql
+	if now, ok := c.parts[was.OID]; ok && now.SQLName() != table {
+		what, table = fmt.Sprintf("%s, which is %s now,", what, now.text()), now.SQLName()
+	}
+	return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed from it, moved out of its schemas, or dropped; rows inserted since then are not delivered: run %s, then %s",
+		replication.ErrPublication, what, c.now.Name, c.now.Add(table), c.instruction)
 }
 
 // tables compares the columns of each table.

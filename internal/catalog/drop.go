@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// Drop drops the slot and the publication, or neither. It is idempotent. It returns an error and drops nothing
+// Drop drops the slot and the publication. It is idempotent. It returns an error and drops nothing
 // while the slot is active, or if the role may not drop one of them. Rows that the slot has not delivered are lost for the
 // stream; the Step has the confirmed position. The publication is kept if another slot may use it.
 func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {

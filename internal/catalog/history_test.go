@@ -55,6 +55,25 @@ func TestLossIsNotAtThePresentPosition(t *testing.T) {
 	}
 }
 
+// An operator may find a renamed table among the others of the publication, but never a partition, which has some of its rows only.
+func TestOthersOfAMissingTable(t *testing.T) {
+	c := look(1)
+	c.Outboxes = []Outbox{{Configured: "outbox"}}
+	c.Publication.Tables = []Table{{OID: 301, Schema: "app", Name: "audit"}}
+	for oid := range uint32(7) {
+		c.Publication.Tables = append(c.Publication.Tables, Table{OID: 400 + oid, Schema: "app", Name: fmt.Sprint("p", oid), partition: true, root: `"app"."events"`})
+	}
+	if err := c.Verify(); err == nil || !strings.Contains(err.Error(), `"pub" has "app"."audit", "app"."events": if the table is there`) {
+		t.Errorf("%v", err)
+	}
+	for oid := range uint32(5) {
+		c.Publication.Tables = append(c.Publication.Tables, Table{OID: 500 + oid, Schema: "app", Name: fmt.Sprint("t", oid)})
+	}
+	if err := c.Verify(); err == nil || !strings.Contains(err.Error(), `"app"."t2" and 2 more: if`) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A change between two looks causes an error, a warning, or nothing.
 func TestHistory(t *testing.T) {
 	type change func(p *Publication, c *State)
@@ -138,6 +157,22 @@ func TestHistory(t *testing.T) {
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},
 		"renamed":           {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
 		"moved to a schema": {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
+		"renamed, with partitions published": {
+			before: func(p *Publication, c *State) { partitions(400)(p, c); p.AllTables, p.members = true, nil },
+			after: func(p *Publication, c *State) {
+				partitions(400)(p, c)
+				p.AllTables, p.members, c.Outboxes[0].Parts[0].Name = true, nil, "events"
+			},
+			says: []string{"renamed from public.outbox"},
+		},
+		"moved out of a published schema": {
+			before: func(p *Publication, c *State) { wholeSchema(300)(p, c); c.Outboxes = []Outbox{outboxOf(300, 400)} },
+			after: func(p *Publication, c *State) {
+				partitions(400)(p, c)
+				p.ViaRoot, p.schemas, p.members, c.Outboxes[0].Parts[0].Schema = true, map[string]uint32{"public": 900}, nil, "app"
+			},
+			err: replication.ErrPublication, says: []string{"public.outbox, which is app.outbox now, is no longer", `ADD TABLE "app"."outbox"`, InstructRecover},
+		},
 		"row filter": {after: func(p *Publication, _ *State) {
 			p.members[0].oid, p.Tables[0].RowFilter, p.Tables[0].Republish = 201, "(id > 5)", "BEGIN; …; COMMIT"
 		}, err: replication.ErrPublication, says: []string{"public.outbox has another row filter", "unless you want it, run BEGIN; …; COMMIT. Rows", "start the relay once with outbox-cdc run --accept-gap", InstructRecover}},

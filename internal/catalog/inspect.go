@@ -96,6 +96,7 @@ type Table struct {
 	OID          uint32
 	Schema, Name string
 	partition    bool           // is a partition of another table
+	root         string         // for a partition that was read from a publication: the topmost table above it, written in SQL
 	Partitioned  bool           // has partitions
 	Columns      []Column       // published columns, in the order of the stream
 	Unsent       []UnsentColumn // its other columns

@@ -63,7 +63,7 @@ func TestInspectTables(t *testing.T) {
 			sql: `CREATE TABLE outbox (id int NOT NULL, payload jsonb) PARTITION BY RANGE (id);
 				CREATE TABLE p1 (payload jsonb, id int NOT NULL); ALTER TABLE outbox ATTACH PARTITION p1 FOR VALUES FROM (1) TO (9);
 				CREATE PUBLICATION pub FOR TABLE outbox`,
-			want: []Table{{Schema: "public", Name: "p1", partition: true, Columns: []Column{payload, id}}},
+			want: []Table{{Schema: "public", Name: "p1", partition: true, root: `"public"."outbox"`, Columns: []Column{payload, id}}},
 		},
 		"no table": {sql: "CREATE PUBLICATION pub"},
 	} {

@@ -29,7 +29,8 @@ type entry struct {
 	Placed     uint32 `json:"placed,omitempty"`     // see [Part]; 0: unknown, or no schema is published
 	Form       string `json:"form,omitempty"`       // its list of columns and its row filter
 
-	born bool // see [member]
+	born bool   // see [member]
+	sql  string // the name, written in SQL
 }
 
 // Published returns a JSON value for [State.CheckPublished], empty if there is no publication.
@@ -88,7 +89,7 @@ func (c *State) entries() []entry {
 func (p *Publication) entries() []entry {
 	var all []entry
 	for _, m := range p.members {
-		e := entry{OID: m.table, Name: m.schema + "." + m.name, Membership: m.oid, Schema: p.schemas[m.schema], Form: m.columns, born: m.born}
+		e := entry{OID: m.table, Name: m.schema + "." + m.name, sql: sqlName(m.schema, m.name), Membership: m.oid, Schema: p.schemas[m.schema], Form: m.columns, born: m.born}
 		if t := p.member(m.table); t != nil { // nil: a root whose partitions are published, or it has none
 			e.Form += t.RowFilter
 		}
@@ -99,7 +100,7 @@ func (p *Publication) entries() []entry {
 	}
 	for _, t := range p.Tables {
 		if !t.partition && !slices.ContainsFunc(all, func(e entry) bool { return e.OID == t.OID }) {
-			all = append(all, entry{OID: t.OID, Name: t.Schema + "." + t.Name, Schema: p.schemas[t.Schema]})
+			all = append(all, entry{OID: t.OID, Name: t.Schema + "." + t.Name, sql: t.SQLName(), Schema: p.schemas[t.Schema]})
 		}
 	}
 	return all

@@ -184,10 +184,10 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 	}
 	rows, err := query(ctx, conn, func(r pgx.CollectableRow) (v row, err error) {
 		t := &v.table
-		return v, r.Scan(append([]any{&t.OID, &t.Schema, &t.Name, &t.partition, &t.Partitioned, &t.RowFilter}, v.fields()...)...)
+		return v, r.Scan(append([]any{&t.OID, &t.Schema, &t.Name, &t.partition, &t.root, &t.Partitioned, &t.RowFilter}, v.fields()...)...)
 	}, "read the publication's tables", `
 		WITH pt AS MATERIALIZED (SELECT * FROM pg_catalog.pg_publication_tables WHERE pubname = $1)
-		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`, `+columnFields+`, `+listed+`
+		SELECT c.oid, n.nspname, c.relname, c.relispartition, COALESCE(`+selectRoot+`, ''), c.relkind = 'p', `+filter+`, `+columnFields+`, `+listed+`
 		FROM pt
 		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
@@ -209,6 +209,12 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 	}
 	return tables, nil
 }
+
+// selectRoot selects the topmost table of which the table c is a partition, as [sqlName] writes it.
+const selectRoot = `
+			(SELECT pg_catalog.format('"%s"."%s"', pg_catalog.replace(rn.nspname, '"', '""'), pg_catalog.replace(r.relname, '"', '""'))
+				FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+				WHERE c.relispartition AND r.oid = pg_catalog.pg_partition_root(c.oid))`
 
 func readSlot(ctx context.Context, conn executor, version int, name string) (*Slot, error) {
 	later := "'', 0, false, false" // columns that Postgres has from 17 on

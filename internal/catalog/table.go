@@ -49,6 +49,9 @@ type Part struct {
 // SQLName returns the name with its schema, quoted for SQL.
 func (p Part) SQLName() string { return sqlName(p.Schema, p.Name) }
 
+// text returns the name with its schema for an operator.
+func (p Part) text() string { return p.Schema + "." + p.Name }
+
 func sqlName(schema, name string) string {
 	return replication.QuoteIdent(schema) + "." + replication.QuoteIdent(name)
 }
@@ -136,12 +139,17 @@ const selectPlaced = `
 		COALESCE((SELECT d.xmin::text::bigint FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
 			AND d.refclassid = 'pg_catalog.pg_namespace'::regclass), 0)`
 
-// unlessInPath selects, for selectParts, the only table of the publication $2 with the name, or the table with the OID $3, or what else
+// unlessInPath selects, for selectParts, the only table with the name that the publication $2 has, perhaps by its partitions, or the table with the OID $3, or what else
 // has the name.
 const unlessInPath = `,
-			(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_publication_tables t
-				JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-				WHERE t.pubname = $2 AND t.tablename = relation AND schema IS NULL HAVING count(*) = 1),
+			(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_class c
+				WHERE c.relname = relation AND schema IS NULL AND c.oid IN (
+					SELECT r.prrelid FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = $2
+					UNION SELECT whole.oid FROM pg_catalog.pg_publication_tables t
+						JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname JOIN pg_catalog.pg_class l ON l.relnamespace = n.oid AND l.relname = t.tablename
+						CROSS JOIN LATERAL (SELECT l.oid UNION ALL SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(l.oid)) whole (oid)
+						WHERE t.pubname = $2)
+				HAVING count(*) = 1),
 			NULLIF($3::oid, 0),
 			(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 				WHERE c.relname = relation AND n.nspname = ANY (CASE WHEN schema IS NULL THEN pg_catalog.current_schemas(true) ELSE ARRAY[schema]::name[] END))`

@@ -3,8 +3,8 @@ package catalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,13 +22,16 @@ func TestOutboxNames(t *testing.T) {
 	role := db.Name
 	db.Exec(t, `CREATE ROLE `+role+` LOGIN; CREATE TABLE outbox (id int);
 		CREATE SCHEMA "App"; CREATE TABLE "App"."Events" (id int); CREATE TABLE "App".outbox (id int); CREATE TABLE "App".hidden (id int);
-		CREATE PUBLICATION pub FOR TABLE "App"."Events", "App".hidden`)
+		CREATE TABLE "App".whole (id int) PARTITION BY RANGE (id); CREATE TABLE first_part PARTITION OF "App".whole DEFAULT;
+		CREATE TABLE "App".empty (id int) PARTITION BY RANGE (id);
+		CREATE PUBLICATION pub FOR TABLE "App"."Events", "App".hidden, "App".whole, "App".empty`)
 	defer db.Exec(t, "DROP ROLE "+role)
 	cfg := db.Config(t)
 	cfg.User = role
 	for name, want := range map[string]string{
 		"outbox": "public.outbox", "OUTBOX": "public.outbox", "public.outbox": "public.outbox", `"public" . outbox`: "public.outbox",
-		`"App"."Events"`: "App.Events", `"App".outbox`: "App.outbox", `App.outbox`: "", "hidden": "App.hidden", `"Events"`: "App.Events", "events": "",
+		`"App"."Events"`: "App.Events", `"App".outbox`: "App.outbox", `App.outbox`: "", "hidden": "App.hidden",
+		"whole": "App.whole,public.first_part", "empty": "App.empty", `"Events"`: "App.Events", "events": "",
 		db.Name + ".public.outbox": "public.outbox", "nobody": "",
 	} {
 		state, err := Inspect(t.Context(), cfg, "pub", "slot", NewTables([]string{name}))
@@ -36,11 +39,11 @@ func TestOutboxNames(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got := ""
+		var got []string
 		for _, p := range state.Outboxes[0].Parts {
-			got += fmt.Sprint(p.Schema, ".", p.Name)
+			got = append(got, p.text())
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, strings.Join(got, ",")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -88,7 +89,7 @@ func (c *State) verifyTables() error {
 
 // verifyTable is [Outbox.verify], and names the published tables that may be a missing one under a new name.
 func (c *State) verifyTable(o *Outbox) error {
-	err, others := o.verify(c.Database), c.nameNeighbours()
+	err, others := o.verify(c.Database), c.NameNeighbours()
 	switch p := c.Publication; {
 	case len(o.Parts) > 0:
 		return err
@@ -98,7 +99,7 @@ func (c *State) verifyTable(o *Outbox) error {
 	case others == "":
 		return err
 	}
-	return o.noTable(c.Database, fmt.Sprintf("publication %q has %s: if that is the table under a new name, set outbox.tables to it and start the relay again, and no row is lost; otherwise ",
+	return o.noTable(c.Database, fmt.Sprintf("publication %q has %s: if the table is there under a new name, set outbox.tables to that and start the relay again, and no row is lost; otherwise ",
 		c.PublicationName, others))
 }
 
@@ -162,7 +163,7 @@ func (c *State) notPublished(o *Outbox, part *Part) error {
 	if table := o.table(); part.OID != table.OID {
 		what += ", whose rows are those of " + table.SQLName() + ","
 	}
-	others := c.nameNeighbours()
+	others := c.NameNeighbours()
 	if others != "" {
 		others = ", which has " + others
 	}
@@ -183,17 +184,20 @@ func (c *State) Resume(statement string) string {
 	return statement + ", then " + c.InstructLeftOut()
 }
 
-// nameNeighbours returns the first neighbour and the number of the others, "" if there is none.
-func (c *State) nameNeighbours() string {
-	neighbours := c.Neighbours()
-	if len(neighbours) == 0 {
-		return ""
+// NameNeighbours returns the first neighbours, written in SQL, and the number of the others, as a configuration would name them: a table in
+// place of its partitions. It returns "" if there are none.
+func (c *State) NameNeighbours() string {
+	const most = 5
+	var names []string
+	for _, t := range c.Neighbours() {
+		if name := cmp.Or(t.root, t.SQLName()); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
-	name := neighbours[0].SQLName()
-	if n := len(neighbours) - 1; n > 0 {
-		name += fmt.Sprintf(" and %d more", n)
+	if len(names) <= most {
+		return strings.Join(names, ", ")
 	}
-	return name
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // Add returns the statement that makes p publish a table, written in SQL, and what it does beside.
@@ -247,6 +251,9 @@ func (c *State) lostSlot(err error, first string) error {
 	}
 	return fmt.Errorf("%w; %s%s creates the slot and sends those rows from the table", err, first, InstructRecover)
 }
+
+// ExplainLoss returns err, which is about a slot that is gone, with the instruction. See [UnrefillableError].
+func (c *State) ExplainLoss(err error) error { return c.lostSlot(err, "") }
 
 // ExplainGap returns err, because the slot does not continue at the position record. It is an [*UnrefillableError] with the instruction if
 // that is not [InstructRecover].

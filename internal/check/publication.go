@@ -58,22 +58,14 @@ func (s *sourceChecker) publication() {
 
 // Neighbours returns the condition about published tables that are not in outbox.tables, or nil if there are none.
 func Neighbours(c *catalog.State) *Condition {
-	neighbours := c.Neighbours()
-	if len(neighbours) == 0 {
+	names := c.NameNeighbours()
+	if names == "" {
 		return nil
 	}
-	const most = 5
-	var names []string
-	for _, t := range neighbours[:min(len(neighbours), most)] {
-		names = append(names, t.Schema+"."+t.Name)
-	}
-	if more := len(neighbours) - most; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	found := "published, but not in outbox.tables: " + strings.Join(names, ", ")
+	found := "published, but not in outbox.tables: " + names
 	if missing := c.MissingTables(); len(missing) > 0 {
 		return &Condition{
-			Name: "neighbours", State: Doubt, Found: found + "; one of them may be " + strings.Join(missing, ", ") + " under a new name",
+			Name: "neighbours", State: Doubt, Found: found + "; " + strings.Join(missing, ", ") + " may be there under a new name",
 			Fix: "if it is, set outbox.tables to the new name",
 		}
 	}

@@ -38,7 +38,7 @@ func TestRenamedTable(t *testing.T) {
 				t.Errorf("%+v, want %q", c, want)
 			}
 		}
-		if want := `"public"."events": if that is the table under a new name, set outbox.tables`; !strings.Contains(c.Fix, want) || strings.Index(c.Fix, "migrate") < strings.Index(c.Fix, want) {
+		if want := `"public"."events": if the table is there under a new name, set outbox.tables`; !strings.Contains(c.Fix, want) || strings.Index(c.Fix, "migrate") < strings.Index(c.Fix, want) {
 			t.Errorf("%+v, want %q", c, want)
 		}
 	}

@@ -44,7 +44,7 @@ func TestNeighbours(t *testing.T) {
 	r.Load.Run(t.Context(), t, 20)
 	beat()
 	out, _ := rig.Command(t, "check", "-c", r.Config)
-	for _, want := range []string{"published, but not in outbox.tables: public.archive, public.hb", "public.archive", "its rows are not relayed"} {
+	for _, want := range []string{`published, but not in outbox.tables: "public"."archive", "public"."hb"`, "public.archive", "its rows are not relayed"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("check does not say %q:\n%s", want, out)
 		}

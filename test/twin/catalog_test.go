@@ -58,10 +58,10 @@ var statements = []statement{
 	{"pg_catalog.pg_publication_rel", "oottbtb", func(*client, [][]byte) [][]string {
 		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox", "f", "", "f"}}
 	}},
-	{"pg_publication_tables", "ottbbtto4tbtb", func(*client, [][]byte) [][]string {
+	{"pg_publication_tables", "ottbtbtto4tbtb", func(*client, [][]byte) [][]string {
 		var rows [][]string
 		for _, name := range columns {
-			rows = append(rows, []string{strconv.Itoa(tableOID), "public", "outbox", "f", "f", "", name, "25", "-1", "text", "t", "", "t"})
+			rows = append(rows, []string{strconv.Itoa(tableOID), "public", "outbox", "f", "", "f", "", name, "25", "-1", "text", "t", "", "t"})
 		}
 		return rows
 	}},
