@@ -33,8 +33,9 @@ the relay's role does not need (docs/roles.md). The role must own the tables.
 
 To replace a relay that polls a table, do not run setup: see docs/replacing-a-poller.md.
 
-With --drop, setup drops the slot and the publication, or neither. The relay then no longer delivers rows that
-the slot had not confirmed. Setup does not change the tables.`,
+With --drop, setup drops the slot and the publication. It keeps a publication that another slot of the database may
+use, and drops nothing if the role may not drop both. The relay then no longer delivers rows that the slot had not
+confirmed. Setup does not change the tables.`,
 		Example: `  outbox-cdc setup --dsn postgres://owner@db/app
   outbox-cdc setup -c outbox-cdc.yaml --table public.outbox --table billing.outbox
   outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --grant-operator outbox_operator

@@ -207,6 +207,9 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 func (r *Relay) acquireStore(ctx context.Context, retry *retry) (exists bool, err error) {
 	for {
 		err := r.positions.Starter.RequireNoRecord(ctx, r.cfg.Source.Slot)
+		if errors.Is(err, replication.ErrSlotMissing) {
+			err = r.catalog.ExplainLoss(err)
+		}
 		if err == nil && r.cfg.InitialCopy {
 			err = r.positions.Starter.AnnounceCopy(ctx, r.catalog.SystemID, r.cfg.Source.Slot)
 		}

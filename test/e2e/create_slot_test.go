@@ -23,10 +23,12 @@ func TestCreateSlot(t *testing.T) {
 	process.Terminate(t)
 
 	r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
-	rig.Start(t, with...).Fails(t, exit.SlotLost, "cannot be read from the WAL any more")
+	rig.Start(t, with...).Fails(t, exit.SlotLost, "cannot be read from the WAL any more; outbox-cdc recover")
 	r.Settle(t, 0)
 	r.DB.Exec(t, "DROP PUBLICATION "+rig.Publication)
-	r.Refused(t, exit.SlotLost, "were dropped")
+	r.Refused(t, exit.SlotLost, "was dropped")
+	r.DB.Exec(t, "ALTER TABLE outbox DROP COLUMN xid")
+	r.Refused(t, exit.SlotLost, "lacks the column xid")
 
 	out, code := rig.Command(t, append(with, "--set", "position_topic=")...)
 	if code != exit.Usage {

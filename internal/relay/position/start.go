@@ -43,7 +43,7 @@ func (t *Starter) RequireNoRecord(ctx context.Context, slot string) error {
 	if lost.EndLSN == 0 || t.acceptGap {
 		return nil
 	}
-	return fmt.Errorf("%w: publication and slot %q were dropped; rows committed after %s, the position recorded at %s, cannot be read from the WAL any more",
+	return fmt.Errorf("%w: slot %q was dropped; rows committed after %s, the position recorded at %s, cannot be read from the WAL any more",
 		replication.ErrSlotMissing, slot, lost.EndLSN, lost.WrittenAt.UTC().Format(time.RFC3339))
 }
 
