@@ -122,6 +122,8 @@ func remedy(err error) (found, fix string) {
 		fix = "start the server, or fix source.dsn or the network (DNS, firewall)"
 	case errors.Is(err, replication.ErrAccess):
 		fix = "fix source.dsn (user, password, sslmode), or the server's pg_hba.conf and roles"
+	case errors.Is(err, replication.ErrBusy):
+		fix = fault.Next(err)
 	}
 	return found, fix
 }
