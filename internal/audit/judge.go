@@ -2,9 +2,7 @@ package audit
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 
@@ -53,12 +51,11 @@ type keyJudge struct {
 	findings *[]Finding
 	numbered []uint32         // rows that have a record or must have one, in the order they must come in
 	place    map[uint32]int64 // the number of each, from 1
-	missing  []uint32
 }
 
 // judge judges the rows of a key, in the order of the table, and their records by partition and offset.
 func (k *keyJudge) judge(rows []uint32, seen []sighting) {
-	k.numbered, k.missing = k.numbered[:0], k.missing[:0]
+	k.numbered = k.numbered[:0]
 	last := -1 // the last row whose record is there
 	for i, n := range rows {
 		if k.flags[n]&hasRecord != 0 {
@@ -127,7 +124,12 @@ func (k *keyJudge) offset(s *sighting) int64 { return k.parts[s.part].begin + in
 // miss counts a missing row.
 func (k *keyJudge) miss(t *topicLedger, n uint32) {
 	t.Missing++
-	k.missing, k.numbered = append(k.missing, n), append(k.numbered, n)
+	k.numbered = append(k.numbered, n)
+	f := Finding{Kind: Missing, Detail: "no record of the row is in the topic", id: k.rows[n].id}
+	if k.flags[n]&unroutable != 0 {
+		f.Detail = "no record can be made of the row, and no dead letter has its id"
+	}
+	k.note(k.findings, k.rows[n].topic, f)
 }
 
 // mayBeHidden reports whether the record of a row may be behind the readable end of its partition: that of the key's other
@@ -236,7 +238,7 @@ func (k *keyJudge) sortByCommit(seen []sighting) bool {
 // count adds the violations of a key, whose rows belong to the topic own, to the counts, and keeps the first ones as
 // findings.
 func (k *keyJudge) count(checker *delivery.Checker, own uint16, seen []sighting) {
-	end := checker.Finish(k.missingRows(), 0)
+	end := checker.Finish(slices.Values[[]delivery.Transaction](nil), 0)
 	counts := checker.Counts()
 	stale := 0
 	for i := range end.First {
@@ -249,20 +251,14 @@ func (k *keyJudge) count(checker *delivery.Checker, own uint16, seen []sighting)
 			stale++
 		}
 		f := Finding{Kind: kind, Detail: v.Detail}
-		topic := own
 		if v.Seq > 0 && v.Seq <= int64(len(k.numbered)) {
 			f.id = k.rows[k.numbered[v.Seq-1]].id
 		}
 		if kind == Duplicate {
 			f.Detail = k.firstRecord(k.numbered[v.Seq-1], seen)
 		}
-		if kind == Missing {
-			f.Detail = "no record of the row is in the topic"
-		} else {
-			topic = k.byName[v.Record.Topic]
-			f.Partition, f.Offset = &v.Record.Partition, &v.Record.Offset
-		}
-		k.note(k.findings, topic, f)
+		f.Partition, f.Offset = &v.Record.Partition, &v.Record.Offset
+		k.note(k.findings, k.byName[v.Record.Topic], f)
 	}
 	t := k.topics[own]
 	t.Duplicate += counts.Duplicates
@@ -274,19 +270,6 @@ func (k *keyJudge) firstRecord(row uint32, seen []sighting) string {
 	i := slices.IndexFunc(seen, func(s sighting) bool { return s.row == row && s.flags&^isLSN == 0 })
 	p := &k.parts[seen[i].part]
 	return fmt.Sprintf("the row has an earlier record at %s[%d]@%d", k.topics[p.topic].Name, p.number, k.offset(&seen[i]))
-}
-
-// missingRows yields the first missing rows: more would not be shown.
-func (k *keyJudge) missingRows() iter.Seq[delivery.Transaction] {
-	return func(yield func(delivery.Transaction) bool) {
-		for _, n := range k.missing[:min(len(k.missing), keptFindings)] {
-			tx := delivery.Transaction{Sequences: []delivery.Sequence{{First: k.place[n], Rows: 1}}}
-			binary.BigEndian.PutUint64(tx.ID[:], uint64(k.place[n])) // each row is judged by itself
-			if !yield(tx) {
-				return
-			}
-		}
-	}
 }
 
 // phantoms counts the candidates for which no row was found.

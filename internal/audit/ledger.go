@@ -41,6 +41,8 @@ type rules struct {
 	Since, Until time.Time
 	// PrunedBefore is the time from which on no row was deleted. Zero: some minutes after the oldest row.
 	PrunedBefore time.Time
+
+	Findings int // see [Config]
 }
 
 // A row is a row that was read.

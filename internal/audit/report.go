@@ -26,8 +26,6 @@ func Kinds() []Kind { return []Kind{Missing, Phantom, Duplicate, Altered, OutOfO
 // kindOf is the Kind of a violation.
 func kindOf(v delivery.Kind) (kind Kind, ok bool) {
 	switch v {
-	case delivery.Lost, delivery.Torn:
-		return Missing, true
 	case delivery.OutOfOrder, delivery.Misplaced, delivery.Stale, delivery.OffsetOrder:
 		return OutOfOrder, true
 	case delivery.Phantom:
@@ -36,7 +34,7 @@ func kindOf(v delivery.Kind) (kind Kind, ok bool) {
 		return Altered, true
 	case delivery.Duplicate:
 		return Duplicate, true
-	case delivery.Gap: // of a missing row, which is judged by itself
+	case delivery.Gap, delivery.Lost, delivery.Torn: // missing rows are judged by themselves
 	}
 	return "", false
 }
@@ -53,7 +51,7 @@ type Report struct {
 	Ordered   bool      `json:"ordered"`   // the table has a column with the order of insertion
 
 	Topics   []Topic   `json:"topics"`   // by name
-	Findings []Finding `json:"findings"` // the first of each kind and topic
+	Findings []Finding `json:"findings"` // the first [Config.Findings] of each kind and topic, and of a key at most 100 of a kind that is not missing
 	Notes    []string  `json:"notes"`    // limits of this audit
 	Took     float64   `json:"took_s"`
 }
@@ -131,13 +129,10 @@ func (r *Report) Undecided() (n int) {
 	return n
 }
 
-// keptFindings is how many findings are kept for each kind and topic.
-const keptFindings = 10
-
 // note keeps a difference if it is one of the first of its kind and topic.
 func (l *ledger) note(findings *[]Finding, topic uint16, f Finding) {
 	t := l.topics[topic]
-	if t.findings[f.Kind]++; t.findings[f.Kind] <= keptFindings {
+	if t.findings[f.Kind]++; t.findings[f.Kind] <= l.cfg.Findings {
 		f.Topic = t.Name
 		*findings = append(*findings, f)
 	}
