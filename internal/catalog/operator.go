@@ -90,7 +90,7 @@ func (s *setup) grantTable(ctx context.Context, table Part) (Step, error) {
 	case usage != nil && !*usage: // Postgres would only warn
 		step.Warning = "the operator may not use the schema yet; as its owner: " + useSchema
 	case table.Kind == partitionedTable:
-		step.Warning = "it may not prune this table: prune drops partitions, which only their owner can do; run prune as the owner"
+		step.Warning = "the operator may not prune this table: prune drops partitions, which only their owner can do; run prune as the owner"
 	}
 	return step, nil
 }

@@ -157,7 +157,7 @@ func (r Reserve) texts(risk Risk) (title, why, advice string) {
 				"Let a relay run: it creates the slot again and sends the missing rows from the table, because source.on_slot_loss is refill. If it cannot, its last error says why."
 		}
 		return "The slot is lost", why + ".",
-			"Stop the relay, then " + InstructRecover + ": it creates the slot again and sends the missing rows from the table. See docs/recover.md."
+			"Stop the relay, if one runs, then " + InstructRecover + ": it creates the slot again and sends the missing rows from the table. See docs/recover.md."
 	case Unreserved:
 		return lost, mayRemove + "at the next checkpoint.", moreRoom
 	case Tenth, Soon:

@@ -44,7 +44,7 @@ needs SELECT and DELETE on the tables; to create or drop partitions it must own 
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
 	var opts prune.Config
 	flags := cmd.Flags()
-	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "delete rows of this `age` and older; 0s: every delivered row")
+	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "delete rows of this `age`, such as 72h, and older; 0s: every delivered row")
 	flags.StringVar(&opts.AgeColumn, "age-column", "created_at", "`column` with the time at which a row was written")
 	flags.StringArrayVar(&opts.Slots, "also-slot", nil, "another `slot` that must have confirmed the rows; may be repeated")
 	flags.IntVar(&opts.Days, "ahead", migrations.InitialDays, "create partitions for this many `days` after today")

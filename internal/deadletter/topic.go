@@ -134,7 +134,7 @@ func (s *Selection) keepOffsets(topic string) error {
 	for _, l := range s.matches {
 		at[l.PartitionOffset] = l
 	}
-	s.OtherSlots = 0 // the offsets select others
+	s.OtherSlots, s.AlreadyResent = 0, 0 // the offsets select others
 	places := slices.Clone(s.filter.Offsets)
 	slices.SortFunc(places, PartitionOffset.compare)
 	s.matches = s.matches[:0]

@@ -61,7 +61,11 @@ func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 		found[s.Name] = true
 	}
 	for _, name := range p.cfg.Slots {
-		if !found[name] {
+		switch {
+		case found[name]:
+		case name != p.cfg.Slots[0]:
+			return nil, fmt.Errorf("%w: there is no slot %q, which must have confirmed the rows too", ErrConfig, name)
+		default:
 			return nil, fmt.Errorf("%w: slot %q", replication.ErrSlotMissing, name)
 		}
 	}

@@ -429,6 +429,8 @@ func TestConfig(t *testing.T) {
 	fails(ErrConfig, "not a table")
 	r.cfg.Tables, r.cfg.Slots = []string{"outbox"}, []string{"nowhere"}
 	fails(replication.ErrSlotMissing, `slot "nowhere"`)
+	r.cfg.Slots = []string{r.Name, "nowhere"} // the recovery of a lost slot is no help for a wrong flag
+	fails(ErrConfig, `there is no slot "nowhere"`)
 	r.Exec(t, `SELECT pg_create_logical_replication_slot('t_' || current_database(), 'test_decoding')`)
 	r.cfg.Slots = []string{"t_" + r.Name}
 	fails(ErrConfig, "does not use pgoutput")

@@ -259,7 +259,7 @@ func TestVerdict(t *testing.T) {
 		"slot ahead":     {nextStart(t, inactive, NextStart{Recorded: &Recorded{}, Error: "slot s is at 0/9", ExitCode: 15, Advice: "outbox-cdc recover"}), admin.Bad, "The next start fails with exit code 15", "Slot s is at 0/9. Refused.", false},
 		"slot dropped":   {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}}), admin.Bad, "The slot does not exist", "A relay recorded position 0/7", false},
 		"another server": {nextStart(t, dropped, NextStart{Recorded: &Recorded{EndLSN: "0/7"}, Error: "the record is of system 7", ExitCode: 15, Advice: "correct source.dsn"}), admin.Bad, "The slot does not exist", "There is no slot s on the server at db:5432/app. The record is of system 7.", false},
-		"both silent":    {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
+		"both silent":    {without(t, "refused", "unreachable", nil), admin.Bad, "Cannot connect to Postgres, and no relay responds", "unreachable. Refused", false},
 	} {
 		r := test.report
 		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {

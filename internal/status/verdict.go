@@ -114,7 +114,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 		case reserve.Refills:
 			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
 		case r.byHand():
-			v.Advice = "Stop the relay, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
+			v.Advice = "Stop the relay, if one runs, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
 		default:
 			v.Advice = cmp.Or(r.refused(&v), v.Advice)
 		}
@@ -289,7 +289,7 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 	case slot == nil && postgres.Error == "":
 		return r.withoutSlot(cfg)
 	case slot == nil && asked:
-		return admin.Verdict{Level: admin.Bad, Title: "Neither Postgres nor the relay responds", Why: postgres.Error + ". " + sentence(r.Relay.Error) + ".", Advice: postgres.Advice}
+		return admin.Verdict{Level: admin.Bad, Title: "Cannot connect to Postgres, and no relay responds", Why: postgres.Error + ". " + sentence(r.Relay.Error) + ".", Advice: postgres.Advice}
 	case slot == nil:
 		return admin.Verdict{Level: admin.Bad, Title: "Cannot connect to Postgres", Why: postgres.Error + ".", Advice: postgres.Advice}
 	case r.Relay.silent && slot.foreign == "":

@@ -161,7 +161,15 @@ func account() string {
 	return fmt.Sprintf("operating-system user %d", os.Getuid()) // as in a container without /etc/passwd
 }
 
-// retry calls use until it succeeds, or final returns an error for that of use, or ctx ends. It logs one warning. A final of
+// endStall notes that a call which had to retry has ended.
+func (f *Store) endStall(ctx context.Context, succeeded bool) {
+	f.stall.noteEnd(succeeded)
+	if succeeded {
+		f.log.InfoContext(ctx, "position file read or written again", slog.String("file", f.path))
+	}
+}
+
+// retry calls use until it succeeds, or final returns an error for that of use, or ctx ends. It logs one warning, and the end of it. A final of
 // nil has no error.
 func (f *Store) retry(ctx context.Context, final func(error) error, use func(context.Context) error) (err error) {
 	for n := 0; ; n++ {
@@ -179,7 +187,7 @@ func (f *Store) retry(ctx context.Context, final func(error) error, use func(con
 			return fmt.Errorf("%w: %s: %w (last cause: %w)", ErrFailed, f.path, context.Cause(ctx), err)
 		case n == 0:
 			f.stall.noteFailure(began, err)
-			defer func() { f.stall.noteEnd(err == nil) }()
+			defer func() { f.endStall(ctx, err == nil) }()
 			f.log.WarnContext(ctx, "position file not read or written, retrying", slog.String("file", f.path), slog.Any("err", err))
 		}
 		wait := time.Duration(rand.Float64() * float64(min(backoffMax, backoffBase<<min(n, 10))))

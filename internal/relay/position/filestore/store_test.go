@@ -142,6 +142,8 @@ func TestDamagedFile(t *testing.T) {
 func TestWriteIsRetried(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "positions")
 	s := openIn(t, dir)
+	log := new(strings.Builder)
+	s.log = slog.New(slog.NewTextHandler(log, nil))
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +169,9 @@ func TestWriteIsRetried(t *testing.T) {
 	}
 	if since, cause := s.Stall(); !since.IsZero() || cause != nil {
 		t.Errorf("a stall since %v after the retry has succeeded: %v", since, cause)
+	}
+	if strings.Count(log.String(), "retrying") != 2 || strings.Count(log.String(), "position file read or written again") != 1 {
+		t.Error(log)
 	}
 }
 
