@@ -29,17 +29,34 @@ func (c Config) grantCommand(right string) string {
 
 // createTopic returns the command that creates a topic.
 func (c Config) createTopic(topic string) string {
-	return c.adminCommand("kafka-topics.sh", fmt.Sprintf("--create --topic %s --partitions 6", topic))
+	arguments := fmt.Sprintf("--create --topic %s --partitions 6", topic)
+	if c.compacted {
+		arguments = createCompacted(topic)
+	}
+	return c.adminCommand("kafka-topics.sh", arguments)
+}
+
+// createCompacted returns the arguments of kafka-topics.sh that create a topic for positions.
+func createCompacted(topic string) string {
+	return fmt.Sprintf("--create --topic %s --partitions 1 --config %s=%s", topic, cleanupPolicy, compact)
 }
 
 // adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
 // relay creates it.
 func (c Config) adviseMissing(topic string) string {
+	if c.compacted {
+		return fmt.Sprintf("Create the topic: %s; or restart the relay, which creates it.", c.createTopic(topic))
+	}
 	return fmt.Sprintf("Create the topic: %s; or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.createTopic(topic))
 }
 
-// adviseGone is for a topic that somebody has deleted, with its records.
-const adviseGone = `outbox-cdc audit --dsn "$OPERATOR_DSN" names the rows without a record; outbox-cdc replay --ids … --dsn "$OPERATOR_DSN" sends them again`
+// adviseGone is for a topic that somebody has deleted, with its records. The owner of positions writes them again.
+func (c Config) adviseGone() string {
+	if c.compacted {
+		return "nothing for this relay, which records its position again; one that is stopped has lost its record"
+	}
+	return `outbox-cdc audit --dsn "$OPERATOR_DSN" names the rows without a record; outbox-cdc replay --ids … --dsn "$OPERATOR_DSN" sends them again`
+}
 
 // loginAdvice is for a broker that rejects the connection.
 const loginAdvice = "Fix sink.kafka.tls or sink.kafka.sasl, or the configuration of the listener."

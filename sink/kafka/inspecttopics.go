@@ -158,7 +158,7 @@ func (i *inspection) missing(ctx context.Context, u usedTopic) {
 	arguments := fmt.Sprintf("--create --topic %s --partitions 6 --replication-factor %d", u.name, replicas)
 	if u.compacted {
 		spec = &TopicSpec{Partitions: 1, ReplicationFactor: -1}
-		arguments = fmt.Sprintf("--create --topic %s --partitions 1 --replication-factor %d --config cleanup.policy=compact", u.name, replicas)
+		arguments = fmt.Sprintf("%s --replication-factor %d", createCompacted(u.name), replicas)
 	}
 	create := i.cfg.adminCommand("kafka-topics.sh", arguments)
 	if spec == nil {

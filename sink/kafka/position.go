@@ -73,7 +73,7 @@ func (c *client) OpenPositions(ctx context.Context, topic, name string) (sink.Po
 
 func (c *client) openPositions(ctx context.Context, topic, name string) (*positionStore, error) {
 	cfg := c.cfg
-	cfg.Compression, cfg.CreateTopics = "none", nil
+	cfg.Compression, cfg.CreateTopics, cfg.compacted = "none", nil, true
 	cfg.WindowBytes, cfg.WindowRecords, cfg.ConnectionsPerBroker = positionWindow, 0, 1
 	own, err := open(ctx, cfg, c.log.With(slog.String("position_topic", topic)), c.connector.dial)
 	if err != nil {
@@ -329,7 +329,11 @@ func (s *positionStore) lock(ctx context.Context) error {
 	case s.reading <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("read topic %s: %w", s.topic, context.Cause(ctx))
+		err := fmt.Errorf("read topic %s: %w", s.topic, context.Cause(ctx))
+		if st := s.client.Stat(); time.Since(st.LastErrorAt) < time.Minute {
+			err = fmt.Errorf("%w (another read waits: %s)", err, st.LastError)
+		}
+		return err
 	}
 }
 

@@ -331,6 +331,62 @@ func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
 }
 
 // positions opens a store in the lab, of the name "key" in the topic "positions".
+// A read that waits for another one until its context ends says what that one waits for.
+func TestReadBehindAnotherRead(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := l.positions(l.net.DialContext, sinktest.NewJournal())
+		if _, err := l.admin().DeleteTopic(l.Context(), "positions"); err != nil {
+			l.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(l.Context())
+		first := make(chan error)
+		go func() { _, err := s.Read(ctx); first <- err }()
+		bubble.Sleep(time.Second)
+		limited, stop := context.WithTimeout(l.Context(), time.Second)
+		defer stop()
+		if _, err := s.Read(limited); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "UNKNOWN_TOPIC_OR_PARTITION") {
+			l.Errorf("Read: %v", err)
+		}
+		cancel()
+		<-first
+	}, kfake.SeedTopics(1, "positions"))
+}
+
+// A position topic that somebody deletes while the relay runs must be compacted when it is created again.
+func TestAdviceForADeletedPositionTopic(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := sinktest.NewJournal()
+		s := l.positions(l.net.DialContext, j)
+		o, err := s.Own(l.Context())
+		if err != nil {
+			l.Fatal(err)
+		}
+		if err := o.Write(l.Context(), sink.PositionKey, []byte("old")); err != nil {
+			l.Fatal(err)
+		}
+		if _, err := l.admin().DeleteTopic(l.Context(), "positions"); err != nil {
+			l.Fatal(err)
+		}
+		written := make(chan error)
+		go func() { written <- o.Write(l.Context(), sink.PositionKey, []byte("new")) }()
+		bubble.Sleep(time.Minute)
+		var stat sink.Stat
+		if s.addStat(&stat); !strings.Contains(stat.StallAdvice, "--create --topic positions --partitions 1 --config cleanup.policy=compact; or restart the relay, which creates it") {
+			l.Errorf("%+v", stat)
+		}
+		if _, err := l.admin().CreateTopic(l.Context(), 1, -1, nil, "positions"); err != nil {
+			l.Fatal(err)
+		}
+		if err := <-written; err != nil {
+			l.Error(err)
+		}
+		if log := j.String(); !strings.Contains(log, "topic was re-created") || strings.Contains(log, "replay") {
+			l.Error(log)
+		}
+		wantValues(l, s, "new")
+	}, kfake.SeedTopics(1, "positions"))
+}
+
 func (l *lab) positions(dial dialFunc, j *sinktest.Journal) *positionStore {
 	l.Helper()
 	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.Logger(), dial)

@@ -152,7 +152,7 @@ var faults = []fault{
 	{is(position.ErrPromoted), exit.Source, Outage, "", ""},
 	{is(ErrLostSender), exit.Source, Outage, "", ""},
 	{as[*checkpoint.PrefixError], exit.Continuity, Outage, "", ""},
-	{is(position.ErrNoStore), exit.Sink, Outage, "", ""},
+	{is(position.ErrNoStore), exit.Sink, Outage, "", nextBroker},
 
 	{is(position.ErrFile), exit.Sink, Briefly, "", nextFile},
 	{is(position.ErrFileFailed), exit.Sink, Outage, "", nextFileFailed},
