@@ -110,6 +110,9 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	if errors.Is(err, prune.ErrConfig) {
 		f.Exit, f.Next = exit.Usage, "see outbox-cdc prune --help"
 	}
+	if _, ok := errors.AsType[*prune.OwnerError](err); ok {
+		f.Next = `run prune as the owner of the table, with --dsn "$OWNER_DSN" (docs/roles.md#which-role-runs-which-command)`
+	}
 	if refusal, ok := errors.AsType[*prune.NotPublishedError](err); ok {
 		f.Object, f.Next = "publication "+refusal.Publication, "resend the rows that were not published, then prune (docs/prune.md#prune-refuses-a-table)"
 		f.Advice = "Rows that are inserted while the relay's publication leaves them out are never delivered. Before you prune:\n" +

@@ -27,6 +27,9 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 	}
 	rows, _ := p.work.Query(ctx, `SELECT `+r.create+`($1)`, p.cfg.Days)
 	if t.Created, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		if code, ok := errors.AsType[*pgconn.PgError](err); ok && code.Code == insufficientPrivilege {
+			return p.ownerError("may not create partitions (%s)", code.Message)
+		}
 		return fmt.Errorf("create partitions: %w", err)
 	}
 	t.Warnings, p.warnings = append(t.Warnings, p.warnings...), nil
@@ -176,10 +179,11 @@ func limitLockWait(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 
 // SQLSTATEs, as in https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const (
-	undefinedTable       = "42P01"
-	lockNotAvailable     = "55P03"
-	deadlockDetected     = "40P01"
-	serializationFailure = "40001"
+	undefinedTable        = "42P01"
+	lockNotAvailable      = "55P03"
+	deadlockDetected      = "40P01"
+	insufficientPrivilege = "42501"
+	serializationFailure  = "40001"
 )
 
 // inTheWay reports whether err is a conflict with another transaction.

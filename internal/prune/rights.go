@@ -29,7 +29,7 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 			return fmt.Errorf("look up the owner of %s: %w", partition.Name, err)
 		}
 		if !owns {
-			return &catalog.RightError{What: fmt.Sprintf("role %q does not own partition %s, and only the owner can drop it: run prune %s", p.work.Config().User, partition.Name, asOwner)}
+			return p.ownerError("does not own partition %s, and only the owner can drop it", partition.Name)
 		}
 	}
 	for _, leaf := range r.leaves {
@@ -40,8 +40,21 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 	return nil
 }
 
-// asOwner is how prune runs for partitions, which a role cannot be granted the right to drop.
-const asOwner = `as the owner of the table: --dsn "$OWNER_DSN"`
+// An OwnerError says that prune has to run as the owner of the table, because no other role can be granted the right to drop and to
+// create its partitions. It wraps a [*catalog.RightError].
+type OwnerError struct{ right catalog.RightError }
+
+// Error returns what the role lacks, and that the owner does not.
+func (e *OwnerError) Error() string { return e.right.Error() }
+
+// Unwrap returns the RightError.
+func (e *OwnerError) Unwrap() error { return &e.right }
+
+// ownerError returns the error for a role that may not do what the owner may.
+func (p *pruner) ownerError(lacks string, args ...any) error {
+	what := fmt.Sprintf("role %q "+lacks, append([]any{p.work.Config().User}, args...)...)
+	return &OwnerError{catalog.RightError{What: what + `: run prune as the owner of the table: --dsn "$OWNER_DSN"`}}
+}
 
 // checkDelete checks the rights that deleting rows of one table of r needs.
 func (p *pruner) checkDelete(ctx context.Context, r *relation, table part) error {
@@ -56,7 +69,7 @@ func (p *pruner) checkDelete(ctx context.Context, r *relation, table part) error
 	lacking := strings.Join(missing, ", ")
 	user := p.work.Config().User
 	if r.ends != "" {
-		return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s, and prune drops partitions: run it %s", user, lacking, table.Name, asOwner)}
+		return p.ownerError("lacks %s on %s, and prune drops partitions", lacking, table.Name)
 	}
 	return &catalog.RightError{What: fmt.Sprintf("role %q lacks %s on %s: use the operator's role, or if this is it: GRANT %[2]s ON %[3]s TO %[4]s", user, lacking, table.Name, replication.QuoteIdent(user))}
 }

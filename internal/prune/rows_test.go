@@ -69,7 +69,7 @@ func TestWithoutRights(t *testing.T) {
 		}
 		leaf := map[bool]string{false: "public.outbox", true: "public.outbox_default"}[partitioned]
 		r.role(t, `GRANT USAGE ON SCHEMA public TO %s`)
-		const asOwner = `run it as the owner of the table: --dsn "$OWNER_DSN"`
+		const asOwner = `run prune as the owner of the table: --dsn "$OWNER_DSN"`
 		advice := map[bool]string{false: ": use the operator's role, or if this is it: GRANT SELECT, DELETE ON " + leaf + " TO ", true: ", and prune drops partitions: " + asOwner}
 		fails("lacks SELECT, DELETE on " + leaf + advice[partitioned])
 		role := r.cfg.Source.User
@@ -84,6 +84,13 @@ func TestWithoutRights(t *testing.T) {
 			r.Exec(t, `REVOKE SELECT ON `+leaf+` FROM `+role)
 			fails(`does not own partition public.outbox_old, and only the owner can drop it: run prune as the owner of the table: --dsn "$OWNER_DSN"`)
 			r.Exec(t, `GRANT SELECT ON `+leaf+` TO `+role+`; DROP TABLE outbox_old`)
+			days := r.cfg.Days
+			r.cfg.Days, r.cfg.DryRun = 16, false
+			_, err := Run(t.Context(), r.cfg)
+			if _, ok := errors.AsType[*OwnerError](err); !ok || !strings.Contains(err.Error(), "may not create partitions (permission denied for schema public): run prune as the owner") {
+				t.Error(err)
+			}
+			r.cfg.Days = days
 		}
 		r.consume(t, r.Name)
 		r.prune(t)
