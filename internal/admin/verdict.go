@@ -133,12 +133,12 @@ func (st *Status) fenced() Verdict {
 		times = fmt.Sprintf("%d times since %s", f.Times, f.Since.UTC().Format(time.RFC3339))
 	}
 	return Verdict{
-		Warn, fencedTitle, fmt.Sprintf("It has fenced the relay %s, last at %s: %s. The relay takes its identity back and sends no row twice, but each time its records wait.",
+		Warn, fencedTitle, fmt.Sprintf("It was fenced %s, last at %s: %s. The relay takes its identity back and sends no row twice, but each time its records wait.",
 			times, f.At.UTC().Format(time.RFC3339), f.Text), f.advice(),
 	}
 }
 
-const fencedTitle = "Another process uses the relay's identity"
+const fencedTitle = "The relay has lost its identity at the broker"
 
 // parking returns the verdict on a relay that delivers all but the parked keys.
 func (st *Status) parking() Verdict {

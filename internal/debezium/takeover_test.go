@@ -68,7 +68,7 @@ func TestCheckTakeover(t *testing.T) {
 		{"no inserts", func(t *Takeover) { t.Catalog.Publication.Insert = false }, "inserts", check.Failed, "ALTER PUBLICATION p"},
 		{"all tables", func(t *Takeover) {
 			t.Catalog.Publication.Tables = []catalog.Table{{OID: 7, Schema: "public", Name: "hb"}}
-		}, "neighbours", check.Doubt, "public.hb"},
+		}, "neighbours", check.Doubt, `"public"."hb"`},
 		{"never run", func(t *Takeover) { t.Next = &relay.NextStart{} }, "position record", check.Met, "no relay of this name"},
 		{"republished since the record", func(t *Takeover) {
 			t.Next = &relay.NextStart{Record: &checkpoint.Position{}, Broken: replication.ErrPublication}

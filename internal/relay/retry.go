@@ -62,7 +62,7 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 	case in == fenced && time.Since(w.fenced) < fencedInterval:
 	case in == fenced:
 		w.fenced = time.Now()
-		w.log.WarnContext(ctx, "fenced by another process, taking the relay's identity back", slog.String("err", err.Error()),
+		w.log.WarnContext(ctx, "fenced, taking the relay's identity back", slog.String("err", err.Error()),
 			slog.String("fix", strings.Join(strings.Fields(cmp.Or(fault.Advice(err), fault.Next(err))), " ")))
 	case errors.Is(err, fault.ErrOwnershipEnded):
 		w.log.InfoContext(ctx, "starting over at the position record", slog.String("reason", err.Error()))

@@ -63,7 +63,7 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 					case errors.Is(tc.err, sink.ErrAccess):
 						awaited = "waiting for the broker"
 					case errors.Is(tc.err, sink.ErrSuperseded):
-						awaited = "fenced by another process, taking the relay's identity back"
+						awaited = "fenced, taking the relay's identity back"
 					case errors.Is(tc.err, replication.ErrSlotInUse):
 						awaited = "level=INFO msg=\"standby: another process uses the slot\""
 					}
@@ -118,7 +118,7 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 		want := []string{
 			`level=WARN msg="waiting for the source" err="source unreachable: read from port 40000"`,
 			`level=INFO msg="standby: another process uses the slot" pid=17`,
-			`level=WARN msg="fenced by another process, taking the relay's identity back" err="superseded by a newer owner" fix="` + fault.Next(sink.ErrSuperseded) + `"`,
+			`level=WARN msg="fenced, taking the relay's identity back" err="superseded by a newer owner" fix="` + fault.Next(sink.ErrSuperseded) + `"`,
 			`level=INFO msg="starting over at the position record" reason="` + fault.ErrOwnershipEnded.Error() + `: it has moved the slot"`,
 			`level=INFO msg="standby: another process uses the slot" pid=29`,
 			fmt.Sprintf(`level=WARN msg="waiting for the source" err=%q`, inUse(29).Error()+"; "+fault.ErrSenderKept.Error()+": no right to"),

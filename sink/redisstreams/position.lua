@@ -1,4 +1,5 @@
--- Stores a value in the hash KEYS[1], or removes it if the value is empty. Returns -1 if somebody else is the owner.
+-- Stores a value in the hash KEYS[1], or removes it if the value is empty. Returns -1 if somebody else is the owner,
+-- and -2 if nobody is, because the hash was removed.
 --
 -- ARGV[1]  the field of the value
 -- ARGV[2]  the field of the number of the last write
@@ -9,8 +10,10 @@
 --
 -- A write that arrives behind a later one of the owner, because its connection was lost, changes nothing.
 if ARGV[4] ~= '' then
-	local id, written = string.match(redis.call('HGET', KEYS[1], ARGV[3]) or ' 0', '^(%S*) (%d+)$')
+	local owner = redis.call('HGET', KEYS[1], ARGV[3])
+	local id, written = string.match(owner or ' 0', '^(%S*) (%d+)$')
 	if ARGV[5] ~= '0' then
+		if not owner then return -2 end
 		if id ~= ARGV[4] then return -1 end
 		if tonumber(written) > tonumber(ARGV[5]) then return 0 end
 	end

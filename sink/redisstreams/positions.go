@@ -146,8 +146,11 @@ func (p *positionStore) call(ctx context.Context, key, owner string, number uint
 		}
 		return err
 	}
-	if done < 0 {
+	switch done {
+	case -1:
 		return fmt.Errorf("%w: the positions have another owner", sink.ErrSuperseded)
+	case -2:
+		return errLost
 	}
 	wait := p.cfg.Wait
 	if wait.Replicas == 0 {
@@ -159,6 +162,10 @@ func (p *positionStore) call(ctx context.Context, key, owner string, number uint
 	}
 	return err
 }
+
+// errLost says that the owner is gone without a newer one.
+var errLost = sink.NewError(sink.ErrSuperseded, "the positions have no owner any more: somebody has removed them, or the server has lost its data",
+	`If the server has lost its data, the streams have lost their entries too: send those rows again with outbox-cdc replay --where '…' --dsn "$OPERATOR_DSN".`)
 
 // CheckOrder implements [sink.PositionStore].
 func (p *positionStore) CheckOrder(context.Context) error {

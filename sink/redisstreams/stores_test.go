@@ -262,3 +262,28 @@ func TestManyStreams(t *testing.T) {
 		t.Errorf("%d streams are remembered", len(tr.last))
 	}
 }
+
+// A server that has lost the positions, and with them the owner, is no other owner.
+func TestPositionsAreRemoved(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{})
+	s := openSink(t, Config{Addrs: []string{server.Addr()}})
+	hash := redistest.UniqueName(t)
+	store, err := s.OpenPositions(sinktest.Context(t), hash, "relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := store.Own(sinktest.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Write(sinktest.Context(t), sink.PositionKey, []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.conns.Del(t.Context(), hash).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err = o.Write(sinktest.Context(t), sink.PositionKey, []byte("2"))
+	if !errors.Is(err, sink.ErrSuperseded) || strings.Contains(err.Error(), "newer owner") || !strings.Contains(sink.AdviceOf(err), "replay") {
+		t.Errorf("%v, advice %q", err, sink.AdviceOf(err))
+	}
+}

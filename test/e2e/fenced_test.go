@@ -39,7 +39,7 @@ func TestAnotherProgramUsesTheTransactionalID(t *testing.T) {
 			continue
 		}
 		lines++
-		if !strings.Contains(line, "fenced by another process") || strings.Count(line, "transactional id "+id) != 2 || !strings.Contains(line, "Stop it") {
+		if !strings.Contains(line, "fenced, taking") || strings.Count(line, "transactional id "+id) != 2 || !strings.Contains(line, "Stop it") {
 			t.Errorf("logged: %s", line)
 		}
 	}
