@@ -169,7 +169,7 @@ func unlessInterrupted(ctx context.Context, err error) error {
 	}
 }
 
-// perform waits for the first record, runs the order service until ctx or running ends or the time is over, and waits
+// perform waits for the first record, runs the order service until ctx or running ends or the time is over, and, unless that failed, waits
 // for the records in flight. It reports whether there is a result.
 func (d *demo) perform(ctx, running context.Context) (performed bool, err error) {
 	starting, cancel := eitherDone(ctx, running)
@@ -192,8 +192,9 @@ func (d *demo) perform(ctx, running context.Context) (performed bool, err error)
 	if d.crew != nil {
 		g.Go(func() error { return d.crew.striker.run(selling) })
 	}
-	err = g.Wait()
-	d.drain(running)
+	if err = g.Wait(); err == nil {
+		d.drain(running)
+	}
 	return true, err
 }
 
