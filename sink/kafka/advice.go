@@ -28,12 +28,12 @@ func (c Config) grantCommand(right string) string {
 }
 
 // createTopic returns the command that creates a topic.
-func (c Config) createTopic(topic string) string {
+func (c *client) createTopic(topic string) string {
 	arguments := fmt.Sprintf("--create --topic %s --partitions 6", topic)
 	if c.compacted {
 		arguments = createCompacted(topic)
 	}
-	return c.adminCommand("kafka-topics.sh", arguments)
+	return c.cfg.adminCommand("kafka-topics.sh", arguments)
 }
 
 // createCompacted returns the arguments of kafka-topics.sh that create a topic for positions.
@@ -43,7 +43,7 @@ func createCompacted(topic string) string {
 
 // adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
 // relay creates it.
-func (c Config) adviseMissing(topic string) string {
+func (c *client) adviseMissing(topic string) string {
 	if c.compacted {
 		return fmt.Sprintf("Create the topic: %s; or restart the relay, which creates it.", c.createTopic(topic))
 	}
@@ -51,7 +51,7 @@ func (c Config) adviseMissing(topic string) string {
 }
 
 // adviseGone is for a topic that somebody has deleted, with its records. The owner of positions writes them again.
-func (c Config) adviseGone() string {
+func (c *client) adviseGone() string {
 	if c.compacted {
 		return "nothing for this relay, which records its position again; one that is stopped has lost its record"
 	}

@@ -29,6 +29,7 @@ type client struct {
 	outage      outage
 	partitioner partitioner
 	codec       sarama.CompressionCodec
+	compacted   bool // the topics are those of positions, which OpenPositions creates
 
 	mu     sync.Mutex
 	stores []*positionStore // closed by Close
@@ -122,7 +123,7 @@ func (c *client) checkKnown(errorIn func(topicInfo) sarama.KError, topics ...str
 		}
 	}
 	if len(absent) > 0 {
-		return fmt.Errorf("%w: %s", sink.Advise(errMissing, c.cfg.adviseMissing(absent[0])), strings.Join(absent, ", "))
+		return fmt.Errorf("%w: %s", sink.Advise(errMissing, c.adviseMissing(absent[0])), strings.Join(absent, ", "))
 	}
 	return nil
 }

@@ -39,8 +39,6 @@ type Config struct {
 	// creates the topic.
 	CreateTopics *TopicSpec
 
-	compacted bool // the topics are those of positions, which OpenPositions creates
-
 	// MaxMessageBytes is the maximum size of a batch. Larger records are rejected without sending
 	// them. Zero means max.message.bytes of the topic. If the user may not read that, batches have
 	// at most 1,000,000 bytes, and larger records are sent for the broker to decide.

@@ -330,7 +330,7 @@ func (p *producer) followPartitionCount(t *topic, info topicInfo) {
 	log := p.log.With(slog.String("topic", t.name), slog.Int("from", from), slog.Int("to", to))
 	p.logLater(func(ctx context.Context) {
 		if recreated {
-			log.WarnContext(ctx, "topic was re-created, its records are gone", slog.String("fix", p.client.cfg.adviseGone()))
+			log.WarnContext(ctx, "topic was re-created, its records are gone", slog.String("fix", p.client.adviseGone()))
 		} else {
 			log.WarnContext(ctx, "topic has more partitions, keys map to other partitions")
 		}

@@ -73,9 +73,9 @@ func (p *producer) mayLogMissing(t *topic) bool {
 // adviseMissing returns how to fix that t is missing. A stop would reject records that may be given up. p.mu is held.
 func (p *producer) adviseMissing(t *topic) string {
 	if p.mayGiveUp(t) {
-		return "Create the topic while the relay runs: " + p.client.cfg.createTopic(t.name) + ". A stop makes dead letters of the rows that wait for it."
+		return "Create the topic while the relay runs: " + p.client.createTopic(t.name) + ". A stop makes dead letters of the rows that wait for it."
 	}
-	return p.client.cfg.adviseMissing(t.name)
+	return p.client.adviseMissing(t.name)
 }
 
 // waitsForTopic reports whether cause is a missing topic that somebody else has to create.

@@ -73,12 +73,13 @@ func (c *client) OpenPositions(ctx context.Context, topic, name string) (sink.Po
 
 func (c *client) openPositions(ctx context.Context, topic, name string) (*positionStore, error) {
 	cfg := c.cfg
-	cfg.Compression, cfg.CreateTopics, cfg.compacted = "none", nil, true
+	cfg.Compression, cfg.CreateTopics = "none", nil
 	cfg.WindowBytes, cfg.WindowRecords, cfg.ConnectionsPerBroker = positionWindow, 0, 1
 	own, err := open(ctx, cfg, c.log.With(slog.String("position_topic", topic)), c.connector.dial)
 	if err != nil {
 		return nil, err
 	}
+	own.compacted = true
 	if err := own.retryTransient(ctx, func() error { return own.cluster.ensureCompacted(ctx, topic, c.log) }); err != nil {
 		_ = own.Close()
 		return nil, fmt.Errorf("topic %s: %w", topic, err)
