@@ -35,8 +35,8 @@ type Config struct {
 	// AssumeConfirmed: each selected row must have a record, even if the slot has not confirmed it.
 	AssumeConfirmed bool
 
-	// Findings is how many differences of each kind and topic the report lists.
-	Findings int
+	// Missing is how many missing rows of each topic the report lists.
+	Missing int
 
 	// DeadLettersOptional: the relay sends none, so the user need not have the right to read those of earlier.
 	DeadLettersOptional bool
@@ -197,7 +197,7 @@ func (a *auditor) newRules() rules {
 	return rules{
 		CommitTimes: len(route.Columns.Timestamp) == 0, PlacedPartition: route.PlacesPartition(),
 		Since: a.cfg.Selection.Since, Until: a.cfg.Selection.Until, PrunedBefore: a.cfg.PrunedBefore,
-		Findings: a.cfg.Findings,
+		Missing: a.cfg.Missing,
 	}
 }
 
@@ -251,10 +251,7 @@ func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) err
 	}
 	a.ledger.dropCandidates(func(id uint64) bool { return wanted[id] != "" })
 	for i := range a.findings {
-		f := &a.findings[i]
-		if f.ID = wanted[f.id]; f.ID == "" && f.Kind == Missing {
-			f.Detail += "; the row has no id"
-		}
+		a.findings[i].ID = wanted[a.findings[i].id]
 	}
 	return nil
 }

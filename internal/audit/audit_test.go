@@ -39,7 +39,7 @@ func eventOf(key string, n int) *sink.Record {
 
 // newScene returns n rows for each of two keys, all delivered: a in partition 0, b in partition 1.
 func newScene(n int) *scene {
-	s := &scene{rules: rules{CommitTimes: true, Findings: 10}, flags: due}
+	s := &scene{rules: rules{CommitTimes: true, Missing: 10}, flags: due}
 	for i := range n {
 		for p, key := range []string{"a", "b"} {
 			s.rows = append(s.rows, eventOf(key, i))
@@ -288,11 +288,11 @@ func TestAuditOfATopic(t *testing.T) {
 	}
 }
 
-// The limit of the listed differences is the caller's, also for the rows of one key.
-func TestListedFindings(t *testing.T) {
+// The limit of the listed missing rows is the caller's, also for those of one key.
+func TestListedMissing(t *testing.T) {
 	for limit, want := range map[int]int{0: 0, 3: 3, 1000: 150} {
 		s := newScene(150)
-		s.rules.Findings, s.topic[1] = limit, nil
+		s.rules.Missing, s.topic[1] = limit, nil
 		if got, found := s.judge(); got.Missing != 150 || len(found) != want {
 			t.Errorf("at most %d: %d of %d are listed", limit, len(found), got.Missing)
 		}

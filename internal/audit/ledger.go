@@ -42,7 +42,7 @@ type rules struct {
 	// PrunedBefore is the time from which on no row was deleted. Zero: some minutes after the oldest row.
 	PrunedBefore time.Time
 
-	Findings int // see [Config]
+	Missing int // see [Config]
 }
 
 // A row is a row that was read.

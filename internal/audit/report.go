@@ -51,7 +51,7 @@ type Report struct {
 	Ordered   bool      `json:"ordered"`   // the table has a column with the order of insertion
 
 	Topics   []Topic   `json:"topics"`   // by name
-	Findings []Finding `json:"findings"` // the first [Config.Findings] of each kind and topic, and of a key at most 100 of a kind that is not missing
+	Findings []Finding `json:"findings"` // the first of each kind and topic
 	Notes    []string  `json:"notes"`    // limits of this audit
 	Took     float64   `json:"took_s"`
 }
@@ -129,10 +129,17 @@ func (r *Report) Undecided() (n int) {
 	return n
 }
 
+// keptFindings is how many findings are kept for each kind and topic, apart from [Config.Missing].
+const keptFindings = 10
+
 // note keeps a difference if it is one of the first of its kind and topic.
 func (l *ledger) note(findings *[]Finding, topic uint16, f Finding) {
 	t := l.topics[topic]
-	if t.findings[f.Kind]++; t.findings[f.Kind] <= l.cfg.Findings {
+	most := keptFindings
+	if f.Kind == Missing {
+		most = l.cfg.Missing
+	}
+	if t.findings[f.Kind]++; t.findings[f.Kind] <= most {
 		f.Topic = t.Name
 		*findings = append(*findings, f)
 	}

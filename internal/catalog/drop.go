@@ -58,9 +58,9 @@ func (s *setup) otherUser(ctx context.Context) (string, error) {
 	slots, err := query(ctx, s.conn, pgx.RowTo[string], "look for other slots that use the publication", `
 		SELECT s.slot_name::text
 		FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
-		WHERE s.database = pg_catalog.current_database() AND s.plugin = $1 AND NOT s.temporary AND s.slot_name <> $2 AND s.wal_status IS DISTINCT FROM 'lost'
+		WHERE s.database = pg_catalog.current_database() AND s.plugin = $1 AND NOT s.temporary AND s.slot_name <> $2
 			AND (a.query IS NULL OR a.query NOT LIKE 'START_REPLICATION %' OR pg_catalog.strpos(a.query, $3) > 0)
-		ORDER BY 1`, plugin, s.cfg.Slot, s.cfg.Publication)
+		ORDER BY s.active DESC, 1`, plugin, s.cfg.Slot, s.cfg.Publication)
 	if err != nil || len(slots) == 0 {
 		return "", err
 	}

@@ -186,14 +186,17 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 		t := &v.table
 		return v, r.Scan(append([]any{&t.OID, &t.Schema, &t.Name, &t.partition, &t.root, &t.Partitioned, &t.RowFilter}, v.fields()...)...)
 	}, "read the publication's tables", `
-		WITH pt AS MATERIALIZED (SELECT * FROM pg_catalog.pg_publication_tables WHERE pubname = $1)
-		SELECT c.oid, n.nspname, c.relname, c.relispartition, COALESCE(`+selectRoot+`, ''), c.relkind = 'p', `+filter+`, `+columnFields+`, `+listed+`
+		WITH published AS MATERIALIZED (SELECT * FROM pg_catalog.pg_publication_tables WHERE pubname = $1),
+		pt AS MATERIALIZED (
+			SELECT published.*, c.oid, c.relispartition, COALESCE(`+selectRoot+`, '') AS root, c.relkind
+			FROM published
+			JOIN pg_catalog.pg_namespace n ON n.nspname = published.schemaname
+			JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = published.tablename
+			WHERE $2 = '' OR c.oid = ANY (NULLIF($2, '')::oid[]))
+		SELECT pt.oid, pt.schemaname, pt.tablename, pt.relispartition, pt.root, pt.relkind = 'p', `+filter+`, `+columnFields+`, `+listed+`
 		FROM pt
-		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
-		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
-		CROSS JOIN LATERAL (SELECT * FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped OFFSET 0) a
-		WHERE $2 = '' OR c.oid = ANY (NULLIF($2, '')::oid[])
-		ORDER BY n.nspname, c.relname, a.attnum`, publication, wanted)
+		CROSS JOIN LATERAL (SELECT * FROM pg_catalog.pg_attribute WHERE attrelid = pt.oid AND attnum > 0 AND NOT attisdropped OFFSET 0) a
+		ORDER BY pt.schemaname, pt.tablename, a.attnum`, publication, wanted)
 	if err != nil {
 		return nil, ExplainLock(ctx, conn, err, publication)
 	}

@@ -144,7 +144,8 @@ const selectPlaced = `
 const unlessInPath = `,
 			(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_class c
 				WHERE c.relname = relation AND schema IS NULL AND c.oid IN (
-					SELECT r.prrelid FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = $2
+					SELECT r.prrelid FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+						WHERE p.pubname = $2 AND pg_catalog.to_jsonb(r) ->> 'prexcept' IS DISTINCT FROM 'true' -- which Postgres has from 19 on
 					UNION SELECT whole.oid FROM pg_catalog.pg_publication_tables t
 						JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname JOIN pg_catalog.pg_class l ON l.relnamespace = n.oid AND l.relname = t.tablename
 						CROSS JOIN LATERAL (SELECT l.oid UNION ALL SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(l.oid)) whole (oid)

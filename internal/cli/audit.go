@@ -33,7 +33,7 @@ type auditing struct {
 	where, orderBy  string
 	wait            time.Duration
 	assumeConfirmed bool
-	findings        int
+	missing         int
 	allowed         []string
 	asJSON          bool
 
@@ -74,7 +74,7 @@ The role needs SELECT on the tables, which a relay's role does not have: give th
 	flags.DurationVar(&r.wait, "wait", time.Minute, "how much `time` a running relay may take to confirm the rows")
 	flags.BoolVar(&r.assumeConfirmed, "assume-confirmed", false, "every selected row must have a record, whatever the slot has confirmed")
 	flags.StringSliceVar(&r.allowed, "allow", nil, "`kind` that is reported and does not fail the audit: missing, phantom, duplicate, altered, out-of-order (repeatable)")
-	flags.IntVar(&r.findings, "findings", 10, "`number` of differences of each kind and topic that are listed")
+	flags.IntVar(&r.missing, "missing", 10, "list at most this `number` of missing rows of each topic")
 	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, kind := range r.allowed {
@@ -82,8 +82,8 @@ The role needs SELECT on the tables, which a relay's role does not have: give th
 				return command.Usage(cmd, fmt.Errorf("--allow %s is not a kind: missing, phantom, duplicate, altered, out-of-order", kind))
 			}
 		}
-		if r.findings < 0 {
-			return command.Usage(cmd, errors.New("--findings must not be negative"))
+		if r.missing < 0 {
+			return command.Usage(cmd, errors.New("--missing must not be negative"))
 		}
 		if r.wait < 0 {
 			return command.Usage(cmd, errors.New("--wait must not be negative"))
@@ -103,7 +103,7 @@ func (r *auditing) run(ctx context.Context) error {
 	}
 	r.cfg = audit.Config{
 		Relay: sending, Slot: cfg.Source.Slot, Selection: r.selection(cfg), PrunedBefore: *r.prunedBefore,
-		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed, Findings: r.findings, DeadLettersOptional: !cfg.SendsDeadLetters(),
+		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed, Missing: r.missing, DeadLettersOptional: !cfg.SendsDeadLetters(),
 	}
 	debug.SetGCPercent(auditGCPercent)
 	log := command.NewLogger(cfg, r.stderr)
@@ -215,7 +215,10 @@ func printAudit(w io.Writer, report *audit.Report) {
 	}
 	for _, kind := range audit.Kinds() {
 		if more := report.Count(kind) - shown[kind]; more > 0 {
-			fmt.Fprintf(w, "\n%s: %d more are not listed; --findings lists more", kind, more)
+			fmt.Fprintf(w, "\n%s: %d more are not listed", kind, more)
+			if kind == audit.Missing {
+				fmt.Fprint(w, "; --missing lists more")
+			}
 		}
 	}
 	for _, note := range report.Notes {

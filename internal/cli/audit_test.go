@@ -36,7 +36,7 @@ func TestAuditSaysHowManyAreNotListed(t *testing.T) {
 		Topics:   []audit.Topic{{Name: "orders", Missing: 3, Altered: 1}},
 		Findings: []audit.Finding{{Kind: audit.Missing, Topic: "orders"}, {Kind: audit.Altered, Topic: "orders"}},
 	})
-	if !strings.Contains(out.String(), "\nmissing: 2 more are not listed; --findings lists more\n") || strings.Contains(out.String(), "altered: 0") {
+	if !strings.Contains(out.String(), "\nmissing: 2 more are not listed; --missing lists more\n") || strings.Contains(out.String(), "altered: 0") {
 		t.Error(out.String())
 	}
 }

@@ -27,10 +27,7 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 	}
 	rows, _ := p.work.Query(ctx, `SELECT `+r.create+`($1)`, p.cfg.Days)
 	if t.Created, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-		if code, ok := errors.AsType[*pgconn.PgError](err); ok && code.Code == insufficientPrivilege {
-			return p.ownerError("may not create partitions (%s)", code.Message)
-		}
-		return fmt.Errorf("create partitions: %w", err)
+		return p.explainDenied(ctx, r, fmt.Errorf("create partitions: %w", err))
 	}
 	t.Warnings, p.warnings = append(t.Warnings, p.warnings...), nil
 	return nil

@@ -2,10 +2,12 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -54,6 +56,18 @@ func (e *OwnerError) Unwrap() error { return &e.right }
 func (p *pruner) ownerError(lacks string, args ...any) error {
 	what := fmt.Sprintf("role %q "+lacks, append([]any{p.work.Config().User}, args...)...)
 	return &OwnerError{catalog.RightError{What: what + `: run prune as the owner of the table: --dsn "$OWNER_DSN"`}}
+}
+
+// explainDenied returns err, or an [*OwnerError] if the role lacks a privilege that the owner of r has.
+func (p *pruner) explainDenied(ctx context.Context, r *relation, err error) error {
+	if code, ok := errors.AsType[*pgconn.PgError](err); !ok || code.Code != insufficientPrivilege {
+		return err
+	}
+	owns, failed := queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, r.oid)
+	if failed != nil || owns {
+		return err
+	}
+	return p.ownerError("lacks a privilege: %v", err)
 }
 
 // checkDelete checks the rights that deleting rows of one table of r needs.

@@ -330,7 +330,6 @@ func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
 	}, kfake.SeedTopics(1, "positions"))
 }
 
-// positions opens a store in the lab, of the name "key" in the topic "positions".
 // A read that waits for another one until its context ends says what that one waits for.
 func TestReadBehindAnotherRead(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
@@ -387,6 +386,7 @@ func TestAdviceForADeletedPositionTopic(t *testing.T) {
 	}, kfake.SeedTopics(1, "positions"))
 }
 
+// positions opens a store in the lab, of the name "key" in the topic "positions".
 func (l *lab) positions(dial dialFunc, j *sinktest.Journal) *positionStore {
 	l.Helper()
 	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.Logger(), dial)
