@@ -86,6 +86,14 @@ type PositionStore interface {
 	CheckOrder(ctx context.Context) error
 }
 
+// A PositionLister is a [PositionStore] that knows the positions of other names in its place. It is optional.
+type PositionLister interface {
+	PositionStore
+
+	// Others returns the value of PositionKey of each other name, by name. It is like Read.
+	Others(ctx context.Context) (map[string][]byte, error)
+}
+
 // An Owner writes the values of a PositionStore until somebody else calls [PositionStore.Own], or the Sink is closed. Its methods
 // may be called from any goroutine.
 type Owner interface {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -347,6 +348,18 @@ func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	}
 	defer s.unlock()
 	return s.read(ctx)
+}
+
+// Others implements [sink.PositionLister].
+func (s *positionStore) Others(ctx context.Context) (map[string][]byte, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.unlock()
+	if _, err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	return maps.Clone(s.reader.others), nil
 }
 
 // read is Read. s.reading is held.

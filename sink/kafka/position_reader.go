@@ -29,6 +29,7 @@ type positionReader struct {
 	topicID sarama.Uuid // of the topic that was read; zero: the brokers are too old
 	next    int64       // next offset to read
 	values  []sink.StoredValue
+	others  map[string][]byte // positions of other names
 
 	producers map[int64]bool    // ids of the producers of positions
 	newest    map[int64]ordinal // of each producer, by its id
@@ -91,6 +92,7 @@ func (r *positionReader) readNew(ctx context.Context, leaders *leaders) error {
 // forget makes the next read start at the beginning of the topic.
 func (r *positionReader) forget() {
 	r.next, r.values, r.producers, r.newest = fromTheBeginning, nil, make(map[int64]bool), make(map[int64]ordinal)
+	r.others = make(map[string][]byte)
 }
 
 // readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
@@ -137,7 +139,9 @@ func (r *positionReader) readTo(l *link) error {
 			if rec.batch.ProducerID == r.marker.id {
 				r.marker.epoch = max(r.marker.epoch, rec.batch.ProducerEpoch)
 			}
-		case !ok || rec.batch.IsTransactional: // of another program, because a value is in no transaction
+		case rec.batch.IsTransactional: // of another program, because a value is in no transaction
+		case !ok:
+			r.takeOther(rec.Record)
 		case isRouted(rec.Record):
 			r.warnRouted(rec.offset())
 		case r.isLate(rec):
@@ -177,6 +181,18 @@ func (r *positionReader) place(offset int64) string {
 func (r *positionReader) keyOf(recordKey []byte) (key string, ok bool) {
 	rest, ok := bytes.CutPrefix(recordKey, []byte(r.name+"/"))
 	return string(rest), ok && sink.IsStoreKey(string(rest))
+}
+
+// takeOther takes a record that is not a value of this relay.
+func (r *positionReader) takeOther(rec *sarama.Record) {
+	name, ok := bytes.CutSuffix(rec.Key, []byte("/"+sink.PositionKey))
+	switch {
+	case !ok || isRouted(rec):
+	case rec.Value == nil:
+		delete(r.others, string(name))
+	default:
+		r.others[string(name)] = bytes.Clone(rec.Value)
+	}
 }
 
 // take sets the value of a key. A nil value removes it.

@@ -46,13 +46,9 @@ func (p *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 
 // ReadPositions implements [sink.PositionReader].
 func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.StoredValue, error) {
-	var fields map[string]string
-	err := c.retry(ctx, func(ctx context.Context) (err error) {
-		fields, err = c.conns.HGetAll(ctx, hash).Result()
-		return err
-	})
+	fields, err := c.readHash(ctx, hash)
 	if err != nil {
-		return nil, fmt.Errorf("hash %s: %w", hash, err)
+		return nil, err
 	}
 	type numbered struct {
 		sink.StoredValue
@@ -65,9 +61,8 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 		if !ok || !sink.IsStoreKey(key) {
 			continue
 		}
-		number, value, ok := strings.Cut(stored, " ")
-		n, err := strconv.ParseUint(number, 10, 64)
-		if !ok || err != nil {
+		n, value, ok := cutNumber(stored)
+		if !ok {
 			continue
 		}
 		place := fmt.Sprintf("hash %s, field %s", hash, field)
@@ -79,6 +74,40 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 		result[i] = values[i].StoredValue
 	}
 	return result, nil
+}
+
+func (c *client) readHash(ctx context.Context, hash string) (fields map[string]string, err error) {
+	err = c.retry(ctx, func(ctx context.Context) (err error) {
+		fields, err = c.conns.HGetAll(ctx, hash).Result()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hash %s: %w", hash, err)
+	}
+	return fields, nil
+}
+
+// cutNumber returns the number of the write of a stored value, and the value. ok is false if it is none.
+func cutNumber(stored string) (n uint64, value string, ok bool) {
+	number, value, ok := strings.Cut(stored, " ")
+	n, err := strconv.ParseUint(number, 10, 64)
+	return n, value, ok && err == nil
+}
+
+// Others implements [sink.PositionLister].
+func (p *positionStore) Others(ctx context.Context) (map[string][]byte, error) {
+	fields, err := p.readHash(ctx, p.hash)
+	if err != nil {
+		return nil, err
+	}
+	others := make(map[string][]byte)
+	for field, stored := range fields {
+		name, ok := strings.CutSuffix(field, "/"+sink.PositionKey)
+		if _, value, isValue := cutNumber(stored); ok && isValue && name != p.name {
+			others[name] = []byte(value)
+		}
+	}
+	return others, nil
 }
 
 // Post implements [sink.PositionStore].

@@ -78,6 +78,12 @@ func testPositions(t *testing.T, s Storing) {
 	}
 	wantPosition(t, a, "a4")
 	wantPosition(t, b, "b4")
+	if lister, ok := a.(sink.PositionLister); ok {
+		others, err := lister.Others(Context(t))
+		if err != nil || len(others) != 1 || string(others["b"]) != secret+"b4" {
+			t.Errorf("other names: %q, %v", others, err)
+		}
+	}
 	another := openStore(t, open(t, s, window, j), store, "a", j)
 	wantPosition(t, another, "a4")
 	successor := own(t, another)

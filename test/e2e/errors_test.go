@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -107,6 +108,26 @@ func TestSlotInUse(t *testing.T) {
 	r.Arrived(t)
 	standby.Terminate(t)
 	r.Settle(t, 0)
+}
+
+// A relay under another name than the last one of the slot does not find the position record, and must not start without it.
+func TestAnotherName(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 100)
+	r.Confirmed(t)
+	process.Kill(t)
+	other := []string{"run", "-c", r.Config, "--set", "name=other"}
+	rig.Start(t, other...).Fails(t, exit.Source, `is recorded under the name \"`+r.Slot+`\", and the name of this relay is \"other\"`, "--accept-gap")
+	process = rig.Start(t, append(other, "--accept-gap")...)
+	process.Logged(t, "streaming")
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t)
+	process.Terminate(t)
+	process = rig.Start(t, other...)
+	process.Logged(t, "streaming")
+	process.Terminate(t)
 }
 
 // inRole waits until /readyz reports the role.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,6 +151,29 @@ func (s *Store) becomeOwner(ctx context.Context) (*Found, error) {
 		s.owner = owner
 	}
 	return s.Read(ctx)
+}
+
+// otherName returns another name under which the position of the slot is recorded, or "". A slot that has confirmed more than the record
+// was advanced or re-created since, and the record is not its own. A store that lists no other names has none.
+func (s *Store) otherName(ctx context.Context, server checkpoint.Server) (string, error) {
+	lister, ok := s.values.(sink.PositionLister)
+	if !ok {
+		return "", nil
+	}
+	others, err := lister.Others(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		var p checkpoint.Position
+		if json.Unmarshal(others[name], &p) != nil { // not of a relay, or of a later version
+			continue
+		}
+		if p.SystemID == server.SystemID && p.Slot == server.Slot && server.Confirmed <= p.EndLSN {
+			return name, nil
+		}
+	}
+	return "", nil
 }
 
 // parse returns what values say. It ignores those that no relay or operator has written. An error is about a value of a later

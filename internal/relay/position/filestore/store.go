@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -71,6 +72,22 @@ func (f *Store) Read(ctx context.Context) ([]sink.StoredValue, error) {
 		return nil
 	})
 	return stored, err
+}
+
+// Others implements [sink.PositionLister].
+func (f *Store) Others(ctx context.Context) (others map[string][]byte, err error) {
+	err = f.retry(ctx, f.explainDenial, func(context.Context) error {
+		c, err := readFile(f.path)
+		others = make(map[string][]byte)
+		for name, r := range c.Relays {
+			i := slices.IndexFunc(r.Values, func(v value) bool { return v.Key == sink.PositionKey })
+			if i >= 0 && name != f.name {
+				others[name] = r.Values[i].Value
+			}
+		}
+		return err
+	})
+	return others, err
 }
 
 // Post implements [sink.PositionStore]. The value is on disk when Post has returned nil.
