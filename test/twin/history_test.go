@@ -112,6 +112,7 @@ type history struct {
 	updates int // number of status updates
 
 	reached atomic.Int64 // virtual time of the newest event, in nanoseconds; for the goroutine that detects that it stands still
+	flooded atomic.Bool  // there are more than mostEvents
 }
 
 // A start describes the newest session of a run.
@@ -159,7 +160,11 @@ func (h *history) noteLocked(text string, args ...any) {
 	at := time.Since(h.began)
 	h.events = append(h.events, event{at, text, args})
 	h.reached.Store(int64(at))
+	h.flooded.Store(len(h.events) > mostEvents)
 }
+
+// mostEvents is far more than a seed has. A relay that repeats something without a pause would take all memory.
+const mostEvents = 200_000
 
 // violated reports a violation.
 func (h *history) violated(text string, args ...any) {
@@ -174,6 +179,13 @@ func (h *history) violatedLocked(text string, args ...any) {
 	}
 	h.noteLocked("VIOLATION: "+text, args...)
 	h.violations = append(h.violations, fmt.Sprintf("%s: ", time.Since(h.began))+fmt.Sprintf(text, args...))
+}
+
+// firstViolations returns the violations that a report shows, on one line.
+func (h *history) firstViolations() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.violations[:min(maxShown, len(h.violations))], "; ")
 }
 
 // stopJudging makes the history ignore violations from now on.

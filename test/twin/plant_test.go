@@ -155,7 +155,7 @@ var lanePlants = []mistake{
 	}, "are not stored|has not come|have not arrived"},
 	{"an acknowledged record is sent again", []plant.Edit{
 		plant.In(outcomeFile, "	for range f.stored {\n", "	for range f.stored - f.stored/2 {\n"),
-	}, "again, which was acknowledged"},
+	}, "again, which was acknowledged|has not come"},
 	{"a key has two requests outstanding", []plant.Edit{
 		plant.In(laneFile, "if l.hash == hash && l.destination == d && l.head != nil &&", "if l.hash == hash && l.destination == d && l.head != nil && l.state != busy &&"),
 	}, "has not come"},

@@ -149,20 +149,27 @@ func play(t *testing.T, seed uint64, build func(*testing.T, uint64) *world, muta
 	return w
 }
 
-// panicIfStuck panics if the history has no new event of a later virtual time within a minute of real time. The goroutines of
-// the seed then run, or wait for something that is not of their world. It returns when over is closed.
+// panicIfStuck panics if the history has no new event of a later virtual time within a minute of real time, because the goroutines of
+// the seed then run, or wait for something that is not of their world, and if the history is flooded. It returns when over is closed.
 func panicIfStuck(seed uint64, playing *atomic.Pointer[history], over <-chan struct{}) {
-	minute := time.NewTicker(time.Minute)
-	defer minute.Stop()
-	for last := int64(-1); ; {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	last := int64(-1)
+	for seconds := 1; ; seconds++ {
 		select {
-		case <-minute.C:
+		case <-second.C:
 		case <-over:
 			return
 		}
 		var reached int64
 		if h := playing.Load(); h != nil {
 			reached = h.reached.Load()
+			if h.flooded.Load() {
+				panic(fmt.Sprintf("OUTBOX_TEST_SEED=%d: more than %d events; %s", seed, mostEvents, h.firstViolations()))
+			}
+		}
+		if seconds%60 > 0 {
+			continue
 		}
 		if reached == last {
 			debug.SetTraceback("all")
