@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,7 +20,9 @@ func TestPublishedSince(t *testing.T) {
 		replaced = "table public.outbox was dropped or renamed, re-created and added again"
 		create   = "CREATE TABLE outbox (id int PRIMARY KEY, payload text);"
 	)
-	db := pgtest.Database(t)
+	srv := pgtest.Server(t)
+	db := pgtest.DatabaseOn(t, srv)
+	from15 := regexp.MustCompile(`IN SCHEMA|WHERE|outbox \(id\)`) // publications of schemas, row filters and column lists
 	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}
 	inspect := func(t *testing.T) *State {
 		t.Helper()
@@ -76,6 +79,9 @@ func TestPublishedSince(t *testing.T) {
 		"a partition":                 {"DROP TABLE outbox; CREATE TABLE outbox (id int) PARTITION BY LIST (id); CREATE TABLE p1 PARTITION OF outbox FOR VALUES IN (1); ALTER PUBLICATION pub ADD TABLE outbox", "CREATE TABLE p2 PARTITION OF outbox FOR VALUES IN (2); DROP TABLE p1", ""},
 		"partition removed and added": {"DROP TABLE outbox; CREATE TABLE outbox (id int) PARTITION BY LIST (id); CREATE TABLE p1 PARTITION OF outbox FOR VALUES IN (1); ALTER PUBLICATION pub ADD TABLE p1", "ALTER PUBLICATION pub DROP TABLE p1; ALTER PUBLICATION pub ADD TABLE p1", "table public.p1 was removed and added again"},
 	} {
+		if srv.Install().Major < 15 && from15.MatchString(tc.before+tc.change) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			execEach(t, db, create+"CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')")
 			defer execEach(t, db, "DROP PUBLICATION pub; DROP TABLE IF EXISTS outbox, other; DROP SCHEMA IF EXISTS app")
