@@ -41,7 +41,7 @@ func (c *comparison) publications(was, now *State) error {
 	if err := c.members(); err != nil {
 		return err
 	}
-	c.wholes(was)
+	c.roots(was)
 	c.tables()
 	return nil
 }
@@ -102,8 +102,8 @@ func (c *comparison) renamed(now, was string) {
 	c.warn("table "+now, "it was renamed from %s; its rows are still delivered; if outbox.tables has the old name, change it before the next start", was)
 }
 
-// wholes compares the names of the outbox tables that the publication has by their partitions.
-func (c *comparison) wholes(was *State) {
+// roots compares the names of the outbox tables that are published by their partitions.
+func (c *comparison) roots(was *State) {
 	entries := c.was.entries()
 	for _, o := range was.Outboxes {
 		if len(o.Parts) == 0 || slices.ContainsFunc(entries, func(e entry) bool { return e.OID == o.table().OID }) {
