@@ -70,16 +70,10 @@ func carriers(states ...*State) map[uint32]bool {
 
 // entries returns [Publication.entries], with what the outbox tables say of them.
 func (c *State) entries() []entry {
-	placed := make(map[uint32]uint32)
-	for _, o := range c.Outboxes {
-		for _, part := range o.Parts {
-			placed[part.OID] = part.placed
-		}
-	}
-	all := c.Publication.entries()
+	parts, all := c.parts(), c.Publication.entries()
 	for i, e := range all {
 		if e.Schema != 0 {
-			all[i].Placed = placed[e.OID]
+			all[i].Placed = parts[e.OID].placed
 		}
 	}
 	return all

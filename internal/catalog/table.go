@@ -139,13 +139,13 @@ const selectPlaced = `
 		COALESCE((SELECT d.xmin::text::bigint FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
 			AND d.refclassid = 'pg_catalog.pg_namespace'::regclass), 0)`
 
-// unlessInPath selects, for selectParts, the only table with the name that the publication $2 has, perhaps by its partitions, or the table with the OID $3, or what else
-// has the name.
+// unlessInPath selects, for selectParts, the only table with the name that the publication $2 has, perhaps by its partitions, or the
+// table with the OID $3, or what else has the name. From 19 on, pg_publication_rel also has the tables that are excepted.
 const unlessInPath = `,
 			(SELECT min(c.oid::bigint)::oid FROM name, pg_catalog.pg_class c
 				WHERE c.relname = relation AND schema IS NULL AND c.oid IN (
 					SELECT r.prrelid FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-						WHERE p.pubname = $2 AND pg_catalog.to_jsonb(r) ->> 'prexcept' IS DISTINCT FROM 'true' -- which Postgres has from 19 on
+						WHERE p.pubname = $2 AND pg_catalog.to_jsonb(r) ->> 'prexcept' IS DISTINCT FROM 'true'
 					UNION SELECT whole.oid FROM pg_catalog.pg_publication_tables t
 						JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname JOIN pg_catalog.pg_class l ON l.relnamespace = n.oid AND l.relname = t.tablename
 						CROSS JOIN LATERAL (SELECT l.oid UNION ALL SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(l.oid)) whole (oid)

@@ -26,7 +26,7 @@ func (p *pruner) verifyRows(ctx context.Context, r *relation) error {
 // after the wait for the relay, and a dry run not at all.
 func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 	for _, partition := range r.partitions {
-		owns, err := queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, partition.OID)
+		owns, err := p.owns(ctx, partition.OID)
 		if err != nil {
 			return fmt.Errorf("look up the owner of %s: %w", partition.Name, err)
 		}
@@ -40,6 +40,11 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 		}
 	}
 	return nil
+}
+
+// owns reports whether the role may do what the owner of a table may.
+func (p *pruner) owns(ctx context.Context, table uint32) (bool, error) {
+	return queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, table)
 }
 
 // An OwnerError says that prune has to run as the owner of the table, because no other role can be granted the right to drop and to
@@ -63,8 +68,7 @@ func (p *pruner) explainDenied(ctx context.Context, r *relation, err error) erro
 	if code, ok := errors.AsType[*pgconn.PgError](err); !ok || code.Code != insufficientPrivilege {
 		return err
 	}
-	owns, failed := queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, r.oid)
-	if failed != nil || owns {
+	if owns, failed := p.owns(ctx, r.oid); failed != nil || owns {
 		return err
 	}
 	return p.ownerError("lacks a privilege: %v", err)
