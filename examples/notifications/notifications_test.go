@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -184,6 +185,7 @@ func TestKilledInsideAHandler(t *testing.T) {
 
 // The same record is delivered three times, and to two consumers at the same time.
 func TestDeliveredAgain(t *testing.T) {
+	need.FullRun(t, "it delivers for seconds")
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		order := uuid.New()
@@ -259,6 +261,7 @@ func TestFailures(t *testing.T) {
 
 // Members come and go while handlers run.
 func TestRebalanceInTheMiddle(t *testing.T) {
+	need.FullRun(t, "it delivers for seconds")
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		slow := func(_ *config, c *inbox.Config) {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -98,6 +99,7 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 // While a slot is created, some transaction is always open, and all of them roll back. The xmax of the exported
 // snapshot is then below its xmin, which Postgres does not accept as a pg_snapshot. That of the Copy is valid.
 func TestSnapshotOfACopyAfterRollbacks(t *testing.T) {
+	need.FullRun(t, "a server of its own for each version")
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir}))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -28,6 +29,7 @@ type refusal struct {
 
 // An error of a real server wraps the right sentinel, names the object, and says what to do.
 func TestRefusedByServer(t *testing.T) {
+	need.FullRun(t, "a server of its own for each version")
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
@@ -120,6 +122,7 @@ func refusals() map[string]refusal {
 // Each line of pg_hba.conf that does not fit is named with the one that would: for TLS or for none, for the keyword replication, which
 // stands for physical replication, and for one database. The line that the error names lets the role in.
 func TestLinesOfHBA(t *testing.T) {
+	need.FullRun(t, "a server of its own for each version")
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
@@ -353,6 +356,7 @@ func TestDiagnose(t *testing.T) {
 }
 
 func TestSlotLost(t *testing.T) {
+	need.FullRun(t, "a server of its own for each version")
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{

@@ -239,6 +239,7 @@ func TestPatience(t *testing.T) {
 
 // Creating a slot waits for every transaction that has already written.
 func TestSetupBlocked(t *testing.T) {
+	need.FullRun(t, "it waits until a blocked session is seen")
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: map[string]string{"max_prepared_transactions": "5"}})
@@ -467,6 +468,7 @@ func TestLeastPrivilege(t *testing.T) {
 }
 
 func TestSetupOfAnUnfitServer(t *testing.T) {
+	need.FullRun(t, "internal/check tests the condition always")
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
 	db := pgtest.DatabaseOn(t, srv)

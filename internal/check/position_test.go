@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -98,7 +99,7 @@ func TestPositionRecordOfABrokerThatIsAway(t *testing.T) {
 	t.Parallel()
 	r, _, _ := beside(t)
 	r.set("sink.kafka.brokers", "127.0.0.1:1")
-	r.change = func(c *Config) { c.Relay.Create = relay.CreateSlot }
+	r.change = func(c *Config) { c.Relay.Create, c.Timeout = relay.CreateSlot, 18*time.Second } // the broker gets a sixth of it
 	if c := conditionOf(t, r, positionRecord); c.State != Doubt || !strings.Contains(c.Found, "cannot be read") {
 		t.Errorf("%+v", c)
 	}

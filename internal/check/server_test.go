@@ -28,14 +28,14 @@ func TestBrokenServer(t *testing.T) {
 			title: "wal_level", state: Failed, says: "replica",
 		}, settings: map[string]string{"wal_level": "replica"}, restarts: true},
 		{broken: broken{
-			name: "no slot left", breaks: func(t *testing.T, r *rig) {
+			name: "no slot left", rare: true, breaks: func(t *testing.T, r *rig) {
 				r.set("source.create", "slot")
 				r.run(t, "SELECT pg_create_physical_replication_slot('other')")
 			},
 			title: "slots left", state: Failed, says: "0 of max_replication_slots = 1",
 		}, settings: map[string]string{"max_replication_slots": "1"}, restarts: true},
 		{broken: broken{
-			name: "no sender left", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.db.ReplicationConn(t) },
+			name: "no sender left", rare: true, breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.db.ReplicationConn(t) },
 			title: "senders left", state: Failed, says: "0 of max_wal_senders = 1", also: []string{"replication connection"},
 		}, settings: map[string]string{"max_wal_senders": "1"}, restarts: true},
 		{broken: broken{
@@ -47,7 +47,7 @@ func TestBrokenServer(t *testing.T) {
 			},
 		}, settings: map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB"}},
 		{broken: broken{
-			name: "error in pg_hba.conf", breaks: func(t *testing.T, r *rig) {
+			name: "error in pg_hba.conf", rare: true, breaks: func(t *testing.T, r *rig) {
 				r.makeSlot(t, "pgoutput")
 				r.role = "postgres"
 				hba(t, r, "host all all 127.0.0.1/32 trust\nhost all all 127.0.0.1/99 trust\n")
@@ -56,7 +56,7 @@ func TestBrokenServer(t *testing.T) {
 			mend: func(t *testing.T, r *rig) { hba(t, r, "host all all 127.0.0.1/32 trust\n") },
 		}},
 		{broken: broken{
-			name: "not let in", breaks: func(t *testing.T, r *rig) {
+			name: "not let in", rare: true, breaks: func(t *testing.T, r *rig) {
 				r.makeSlot(t, "pgoutput")
 				hba(t, r, "host all postgres 127.0.0.1/32 trust\n")
 				r.run(t, "SELECT pg_reload_conf()")
@@ -98,6 +98,9 @@ func TestBrokenServer(t *testing.T) {
 			t.Parallel()
 			if tt.major > 0 {
 				need.FullRun(t, fmt.Sprintf("it takes Postgres %d", tt.major))
+			}
+			if tt.rare {
+				need.FullRun(t, "a server for one more case")
 			}
 			settings := limited()
 			maps.Copy(settings, tt.settings)

@@ -256,6 +256,7 @@ func TestChaosOnARealKafka(t *testing.T) {
 
 // No relay outlives a demo that is killed, not even a frozen one.
 func TestRelaysEndWithTheDemo(t *testing.T) {
+	need.FullRun(t, "TestDemo runs always")
 	db := pgtest.Database(t)
 	path, err := os.Executable()
 	if err != nil {
@@ -293,6 +294,7 @@ func TestRelaysEndWithTheDemo(t *testing.T) {
 }
 
 func TestInterruptEndsWithTheSummary(t *testing.T) {
+	need.FullRun(t, "TestDemo runs always")
 	t.Parallel()
 	sound(t, interrupted(t, "confirmed", 2)) // it prints such a line every second
 }
@@ -323,6 +325,7 @@ func TestDemoOverEachBroker(t *testing.T) {
 
 // The demo counts what a broker has, not what the relay has sent: another program sends an event again, and invents one.
 func TestForeignMessagesAreFound(t *testing.T) {
+	need.FullRun(t, "TestDemo runs always")
 	t.Parallel()
 	db := pgtest.Database(t)
 	server := natstest.Start(t)
@@ -495,6 +498,7 @@ func shop(t *testing.T, db *pgtest.DB) string {
 
 // On given servers, the demo creates the objects that it needs and drops them at the end.
 func TestDemoOnGivenServers(t *testing.T) {
+	need.FullRun(t, "TestDemo runs always")
 	db := pgtest.Database(t)
 	objects := func() []string {
 		return pgtest.QueryRow[[]string](t, db, `

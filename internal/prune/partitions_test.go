@@ -217,6 +217,7 @@ func TestPreparedTransaction(t *testing.T) {
 
 // Two prunes that drop partitions at the same time do not disturb each other. Either may drop a partition.
 func TestTwoDropAtOnce(t *testing.T) {
+	need.FullRun(t, "two prunes of partitions; TestTwoAtOnce runs always")
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
 	r.consume(t, r.Name)
@@ -251,6 +252,7 @@ func TestOtherPartitions(t *testing.T) {
 
 // Partitions of another table by another type are none of prune's business, in whatever order Postgres reads the catalog.
 func TestPartitionsOfAnotherTable(t *testing.T) {
+	need.FullRun(t, "TestPartitions runs always")
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
 	r.consume(t, r.Name)
@@ -270,6 +272,7 @@ func TestPartitionsOfAnotherTable(t *testing.T) {
 
 // Only the owner can drop a partition. If another object depends on it, the error of the server says so.
 func TestPartitionRefused(t *testing.T) {
+	need.FullRun(t, "TestPartitions runs always")
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
 	r.consume(t, r.Name)

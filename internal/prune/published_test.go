@@ -183,6 +183,7 @@ func TestNotPublishedAfterTheMark(t *testing.T) {
 
 // Prune does not wait for a table that was removed from the publication while it pruned another one.
 func TestNotPublishedBeforeTheMark(t *testing.T) {
+	need.FullRun(t, "TestNotPublishedAfterTheMark runs always")
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), plain, false)
 	r.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION cdc ADD TABLE other`)

@@ -240,6 +240,7 @@ func TestTwoAtOnce(t *testing.T) {
 // Any role can take the lock of a prune and keep it. Prune then fails with an error that names the holder, but
 // still prunes the other tables.
 func TestLockOfAStranger(t *testing.T) {
+	need.FullRun(t, "TestTableIsLocked runs always")
 	t.Parallel()
 	for name, partitioned := range map[string]bool{"rows": false, "partitions": true} {
 		t.Run(name, func(t *testing.T) {
@@ -378,6 +379,7 @@ func TestAge(t *testing.T) {
 // A time without time zone is read in the zone of the database, in that of the connection, and in UTC. Whichever of them the writer
 // had, prune removes no row that is younger than asked.
 func TestTimeZones(t *testing.T) {
+	need.FullRun(t, "TestAge runs always")
 	t.Parallel()
 	for _, kind := range []string{"timestamp", "date"} {
 		for _, partition := range []string{"", " PARTITION BY RANGE (at)"} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -52,6 +53,7 @@ func TestRowSecurity(t *testing.T) {
 
 // If row-level security is enabled while prune runs, Postgres returns an error in place of hiding rows.
 func TestRowSecurityMeanwhile(t *testing.T) {
+	need.FullRun(t, "TestRowSecurity runs always")
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
 	r.insert(t, 100, 10)

@@ -18,12 +18,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // The first attempt finds out why the server is unreachable. StartupTimeout interrupts a later attempt. The relay
 // returns the error of the first attempt, not the timeout.
 func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
+	need.FullRun(t, "it waits until an attempt is given up")
 	t.Parallel()
 	_, err := contactServer(t, 2*leastAttempt, 0, 0)
 	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {

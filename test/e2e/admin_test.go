@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -73,6 +74,7 @@ func unready(t *testing.T, process *rig.Process, why string) {
 // The relay stops if an explicitly configured admin port is in use. If the default port is in use, it
 // continues, because another relay on the same machine may have the port.
 func TestAdminPortTaken(t *testing.T) {
+	need.FullRun(t, "TestStartErrors runs always")
 	t.Parallel()
 	r := rig.New(t)
 	first := r.Run(t)

@@ -148,6 +148,7 @@ func TestAuditFindsDamage(t *testing.T) {
 // Rows that a stopped relay has not delivered are not missing. The position record tells which rows the
 // relay has delivered.
 func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
+	need.FullRun(t, "TestAuditFindsDamage runs always")
 	t.Parallel()
 	r := rig.New(t)
 	process := r.Run(t)
@@ -175,6 +176,7 @@ func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 
 // The audit treats rows in the dead-letter topic as delivered, and counts them separately.
 func TestAuditCountsDeadLetters(t *testing.T) {
+	need.FullRun(t, "TestAuditFindsDamage runs always")
 	t.Parallel()
 	r := rig.New(t)
 	dead := r.Kafka.Topic(t, 1, nil)
@@ -194,6 +196,7 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 
 // A dead letter that was resent with a topic rule is the row's record, although the audit's configuration has no such rule.
 func TestAuditKnowsDeadLettersResentToAnotherTopic(t *testing.T) {
+	need.FullRun(t, "TestAuditFindsDamage runs always")
 	t.Parallel()
 	r := rig.New(t)
 	dead := r.Kafka.Topic(t, 1, nil)

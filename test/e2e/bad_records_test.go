@@ -115,6 +115,7 @@ const routed = "outbox.topic=${route}"
 // NULL stays NULL in Kafka: a record without a key, or a record without a value. The relay does not
 // replace it with an empty string.
 func TestNullKeyAndPayload(t *testing.T) {
+	need.FullRun(t, "internal/encode tests the rule always")
 	t.Parallel()
 	r := nullable(t, kafkatest.Broker(t))
 	process := rig.Start(t, "run", "-c", r.Config, "--set", routed)
@@ -149,6 +150,7 @@ func TestNullKeyAndPayload(t *testing.T) {
 // If a row cannot be delivered because of a NULL, the relay stops at it, and names the row and the reason.
 // With on_bad_record=dead-letter, the relay sends the row to the dead-letter topic and continues.
 func TestNullIsRefused(t *testing.T) {
+	need.FullRun(t, "internal/encode tests the rule always")
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		kafka      func(testing.TB) *kafkatest.Cluster

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -91,6 +92,7 @@ func TestDeadLetters(t *testing.T) {
 // If a row is too large even for the dead-letter topic, the relay sends only what identifies the row, and
 // continues.
 func TestDeadLetterTruncated(t *testing.T) {
+	need.FullRun(t, "TestDeadLetters and TestDeadLetterListAndShow run always")
 	t.Parallel()
 	r := rig.NewOn(t, rig.Database(t), kafkatest.Broker(t))
 	m := &deadLetterRig{Rig: r, dead: r.Kafka.Topic(t, 1, nil)}
@@ -130,6 +132,7 @@ func TestDeadLetterTruncated(t *testing.T) {
 
 // The relay stops if the dead-letter topic rejects even a truncated dead letter.
 func TestDeadLetterRefused(t *testing.T) {
+	need.FullRun(t, "TestDeadLetters and TestDeadLetterListAndShow run always")
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
 	r := rig.NewOn(t, rig.Database(t), cluster)
@@ -148,6 +151,7 @@ func TestDeadLetterRefused(t *testing.T) {
 // Rows for missing topics, many more than the window holds, block neither other rows nor a stop of
 // the relay. After a topic is created, its dead letters can be resent to it.
 func TestDeadLetterMissingTopics(t *testing.T) {
+	need.FullRun(t, "TestDeadLetters and TestDeadLetterListAndShow run always")
 	t.Parallel()
 	r := rig.NewOn(t, rig.Database(t), kafkatest.Broker(t))
 	m := &deadLetterRig{Rig: r, dead: r.Kafka.Topic(t, 1, nil)}

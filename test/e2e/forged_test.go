@@ -104,6 +104,7 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 // If logical messages replace rows, any role of the database chooses topic and headers. Its messages never
 // reach the relay's own topics, and it cannot forge a dead letter.
 func TestMessagesNeverForgeDeadLetters(t *testing.T) {
+	need.FullRun(t, "TestDeadLetters and TestDeadLetterListAndShow run always")
 	t.Parallel()
 	r, fake := rig.NewFake(t)
 	m := &deadLetterRig{Rig: r, dead: fake.Topic(t, 1, nil)}
@@ -146,6 +147,7 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 // Resend sends no dead letter of another producer to the relay's own topics. It sends dead letters that
 // name another slot only if the operator asks for it.
 func TestForgedDeadLettersAreNotResent(t *testing.T) {
+	need.FullRun(t, "TestDeadLetters and TestDeadLetterListAndShow run always")
 	t.Parallel()
 	r, fake := rig.NewFake(t)
 	m := &deadLetterRig{Rig: r, dead: fake.Topic(t, 1, nil)}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -12,6 +13,7 @@ import (
 // TestGeneratedPayload: the relay and the verbs that read the table agree on whether a generated column is sent. If it
 // is not, all of them say why.
 func TestGeneratedPayload(t *testing.T) {
+	need.FullRun(t, "internal/encode tests the rule always")
 	t.Parallel()
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
 		r.DB.Exec(t, `ALTER TABLE outbox RENAME payload TO body`)

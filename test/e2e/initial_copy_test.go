@@ -162,6 +162,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 
 // The relay rejects an initial copy without a position topic, and warns if the slot already existed.
 func TestInitialCopyRefused(t *testing.T) {
+	need.FullRun(t, "TestInitialCopy runs always")
 	t.Parallel()
 	r := rig.New(t)
 	r.Collector.Stop()

@@ -31,6 +31,7 @@ func setUpWith(t *testing.T, r *rig.Rig, publication string) {
 // A table that is published beside the outbox is skipped and named once, whatever it has, also if it is not published any more when
 // its rows are read.
 func TestNeighbours(t *testing.T) {
+	need.FullRun(t, "internal/relay/pump tests the rule always")
 	t.Parallel()
 	r := rig.New(t)
 	r.DB.Exec(t, `CREATE TABLE hb (id int PRIMARY KEY, ts timestamptz); CREATE TABLE archive (LIKE outbox INCLUDING ALL)`)
@@ -234,6 +235,7 @@ func TestPartitionIsGone(t *testing.T) {
 // An archive with the columns of an outbox that was removed from the publication, while its own rows waited and the relay was stopped,
 // is still no outbox.
 func TestArchiveIsRemoved(t *testing.T) {
+	need.FullRun(t, "internal/relay/pump tests the rule always")
 	t.Parallel()
 	r := rig.New(t)
 	r.DB.Exec(t, `CREATE TABLE archive (LIKE outbox INCLUDING ALL)`)
@@ -250,6 +252,7 @@ func TestArchiveIsRemoved(t *testing.T) {
 
 // The bytes of a payload are those of the row, also if its type and its table were dropped before the row was read.
 func TestTypeIsGone(t *testing.T) {
+	need.FullRun(t, "internal/encode tests the rule always")
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()

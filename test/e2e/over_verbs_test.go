@@ -234,6 +234,7 @@ func TestVerbsOverRedis(t *testing.T) {
 
 // Commands that read the broker back say that this one cannot be read, and what to do instead.
 func TestVerbsOverBrokersThatCannotBeRead(t *testing.T) {
+	need.FullRun(t, "TestRelayOverJetStream runs always")
 	t.Parallel()
 	db := pgtest.Database(t)
 	rig.Migrate(t, db.DSN)

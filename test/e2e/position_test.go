@@ -35,6 +35,7 @@ func TestPositionIsRecorded(t *testing.T) {
 
 // Without a position topic, the relay records no position and logs a warning. It also warns of its role, a superuser.
 func TestNoPositionTopic(t *testing.T) {
+	need.FullRun(t, "TestStartErrors runs always")
 	t.Parallel()
 	r := rig.New(t)
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")

@@ -105,6 +105,7 @@ func TestNoFileDescriptorLeft(t *testing.T) {
 
 // If the process may not open enough files at the start, it stops and names the reason.
 func TestTooFewFileDescriptors(t *testing.T) {
+	need.FullRun(t, "TestStartErrors runs always")
 	t.Parallel()
 	r := rig.New(t)
 	const few = `exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- prlimit --nofile=8 "$@"` // without files that the test has inherited
@@ -118,6 +119,7 @@ func TestTooFewFileDescriptors(t *testing.T) {
 // The relay needs no disk, no home directory and no privilege. The test runs it as nobody, without
 // capabilities, with read-only file systems, and configured by its environment and flags only.
 func TestNeedsNoDisk(t *testing.T) {
+	need.FullRun(t, "the landing walk runs the same binary")
 	t.Parallel()
 	r := rig.New(t)
 	rig.Must(t, os.Chmod(filepath.Dir(rig.Binary(t)), 0o755)) // another user must be able to run the binary

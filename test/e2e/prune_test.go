@@ -156,6 +156,7 @@ func TestPrunePartitions(t *testing.T) {
 // Any role can hold prune's advisory lock. Prune then fails, deletes nothing, and names the process that
 // holds the lock.
 func TestPruneLockedByAnybody(t *testing.T) {
+	need.FullRun(t, "internal/prune tests the lock always")
 	t.Parallel()
 	r := rig.New(t)
 	process := r.Run(t)

@@ -43,6 +43,7 @@ func leaveOut(t *testing.T, r *rig.Rig, off, on string) {
 // If the publication leaves out rows while the relay is stopped, its start fails. Recover sends these rows, in order with those that the
 // slot still has, each once.
 func TestRecoverWhatThePublicationLeftOut(t *testing.T) {
+	need.FullRun(t, "internal/catalog tests that the gap is found, and TestRecoverDroppedSlot how it is closed")
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		off, on string

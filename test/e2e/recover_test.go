@@ -472,6 +472,7 @@ func TestRecoverRefuses(t *testing.T) {
 
 // Check says which table cannot be refilled, and the statement that it prints makes it one that can be.
 func TestCheckRefill(t *testing.T) {
+	need.FullRun(t, "internal/catalog and internal/check test the condition always")
 	t.Parallel()
 	r := rig.New(t)
 	r.DB.Exec(t, `ALTER TABLE outbox DROP COLUMN xid, DROP COLUMN position`)
@@ -690,6 +691,7 @@ func TestRecoverUpgradedServer(t *testing.T) {
 // A refill stops at a row that the broker rejects. To skip a transaction of the WAL would leave out the rest of the refill: it goes on when
 // the row is mended. The stop waits for nothing that cannot come any more.
 func TestRecoverStopsAtABadRow(t *testing.T) {
+	need.FullRun(t, "TestRecoverDroppedSlot runs always, and internal/encode tests the row")
 	t.Parallel()
 	onNewest(t, func(t *testing.T, r *rig.Rig) {
 		deliverAndStop(t, r, 100)

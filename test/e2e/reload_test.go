@@ -132,6 +132,7 @@ func TestReloadSecrets(t *testing.T) {
 // What only counts after a restart is named and left; a file that cannot be loaded changes nothing;
 // the level of the log changes at once.
 func TestReloadTheRest(t *testing.T) {
+	need.FullRun(t, "internal/config tests what a reload changes")
 	t.Parallel()
 	r := startReloaded(t)
 	r.arrives(t)

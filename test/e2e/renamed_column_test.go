@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -35,6 +36,7 @@ func arrives(t *testing.T, r *rig.Rig, numbers ...int) {
 // TestColumnRenamedWhileStopped: rows are judged by the columns that they were written with. The relay sends those
 // that fit its configuration, whatever the table has now, and stops at the first that does not.
 func TestColumnRenamedWhileStopped(t *testing.T) {
+	need.FullRun(t, "internal/catalog and internal/check test the condition always")
 	t.Parallel()
 	r := rig.New(t)
 	process := r.Run(t)
@@ -60,6 +62,7 @@ func TestColumnRenamedWhileStopped(t *testing.T) {
 // TestColumnNames: with both names, the relay runs through a renaming, as docs/pattern.md describes it, and through
 // rows of both kinds that wait in the WAL. The verbs that read the table take the same names.
 func TestColumnNames(t *testing.T) {
+	need.FullRun(t, "internal/encode tests the rule always")
 	t.Parallel()
 	r := rig.New(t)
 	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic, "outbox.columns: {id: [id, event_id], payload: [payload, body]}\n")
@@ -95,6 +98,7 @@ func TestColumnNames(t *testing.T) {
 
 // TestWrongColumnStopsTheFirstStart: if no row waits, a configuration that does not fit the table still stops the relay.
 func TestWrongColumnStopsTheFirstStart(t *testing.T) {
+	need.FullRun(t, "internal/catalog and internal/check test the condition always")
 	t.Parallel()
 	r := rig.New(t)
 	rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.payload=nothing").Fails(t, exit.NoDelivery, `no column "nothing"`)

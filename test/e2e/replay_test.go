@@ -146,6 +146,7 @@ func TestReplay(t *testing.T) {
 
 // Each way to select rows selects them, and nothing else.
 func TestReplaySelects(t *testing.T) {
+	need.FullRun(t, "TestReplay runs always")
 	t.Parallel()
 	r := replayRig(t, 20)
 	r.DB.Exec(t, `UPDATE outbox SET created_at = now() - interval '1 day' WHERE position <= 15`)
@@ -185,6 +186,7 @@ func TestReplaySelects(t *testing.T) {
 
 // What cannot be selected is told, without a value of any row, and nothing is sent or changed.
 func TestReplayRefuses(t *testing.T) {
+	need.FullRun(t, "TestReplay runs always")
 	t.Parallel()
 	r := rig.New(t)
 	insertNumbers(t, r, 3)
@@ -326,6 +328,7 @@ func TestReplayInLittleMemory(t *testing.T) {
 
 // On a terminal, replay asks before it sends very many rows.
 func TestReplayAsks(t *testing.T) {
+	need.FullRun(t, "TestReplay runs always")
 	t.Parallel()
 	if _, err := exec.LookPath("script"); err != nil {
 		need.Missing(t, "no script(1)")

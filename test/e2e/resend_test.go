@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -95,6 +96,7 @@ var largePayload = `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
 
 // A transaction of another producer is open in the dead-letter topic. Each verb says which partition it cannot read.
 func TestDeadLettersBehindAnOpenTransaction(t *testing.T) {
+	need.FullRun(t, "TestDeadLetters and TestDeadLetterListAndShow run always")
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
 	m := &deadLetterRig{Rig: rig.NewOn(t, rig.Database(t), cluster), dead: cluster.Topic(t, 2, nil)}

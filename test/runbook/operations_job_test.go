@@ -17,8 +17,8 @@ import (
 // jobRecipes follow the sections about routine work.
 var jobRecipes = map[string]recipe{
 	"Check the status":   checkStatus,
-	"Large transactions": largeTransactions,
-	"Preview records":    previewRecords,
+	"Large transactions": long(largeTransactions),
+	"Preview records":    long(previewRecords),
 	"Upgrade the relay":  upgradeRelay,
 	"Upgrade Postgres to a new major version, or move to another server": long(moveSource),
 	"Rotate the password":           rotatePassword,
@@ -28,16 +28,16 @@ var jobRecipes = map[string]recipe{
 	"Prune delivered rows":          long(deleteRows),
 	"Re-create the slot":            long(recreateSlot),
 	"Replay rows from the table":    long(replayRows),
-	"Resend dead letters":           resendDeadLetters,
-	"End a long transaction":        endLongTransaction,
-	"Limit retained WAL":            limitRetainedWAL,
+	"Resend dead letters":           long(resendDeadLetters),
+	"End a long transaction":        long(endLongTransaction),
+	"Limit retained WAL":            long(limitRetainedWAL),
 	"The disk of Postgres is full":  long(diskFull),
 	"Remove everything":             removeEverything,
 
 	"Recover":                          recoverSlot,
 	"Recover automatically":            long(recoverAutomatically),
 	"Prepare for it":                   long(prepareToRecover),
-	"Which server this is":             anotherServer,
+	"Which server this is":             long(anotherServer),
 	"Rows were removed from the table": long(recoverUnpruned),
 	"The database was upgraded or restored from a dump": long(recoverOtherSystem),
 }

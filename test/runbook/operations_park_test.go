@@ -17,9 +17,9 @@ import (
 var parkRecipes = map[string]recipe{
 	"Set it up":                            setUpParking,
 	"Release a key":                        releaseKey,
-	"Discard a record":                     discardRecord,
-	"A truncated dead letter":              truncatedLetter,
-	"After the loss of the position topic": parkedKeysLost,
+	"Discard a record":                     long(discardRecord),
+	"A truncated dead letter":              long(truncatedLetter),
+	"After the loss of the position topic": long(parkedKeysLost),
 }
 
 // parked is the key that is parked.

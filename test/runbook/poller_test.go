@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -25,6 +26,7 @@ import (
 // TestReplacingAPoller follows docs/replacing-a-poller.md from a poller to the relay and back, while writers never stop.
 // Then each committed row is in Kafka once.
 func TestReplacingAPoller(t *testing.T) {
+	need.FullRun(t, "it runs a poller for seconds")
 	t.Parallel()
 	page := pollerPage(t)
 	rig.Binary(t) // built before the writers start

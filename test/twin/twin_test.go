@@ -20,7 +20,7 @@ import (
 // defaultSeeds and fullSeeds are the numbers of seeds of an ordinary and of a full run if OUTBOX_TEST_SEEDS is not set.
 // Over a queue, there are laneShare times less.
 const (
-	defaultSeeds = 16
+	defaultSeeds = 8
 	fullSeeds    = 60
 	laneShare    = 3
 )

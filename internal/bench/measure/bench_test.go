@@ -149,6 +149,7 @@ func TestDrainSideBySide(t *testing.T) {
 
 // No measurement is the first that writes to a partition, or has the records that were written before it.
 func TestPartitionsAreStarted(t *testing.T) {
+	need.FullRun(t, "the benchmark is run by itself every night")
 	on, _ := place(t)
 	w := newBench(t, on.Servers, measure.Config{Topics: 2, Partitions: 3})
 	client, err := kgo.NewClient(kgo.SeedBrokers(on.brokers...))
@@ -176,6 +177,7 @@ func TestPartitionsAreStarted(t *testing.T) {
 }
 
 func TestLoads(t *testing.T) {
+	need.FullRun(t, "the benchmark is run by itself every night")
 	on, _ := place(t)
 	w := newBench(t, on.Servers, measure.Config{Topics: 3, Partitions: 2})
 	for _, l := range []measure.Load{
@@ -201,6 +203,7 @@ func TestLoads(t *testing.T) {
 }
 
 func TestLatency(t *testing.T) {
+	need.FullRun(t, "the benchmark is run by itself every night")
 	on, _ := place(t)
 	w := newBench(t, on.Servers, measure.Config{})
 	r, err := w.Latency(t.Context(), relay(t, on), measure.Flow{Rate: 200, Duration: time.Second, PayloadBytes: 200})
@@ -261,6 +264,7 @@ func (f forger) Start(ctx context.Context, t measure.Target) (*measure.Process, 
 }
 
 func TestVerdictOfWhatIsWrong(t *testing.T) {
+	need.FullRun(t, "the benchmark is run by itself every night")
 	on, db := place(t)
 	w := newBench(t, on.Servers, measure.Config{Partitions: 1, Patience: 3 * time.Second})
 	b := write(t, w, measure.Load{Rows: 10, PayloadBytes: 200, PerTransaction: 5, Keys: 2})
@@ -301,6 +305,7 @@ func TestContenderThatFails(t *testing.T) {
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
+	need.FullRun(t, "the benchmark is run by itself every night")
 	on, db := place(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

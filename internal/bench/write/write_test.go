@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
@@ -12,6 +13,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // Every variant is measured on both servers.
 func TestRun(t *testing.T) {
+	need.FullRun(t, "it measures two servers")
 	pgtest.Server(t) // skips the test without Postgres
 	rounds := make(map[string]int)
 	results, err := Run(t.Context(), Options{Rounds: 1, Round: 20 * time.Millisecond, Clients: 2, Scale: 1},

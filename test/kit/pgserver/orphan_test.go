@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // ownerVariable is the environment variable that makes the test binary start
@@ -28,6 +30,7 @@ func own() {
 }
 
 func TestNothingOutlivesTheOwner(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	owner := exec.CommandContext(t.Context(), os.Args[0])
 	owner.Env = append(os.Environ(), ownerVariable+"=1")
 	out, err := owner.StdoutPipe()
@@ -63,6 +66,7 @@ func TestNothingOutlivesTheOwner(t *testing.T) {
 
 // Stop after Kill removes the shared memory segment that postmaster.pid names.
 func TestKilledForGoodLeavesNoSharedMemory(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	if _, err := os.Stat("/proc/sysvipc/shm"); err != nil {
 		t.Log("this system does not list its shared memory")
 		return

@@ -60,6 +60,7 @@ func query(t *testing.T, s *Server, sql string) string {
 }
 
 func TestServerLivesThroughEveryKindOfStop(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	s := start(t, Config{Settings: map[string]string{"application_name": "it's quoted"}})
 	created := query(t, s, "SELECT pg_create_logical_replication_slot('kept', 'pgoutput')::text")
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -95,6 +96,7 @@ func TestServerLivesThroughEveryKindOfStop(t *testing.T) {
 // Shutdown waits for a WAL sender whose client does not read. It returns when
 // the test kills the server.
 func TestShutdownWaitsForAWalsender(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	s := start(t, Config{})
 	conn, err := pgconn.Connect(t.Context(), s.DSN("postgres")+"&replication=database")
 	if err != nil {
@@ -135,6 +137,7 @@ func TestShutdownWaitsForAWalsender(t *testing.T) {
 }
 
 func TestStopWorksWithoutTime(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	s := start(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -157,6 +160,7 @@ func TestStartReportsTheServersWords(t *testing.T) {
 }
 
 func TestFetchedServerRuns(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var last Progress

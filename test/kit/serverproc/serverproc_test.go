@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
@@ -57,6 +58,7 @@ func exists(path string) bool {
 }
 
 func TestNothingOutlivesTheOwner(t *testing.T) {
+	need.FullRun(t, "every suite that starts a server stops it")
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			owner := exec.CommandContext(t.Context(), os.Args[0])
