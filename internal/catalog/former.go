@@ -12,15 +12,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// CheckFormer returns an error that wraps ErrRefill if a table was an outbox according to recorded, which an earlier [State.Published]
-// has returned, is none now, and may have rows that are not delivered: a refill does not send them, and drops the slot that has them. The
-// snapshot delivered sees the delivered transactions. If such a table was dropped, CheckFormer decodes the WAL of the slot, which takes
-// long and needs the privilege REPLICATION; nobody may stream from the slot meanwhile.
+// CheckFormer returns an error that wraps ErrRefill if a table was an outbox, or a part of one, according to recorded, which an earlier
+// [State.Published] has returned, is none now, and may have rows that are not delivered: a refill does not send them, and drops the slot
+// that has them. The snapshot delivered sees the delivered transactions. If such a table was dropped, or an outbox is partitioned,
+// CheckFormer decodes the WAL of the slot, which takes long and needs the privilege REPLICATION; nobody may stream from the slot meanwhile.
 func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, delivered string) error {
 	was, _ := parsePublished(recorded)
 	now := carriers(c)
-	former := slices.DeleteFunc(was.Tables, func(e entry) bool { return now[e.OID] })
-	if len(former) == 0 {
+	former := slices.DeleteFunc(slices.Clone(was.Tables), func(e entry) bool { return now[e.OID] })
+	partitioned := c.partitioned(was)
+	if len(former)+len(partitioned) == 0 {
 		return nil
 	}
 	session, err := connect(ctx, lasting(conn, "recover"))
@@ -36,14 +37,32 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 		case err != nil:
 		case name != nil:
 			err = c.checkRenamed(ctx, session, *name, delivered)
-		case c.Slot != nil && !c.lost():
+		case c.hasWAL():
 			err = c.checkDropped(ctx, session, e, delivered)
 		}
 		if err != nil {
 			return err
 		}
 	}
+	for _, table := range partitioned {
+		if err := c.checkPartitions(ctx, session, table, delivered); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// hasWAL reports whether the slot can still send what it has not delivered.
+func (c *State) hasWAL() bool { return c.Slot != nil && !c.lost() }
+
+// partitioned returns the recorded outbox tables that are partitioned, if the slot may have rows of partitions that they had.
+func (c *State) partitioned(was published) (roots []Part) {
+	for _, o := range c.Outboxes {
+		if c.hasWAL() && len(o.Parts) > 0 && o.table().Kind == partitionedTable && was.has(o.table().OID) {
+			roots = append(roots, o.table())
+		}
+	}
+	return roots
 }
 
 // checkRenamed returns an error unless every row of a table, written in SQL, is delivered.
@@ -64,12 +83,47 @@ func (c *State) checkRenamed(ctx context.Context, conn executor, table, delivere
 		ErrRefill, table, InstructRecover, argument("outbox.tables="+strings.Join(tables, ",")))
 }
 
+// checkPartitions returns an error if the slot has more undelivered rows of a partitioned table than the table, whose changes are
+// published via the root: it had another partition then.
+func (c *State) checkPartitions(ctx context.Context, conn executor, table Part, delivered string) error {
+	inSlot, err := queryOne(ctx, conn, pgx.RowTo[int64], "look for rows of former partitions in the WAL", `
+		SELECT pg_catalog.count(*) FROM (SELECT s, pg_catalog.pg_snapshot_xmax(s)::text::bigint AS latest FROM (SELECT $4::pg_catalog.pg_snapshot) t (s)) d,
+			LATERAL `+peek+` p
+		WHERE `+isInsert+` AND `+isOfTable+` AND NOT pg_catalog.pg_visible_in_snapshot((latest - 2147483648 + pg_catalog.mod(
+			pg_catalog.mod(p.xid::text::bigint - latest, 4294967296) + 4294967296 + 2147483648, 4294967296))::text::pg_catalog.xid8, s)`,
+		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID), delivered)
+	var inTable *int64
+	if err == nil { // the slot first: it has no row then that the table does not have yet
+		inTable, err = queryOne(ctx, conn, pgx.RowTo[int64], "count undelivered rows in "+table.SQLName(), fmt.Sprintf(
+			"SELECT pg_catalog.count(*) FROM %s WHERE NOT pg_catalog.pg_visible_in_snapshot(%s, $1::pg_catalog.pg_snapshot)", table.SQLName(), xidColumn), delivered)
+	}
+	switch {
+	case err == nil && *inSlot <= *inTable, sqlState(err) == undefinedObject: // a publication that is younger than the WAL: the slot cannot send it
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot(fmt.Sprintf("table %s has %d rows that are not delivered, and the slot has %d: a partition was detached or dropped, or rows were deleted",
+		table.text(), *inTable, *inSlot), delivered))
+}
+
+// onlyInSlot returns what to do if the slot may have the only copy of rows, because of what.
+func onlyInSlot(what, delivered string) string {
+	return fmt.Sprintf(`%s, and the slot may have the only copy of rows of it; send those of the present table: outbox-cdc replay --where "NOT pg_visible_in_snapshot(xid, '%s')" --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap, which sends those that the slot has; it sends rows of the present table that were inserted since the publication has it once more`,
+		what, delivered)
+}
+
+// peek reads what the slot $1 has of the publication $2, isOfTable selects what is about rows of the table $3, and isInsert the inserts.
+const (
+	peek      = `pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULL, NULL, 'proto_version', '1', 'publication_names', $2)`
+	isOfTable = `pg_catalog.get_byte(data, 0) IN (pg_catalog.ascii('I'), pg_catalog.ascii('U')) AND pg_catalog.substr(data, 2, 4) = pg_catalog.substr(pg_catalog.int8send($3::text::bigint), 5)`
+	isInsert  = `pg_catalog.get_byte(data, 0) = pg_catalog.ascii('I')`
+)
+
 // checkDropped returns an error if the slot may have rows of a table that was dropped: nothing else has them.
 func (c *State) checkDropped(ctx context.Context, conn executor, table entry, delivered string) error {
 	left, err := queryOne(ctx, conn, pgx.RowTo[bool], "look for rows of a dropped table in the WAL", `
-		SELECT EXISTS (SELECT FROM pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULL, NULL, 'proto_version', '1', 'publication_names', $2)
-			WHERE pg_catalog.get_byte(data, 0) IN (pg_catalog.ascii('I'), pg_catalog.ascii('U'))
-				AND pg_catalog.substr(data, 2, 4) = pg_catalog.substr(pg_catalog.int8send($3::text::bigint), 5))`,
+		SELECT EXISTS (SELECT FROM `+peek+` WHERE `+isOfTable+`)`,
 		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID))
 	switch {
 	case err == nil && !*left:
@@ -77,6 +131,5 @@ func (c *State) checkDropped(ctx context.Context, conn executor, table entry, de
 	case err != nil && sqlState(err) == "":
 		return err
 	}
-	return fmt.Errorf(`%w: table %s was dropped, and the slot may have the only copy of rows of it; send those of the present table: outbox-cdc replay --where "NOT pg_visible_in_snapshot(xid, '%s')" --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap, which sends those that the slot has; it sends rows of the present table that were inserted since the publication has it once more`,
-		ErrRefill, table.Name, delivered)
+	return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+table.Name+" was dropped", delivered))
 }

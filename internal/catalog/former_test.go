@@ -54,3 +54,42 @@ func TestFormerOutboxes(t *testing.T) {
 		})
 	}
 }
+
+// A refill would not send the rows of a partition that was detached or dropped while they waited, and would drop the slot that has them.
+func TestFormerPartitions(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		for name, tc := range map[string]struct{ after, says string }{
+			"the same":        {"INSERT INTO outbox VALUES (1), (2)", ""},
+			"detached":        {"INSERT INTO outbox VALUES (1), (2); ALTER TABLE outbox DETACH PARTITION one", "table public.outbox has 1 rows that are not delivered, and the slot has 2: a partition was detached or dropped"},
+			"dropped":         {"INSERT INTO outbox VALUES (1); DROP TABLE one", "start the relay once with outbox-cdc run --accept-gap"},
+			"delivered":       {"DROP TABLE one; INSERT INTO outbox VALUES (2)", ""},
+			"not in the slot": {"DROP PUBLICATION pub; INSERT INTO outbox VALUES (1); DROP TABLE one; CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_via_partition_root = true)", ""},
+		} {
+			t.Run(name, func(t *testing.T) {
+				db := pgtest.DatabaseOn(t, srv)
+				inspect := func() *State {
+					t.Helper()
+					state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox"}))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return state
+				}
+				execEach(t, db, `CREATE TABLE outbox (n int, xid xid8 NOT NULL DEFAULT pg_current_xact_id()) PARTITION BY LIST (n);
+					CREATE TABLE one PARTITION OF outbox FOR VALUES IN (1); CREATE TABLE rest PARTITION OF outbox DEFAULT;
+					CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_via_partition_root = true)`)
+				db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", db.Name)
+				db.Exec(t, "INSERT INTO outbox VALUES (1), (2)")
+				recorded := inspect().Published()
+				delivered := pgtest.QueryRow[string](t, db, "SELECT pg_current_snapshot()::text")
+				execEach(t, db, tc.after)
+				err := inspect().CheckFormer(t.Context(), db.Config(t), recorded, delivered)
+				if tc.says == "" && err != nil || tc.says != "" && (!errors.Is(err, ErrRefill) || !strings.Contains(err.Error(), tc.says)) {
+					t.Errorf("%v, want %q", err, tc.says)
+				}
+			})
+		}
+	})
+}
