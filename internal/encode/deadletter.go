@@ -37,7 +37,7 @@ const (
 	// see [Parked].
 	DeadLetterParked = deadLetterPrefix + "parked"
 
-	// DeadLetterTruncated is the last header of a dead letter that was too large for its topic. It has
+	// DeadLetterTruncated is the last header of a dead letter that its topic has rejected as it was. It has
 	// the sizes of the parts that were left out.
 	DeadLetterTruncated = deadLetterPrefix + "truncated"
 )
@@ -98,12 +98,17 @@ const (
 	longestOmitted = 8   // maximum number of parts whose size it has
 )
 
-// TruncateDeadLetter returns a smaller dead letter for one that is too large for its topic. It keeps a short
-// key, the id and the origin, and adds the sizes of the parts that it leaves out. idColumn has the names of the
-// id column. TruncateDeadLetter returns nil if deadLetter is already truncated. The result aliases deadLetter.
-func TruncateDeadLetter(deadLetter *sink.Record, idColumn ColumnNames) *sink.Record {
+// TruncateDeadLetter returns a smaller dead letter for one that its topic rejects, with the id, the origin, a short key, and the sizes
+// of the parts that it leaves out: the headers and columns and, if tooLarge, the value. idColumn has the names of the id column.
+// TruncateDeadLetter returns nil if deadLetter is already truncated. The result aliases deadLetter.
+func TruncateDeadLetter(deadLetter *sink.Record, idColumn ColumnNames, tooLarge bool) *sink.Record {
 	short := &sink.Record{Topic: deadLetter.Topic, Partition: deadLetter.Partition, Timestamp: deadLetter.Timestamp}
-	omitted := []piece{{"value", len(deadLetter.Value)}}
+	var omitted []piece
+	if tooLarge {
+		omitted = append(omitted, piece{"value", len(deadLetter.Value)})
+	} else {
+		short.Value = deadLetter.Value
+	}
 	if len(deadLetter.Key) <= longestKept {
 		short.Key = deadLetter.Key
 	} else {

@@ -130,7 +130,7 @@ func TestTruncateDeadLetter(t *testing.T) {
 		"record":  {DeadRecord("dead", o, many, large), "1", "and 49993 more"},
 		"message": {message, "", "value: 1000000 bytes"},
 	} {
-		short := TruncateDeadLetter(tc.deadLetter, ColumnNames{"id"})
+		short := TruncateDeadLetter(tc.deadLetter, ColumnNames{"id"}, true)
 		size := len(short.Key) + len(short.Value)
 		for _, h := range short.Headers {
 			size += len(h.Key) + len(h.Value)
@@ -151,8 +151,19 @@ func TestTruncateDeadLetter(t *testing.T) {
 		if id != tc.id || !strings.Contains(l.Truncated, tc.says) || l.LSN != tx.CommitLSN || l.Index != 3 || l.Slot != "s" || short.Value != nil {
 			t.Errorf("%s: id %q, dead letter %+v", name, id, l)
 		}
-		if again := TruncateDeadLetter(short, ColumnNames{"id"}); again != nil {
+		if again := TruncateDeadLetter(short, ColumnNames{"id"}, false); again != nil {
 			t.Errorf("%s: truncated twice", name)
 		}
+	}
+}
+
+// Of a dead letter that is rejected because of a header, the key and the value remain.
+func TestTruncateDeadLetterWithABadHeader(t *testing.T) {
+	rec := &sink.Record{Topic: "orders", Partition: 2, Key: []byte("k"), Value: []byte("v"), Headers: []sink.Header{header("id", "1"), header("outbox_key", "x")}}
+	short := TruncateDeadLetter(DeadRecord("dead", Origin{Slot: "s", Tx: tx}, rec, "it has a bad header"), ColumnNames{"id"}, false)
+	l, ok := ParseDeadLetter(short)
+	want := []sink.Header{header("id", "1")}
+	if !ok || string(short.Key) != "k" || string(short.Value) != "v" || l.Truncated != "header outbox_key: 1 bytes" || !cmp.Equal(l.Record.Headers, want) {
+		t.Errorf("%+v", l)
 	}
 }

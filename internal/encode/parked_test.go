@@ -12,7 +12,7 @@ import (
 func TestParseParkedDeadLetter(t *testing.T) {
 	want := Parked{Parking: "0c4f", Place: Place{Generation: 2, LSN: 0x10_0000_0007, Owner: 3, Index: 17}}
 	deadLetter := Park(DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Value: []byte("v")}, "too large"), []byte("k"), want)
-	for name, dead := range map[string]*sink.Record{"whole": deadLetter, "truncated": TruncateDeadLetter(deadLetter, ColumnNames{"id"})} {
+	for name, dead := range map[string]*sink.Record{"whole": deadLetter, "truncated": TruncateDeadLetter(deadLetter, ColumnNames{"id"}, true)} {
 		l, ok := ParseDeadLetter(stored(dead, name == "whole"))
 		if !ok || l.Parked == nil {
 			t.Fatalf("%s: not recognized: %+v", name, l)

@@ -32,11 +32,12 @@ type DeadLetters struct {
 	total     uint64
 	rejected  uint64    // of total: records that the broker rejected
 	followed  uint64    // of total: records that follow a bad one of their key
-	truncated uint64    // of total: too large for the topic
+	truncated uint64    // of total: rejected by the topic as they were
 	logged    uint64    // of total without followed: logged
 	loggedCut uint64    // of truncated: logged
 	parkedAt  time.Time // of the newest parking that is logged, or was there before
 	reason    string    // of the newest dead letter
+	cutReason string    // of the newest truncated one
 	origin    encode.Origin
 }
 
@@ -90,7 +91,7 @@ func (d *DeadLetters) GiveUpTopic(m sink.Missing) bool {
 }
 
 // replaceRecord returns the dead letter for a rejected record, or nil if the rejection must stop the relay.
-// If the broker rejects a dead letter because it is too large, replaceRecord returns a truncated one.
+// If the broker rejects a dead letter, replaceRecord returns a truncated one.
 func (d *DeadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, rejected *sink.RecordError) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
 	if rec.Topic == d.topic {
@@ -121,13 +122,11 @@ func (d *DeadLetters) follow(r *sink.Record, o encode.Origin) *sink.Record {
 }
 
 func (d *DeadLetters) truncate(deadLetter *sink.Record, rejected *sink.RecordError) *sink.Record {
-	if !rejected.TooLarge {
-		return nil
-	}
-	short := encode.TruncateDeadLetter(deadLetter, d.idColumn)
+	short := encode.TruncateDeadLetter(deadLetter, d.idColumn, rejected.TooLarge)
 	if short != nil {
 		d.mu.Lock()
 		d.truncated++
+		d.cutReason = rejected.Error()
 		d.mu.Unlock()
 		if l, ok := encode.ParseDeadLetter(short); ok && l.Parked != nil {
 			d.parked.Truncate(l.Parked.Parking, parking.Row{LSN: l.LSN, Index: l.Index}, l.EventID(d.idColumn))
@@ -160,7 +159,7 @@ func (d *DeadLetters) LogNew(ctx context.Context) error {
 func (d *DeadLetters) logOnce(ctx context.Context) {
 	d.mu.Lock()
 	bad := d.total - d.followed // those that follow a bad one of their key are expected
-	n, cut, reason, origin := bad-d.logged, d.truncated-d.loggedCut, d.reason, d.origin
+	n, cut, reason, why, origin := bad-d.logged, d.truncated-d.loggedCut, d.reason, d.cutReason, d.origin
 	d.logged, d.loggedCut = bad, d.truncated
 	d.mu.Unlock()
 	if n > 0 {
@@ -168,8 +167,8 @@ func (d *DeadLetters) logOnce(ctx context.Context) {
 			slog.String("newest", reason), slog.String("commit_lsn", origin.Tx.CommitLSN.String()), slog.Int("row", origin.Index))
 	}
 	if cut > 0 {
-		d.log.WarnContext(ctx, "dead letters truncated, they exceed the size limit of the topic",
-			slog.Uint64("number", cut), slog.String("topic", d.topic))
+		d.log.WarnContext(ctx, "dead letters truncated, the topic rejects them as they were",
+			slog.Uint64("number", cut), slog.String("topic", d.topic), slog.String("newest", why))
 	}
 	d.logParked(ctx)
 }

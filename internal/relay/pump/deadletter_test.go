@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,5 +68,25 @@ func TestRejectedDeadLetter(t *testing.T) {
 		if err := d.explain(&sink.RecordError{Topic: topic}); errors.Is(err, ErrDeadLetter) != want {
 			t.Errorf("topic %s: %v", topic, err)
 		}
+	}
+}
+
+// A dead letter that is rejected because of a header goes without headers. The relay stops only if that is rejected, too.
+func TestDeadLetterWithABadHeader(t *testing.T) {
+	var out bytes.Buffer
+	d := NewDeadLetters(DeadLetterConfig{Topic: "dead", Slot: "s", IDColumn: encode.ColumnNames{"id"}, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	rec := &sink.Record{Topic: "orders", Value: []byte("v"), Headers: []sink.Header{{Key: "outbox_key", Value: []byte("x")}}}
+	bad := &sink.RecordError{Topic: "orders", Reason: errors.New("a header is reserved")}
+	dead := d.replaceRecord(encode.Tx{}, 0, rec, bad)
+	short := d.replaceRecord(encode.Tx{}, 0, dead, bad)
+	if short == nil || string(short.Value) != "v" || slices.ContainsFunc(short.Headers, func(h sink.Header) bool { return h.Key == "outbox_key" }) {
+		t.Fatalf("%+v", short)
+	}
+	if again := d.replaceRecord(encode.Tx{}, 0, short, bad); again != nil {
+		t.Errorf("again: %+v", again)
+	}
+	d.logOnce(t.Context())
+	if !strings.Contains(out.String(), `msg="dead letters truncated, the topic rejects them as they were" number=1 topic=dead newest="record for topic orders, partition 0, 0 bytes: a header is reserved"`) {
+		t.Errorf("logged: %s", &out)
 	}
 }
