@@ -52,7 +52,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err != nil {
 		return nil, &UnreadError{err}
 	}
-	if cfg.Positions.File != "" && found.Position == nil {
+	if cfg.Positions.File != "" && found.Position == nil && len(found.Others) == 0 {
 		return nil, errors.ErrUnsupported
 	}
 	server, state, reached, err := refill.Inspect(ctx, r.cfg.Source, r.cfg.Tables, log)

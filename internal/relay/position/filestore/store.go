@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -65,29 +64,10 @@ func (f *Store) Read(ctx context.Context) ([]sink.StoredValue, error) {
 		if err != nil {
 			return err
 		}
-		stored = stored[:0]
-		for _, v := range c.of(f.name).Values {
-			stored = append(stored, sink.StoredValue{Key: v.Key, Value: v.Value, Place: "file " + f.path})
-		}
+		stored = c.stored(f.name, "file "+f.path)
 		return nil
 	})
 	return stored, err
-}
-
-// Others implements [sink.PositionLister].
-func (f *Store) Others(ctx context.Context) (others map[string][]byte, err error) {
-	err = f.retry(ctx, f.explainDenial, func(context.Context) error {
-		c, err := readFile(f.path)
-		others = make(map[string][]byte)
-		for name, r := range c.Relays {
-			i := slices.IndexFunc(r.Values, func(v value) bool { return v.Key == sink.PositionKey })
-			if i >= 0 && name != f.name {
-				others[name] = r.Values[i].Value
-			}
-		}
-		return err
-	})
-	return others, err
 }
 
 // Post implements [sink.PositionStore]. The value is on disk when Post has returned nil.
