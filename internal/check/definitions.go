@@ -75,6 +75,7 @@ func sourceDefinitions() []definition {
 		{Source, "wal_status", "", "Postgres has all WAL that the slot needs, and retains it.", false},
 		{Source, "safe_wal_size", "", "Postgres may write more WAL than it retains for the slot before it may invalidate the slot.", false},
 		{Source, "held by", "", "Nothing streams from the slot, or a relay for which `run` would wait as a standby (`source.wait_for_slot`).", false},
+		{Source, "position file", "", "This operating-system user can read and write `position.file`, if that is set. Not tested while a relay streams.", false},
 		{Source, "position record", "", "`run` would continue at the position record: nobody has advanced or re-created the slot since, or changed and restored the publication, and it is not under another `name`. It has why the last relay stopped, if that stopped by itself. Not tested while a relay streams, and with a `position.file` on another machine.", false},
 		{Source, "failover", "", "Standbys can synchronize the slot, if `source.slot_failover` is set.", false},
 		{Source, "synchronized_standby_slots", "", "If the slot has failover, a standby streams from each of these slots.", true},

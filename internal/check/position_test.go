@@ -109,8 +109,11 @@ func TestPositionRecordInAFile(t *testing.T) {
 	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "run would exit with 15: slot") {
 		t.Errorf("slot advanced: %+v", c)
 	}
-	file = t.TempDir() // run would exit with 20
-	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "is a directory") {
+	if c := conditionOf(t, r, "position file"); c.State != Met {
+		t.Errorf("%+v", c)
+	}
+	file = t.TempDir()
+	if c := conditionOf(t, r, "position file"); c.State != Failed || !strings.Contains(c.Found, "run would exit with 20: ") || !strings.Contains(c.Found, "is a directory") || !strings.Contains(c.Fix, "let the operating-system user") {
 		t.Errorf("no access: %+v", c)
 	}
 }

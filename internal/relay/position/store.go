@@ -79,6 +79,14 @@ func (s *Store) Open(ctx context.Context, on sink.Sink) (err error) {
 	return err
 }
 
+// TestFile tests, if the place is a file, whether Open would succeed, and changes nothing: see [filestore.Store.Test].
+func (s *Store) TestFile() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Test()
+}
+
 // Stall returns since when, and why, a store that is not at the broker cannot be read or written, or zero.
 func (s *Store) Stall() (since time.Time, cause error) {
 	if s.file == nil {

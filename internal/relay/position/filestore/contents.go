@@ -90,7 +90,7 @@ func writeFile(path string, c contents) error {
 	if err != nil {
 		return err
 	}
-	next := path + ".new" // the lock is held, so nobody else writes it
+	next := path + newSuffix // the lock is held, so nobody else writes it
 	if err := writeSynced(next, data); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // A Store is a [sink.PositionStore] in a file. Several of them, also of several processes of one host, may use the same one, and it may
-// have the values of several relays. While it is changed, the file with the suffix .lock is locked. Its methods may be called from any
+// have the values of several relays. While it is changed, the file with lockSuffix is locked. Its methods may be called from any
 // goroutine, and Read also before Open.
 type Store struct {
 	path  string
@@ -30,6 +30,12 @@ type Store struct {
 
 	writing sync.Mutex
 }
+
+// The files beside that of a Store.
+const (
+	lockSuffix = ".lock"
+	newSuffix  = ".new" // has the next contents until it is renamed
+)
 
 var (
 	// ErrDenied says that the operating system does not let this process use the file.
@@ -116,7 +122,7 @@ func (f *Store) CheckOrder(context.Context) error { return errors.ErrUnsupported
 
 // change has to change the values of the relay, while no other process does.
 func (f *Store) change(ctx context.Context, to func(*relay) error) error {
-	unlock, err := lock(ctx, f.path+".lock")
+	unlock, err := lock(ctx, f.path+lockSuffix)
 	if err != nil {
 		return err
 	}
