@@ -71,7 +71,7 @@ func PositionRecord(next *relay.NextStart) Condition {
 		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", fault.ExitCode(next.Broken))+oneLine(next.Broken)
 		c.Fix = cmp.Or(fault.Next(next.Broken), flatten(fault.Advice(next.Broken)))
 	case p == nil:
-		c.Found = "none: no relay of this name has run yet"
+		c.Found = "none: no relay of this name has run yet, or the record was lost; run continues at the position of the slot"
 	default:
 		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
 		if next.Doubt != nil {
