@@ -67,7 +67,7 @@ func OpenPositions(ctx context.Context, s Sink, store, name string) (PositionSto
 type PositionStore interface {
 	// Read returns the values, in the order in which they were stored. It returns every value that was acknowledged before
 	// the call, unless it was replaced. It ignores records with headers: those are rows that somebody has sent to the place of
-	// the store.
+	// the store. If the place can be searched for them, the positions of other names follow, ordered by name.
 	Read(ctx context.Context) ([]StoredValue, error)
 
 	// Own makes the caller the owner of the values. When it has returned, Read returns all that earlier owners have written,
@@ -84,14 +84,6 @@ type PositionStore interface {
 	// one, ErrNewerRejected if it rejects the newer one, and errors.ErrUnsupported if it does not know owners. With any other
 	// error the test has no result. CheckOrder retries transient errors until ctx ends.
 	CheckOrder(ctx context.Context) error
-}
-
-// A PositionLister is a [PositionStore] that knows the positions of other names in its place. It is optional.
-type PositionLister interface {
-	PositionStore
-
-	// Others returns the value of PositionKey of each other name, by name. It is like Read.
-	Others(ctx context.Context) (map[string][]byte, error)
 }
 
 // An Owner writes the values of a PositionStore until somebody else calls [PositionStore.Own], or the Sink is closed. Its methods
@@ -118,6 +110,7 @@ type StoredValue struct {
 	Key   string // PositionKey, ParkedKey or the UUID of a request
 	Value []byte
 	Place string // topic, partition and offset, for messages
+	Other string // the other name whose position this is; empty: it is of the name of the store
 }
 
 // The keys of the values that an Owner writes.

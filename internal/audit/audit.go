@@ -90,8 +90,9 @@ type auditor struct {
 
 // A table is one that is read.
 type table struct {
-	rows   *catalog.Rows
-	router *rows.TableRouter
+	rows    *catalog.Rows
+	router  *rows.TableRouter
+	payload encode.ColumnNames
 }
 
 // openTables selects the rows of every table. The tables must be closed, also after an error.
@@ -102,7 +103,7 @@ func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables
 		if err != nil {
 			return tables, err
 		}
-		t := &table{rows: selected}
+		t := &table{rows: selected, payload: a.cfg.Relay.Route.Columns.Payload}
 		tables = append(tables, t)
 		cfg := a.cfg.Relay
 		if len(cfg.Route.Columns.Timestamp) == 0 && selected.Time != "" {
@@ -126,7 +127,8 @@ func closeTables(ctx context.Context, tables []*table) {
 }
 
 // each calls fn with the record of each row, in the order of the table, or with the reason why the row cannot become
-// one. The record is valid until fn returns. Its timestamp is the time of the row, zero if it is not known.
+// one. The record is valid until fn returns. Its timestamp is the time of the row, zero if it is not known. If it has no id, the header
+// id is the result of standIn.
 func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, rejected error)) error {
 	return t.rows.Each(ctx, func(values [][]byte) error {
 		rec, err := t.router.Route(encode.Tx{}, 0, values)
@@ -136,6 +138,9 @@ func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, 
 		var xid uint64
 		if t.rows.XID >= 0 {
 			xid = parseXID(values[t.rows.XID])
+		}
+		if err != nil && headerID(rec) == nil {
+			t.setStandIn(rec, values)
 		}
 		fn(rec, xid, err)
 		return nil
@@ -178,6 +183,9 @@ func (a *auditor) readTables(ctx context.Context) error {
 			var flags uint8
 			if rejected != nil {
 				flags = unroutable
+				if isStandIn(headerID(rec)) {
+					flags |= withoutID
+				}
 				rec.Topic = a.cfg.Relay.DeadLetterTopic
 			}
 			a.ledger.addRow(rec, xid, flags)
@@ -251,7 +259,9 @@ func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) err
 	}
 	a.ledger.dropCandidates(func(id uint64) bool { return wanted[id] != "" })
 	for i := range a.findings {
-		a.findings[i].ID = wanted[a.findings[i].id]
+		if id := wanted[a.findings[i].id]; !isStandIn([]byte(id)) {
+			a.findings[i].ID = id
+		}
 	}
 	return nil
 }

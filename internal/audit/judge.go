@@ -126,7 +126,10 @@ func (k *keyJudge) miss(t *topicLedger, n uint32) {
 	t.Missing++
 	k.numbered = append(k.numbered, n)
 	f := Finding{Kind: Missing, Detail: "no record of the row is in the topic", id: k.rows[n].id}
-	if k.flags[n]&unroutable != 0 {
+	switch flags := k.flags[n]; {
+	case flags&withoutID != 0:
+		f.Detail = "the row has no id, so no record can be made of it, and no dead letter has its columns"
+	case flags&unroutable != 0:
 		f.Detail = "no record can be made of the row, and no dead letter has its id"
 	}
 	k.note(k.findings, k.rows[n].topic, f)

@@ -61,6 +61,7 @@ const (
 	hasAltered                      // a record differs from the row
 	hasResent                       // a resent record matches the row
 	hasDeadLetter                   // it is in the dead-letter topic
+	withoutID                       // its id is the result of standIn
 )
 
 // A sighting is a record of a row. There are as many as rows, so it is small.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -159,8 +158,10 @@ func (a *auditor) addDeadLetter(_ uint16, stored *sink.StoredRecord) {
 	if !ok || deadLetter.Slot != a.cfg.Slot {
 		return
 	}
-	l := deadletter.DeadLetter{DeadLetter: *deadLetter}
-	if id := l.EventID(a.cfg.Relay.Route.Columns.ID); id != "" {
+	columns := a.cfg.Relay.Route.Columns
+	if id := deadLetter.EventID(columns.ID); id != "" {
 		a.ledger.addDeadLetter([]byte(id))
+	} else if deadLetter.IsRow() {
+		a.ledger.addDeadLetter(standIn(deadLetter.Columns, columns.Payload))
 	}
 }

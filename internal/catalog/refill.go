@@ -279,8 +279,8 @@ func (c *Copy) Count(ctx context.Context, t Table) (int64, error) {
 	return *n, nil
 }
 
-// refillAlter returns the statement that gives a table the columns for a refill. It is empty if the table has
-// them.
+// refillAlter returns the statements that give a table the columns for a refill. It is empty if the table has
+// them. For a partition they alter the root, because Postgres refuses most of this on a partition.
 func refillAlter(ctx context.Context, conn executor, t Table) (string, error) {
 	type column struct{ kind, null, byDefault string }
 	columns := make(map[string]column)
@@ -298,25 +298,58 @@ func refillAlter(ctx context.Context, conn executor, t Table) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var alter []string
+	var renamed, actions []string
 	xid, exists := columns[xidColumn]
+	if exists && xid.kind != "xid8" {
+		renamed, exists = append(renamed, xidColumn), false
+	}
 	switch {
 	case !exists:
-		alter = append(alter, "ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
-	case xid.kind != "xid8":
-		alter = append(alter, "RENAME COLUMN xid TO …; ALTER TABLE "+t.SQLName()+" ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+		actions = append(actions, "ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
 	case xid.null != "" || strings.TrimPrefix(xid.byDefault, "pg_catalog.") != "pg_current_xact_id()":
-		alter = append(alter, "ALTER COLUMN xid SET DEFAULT pg_current_xact_id(), ALTER COLUMN xid SET NOT NULL")
+		actions = append(actions, "ALTER COLUMN xid SET DEFAULT pg_current_xact_id(), ALTER COLUMN xid SET NOT NULL")
 	}
 	order, exists := columns[orderColumn]
-	switch {
-	case !exists:
-		alter = append(alter, "ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
-	case order.null != "" || order.byDefault != "identity" && !strings.HasPrefix(order.byDefault, "nextval("):
-		alter = append(alter, "RENAME COLUMN position TO …; ALTER TABLE "+t.SQLName()+" ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
+	if exists && (order.null != "" || order.byDefault != "identity" && !strings.HasPrefix(order.byDefault, "nextval(")) {
+		renamed, exists = append(renamed, orderColumn), false
 	}
-	if len(alter) == 0 {
+	if !exists {
+		actions = append(actions, addOrder)
+	}
+	if len(actions) == 0 {
 		return "", nil
 	}
-	return "ALTER TABLE " + t.SQLName() + " " + strings.Join(alter, ", "), nil
+	return alterRoot(ctx, conn, t, renamed, actions)
+}
+
+const addOrder = "ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY"
+
+// alterRoot returns the statements that rename columns of t, or of the root of which it is a partition, and then alter it. If Postgres adds
+// no identity there, addOrder becomes a column with a sequence, on which those that insert need a right.
+func alterRoot(ctx context.Context, conn executor, t Table, renamed, actions []string) (string, error) {
+	type root struct {
+		schema, name string
+		serial       bool
+	}
+	r, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (r root, err error) {
+		return r, row.Scan(&r.schema, &r.name, &r.serial)
+	}, "find the root", `
+		SELECT n.nspname, r.relname, EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = r.oid)
+			AND (r.relkind <> 'p' OR pg_catalog.current_setting('server_version_num')::int < 170000)
+		FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+		WHERE r.oid = COALESCE(pg_catalog.pg_partition_root($1::text::oid), $1::text::oid)`, fmt.Sprint(t.OID))
+	if err != nil {
+		return "", err
+	}
+	alter := "ALTER TABLE " + sqlName(r.schema, r.name) + " "
+	var statements []string
+	for _, column := range renamed {
+		statements = append(statements, alter+"RENAME COLUMN "+column+" TO …")
+	}
+	grant := ""
+	if i := slices.Index(actions, addOrder); i >= 0 && r.serial {
+		actions[i] = "ADD COLUMN position bigserial"
+		grant = "; GRANT USAGE ON SEQUENCE " + sqlName(r.schema, r.name+"_position_seq") + " TO …"
+	}
+	return strings.Join(append(statements, alter+strings.Join(actions, ", ")), "; ") + grant, nil
 }

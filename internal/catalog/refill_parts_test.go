@@ -7,8 +7,42 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
+
+// The statement for the columns that a refill needs works for a partition, too: Postgres lets one alter them only at the root.
+func TestRefillAlterOfAPartition(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		for name, columns := range map[string]string{"no columns": "", "wrong columns": ", xid bigint, position text", "without a default": ", xid xid8, position bigint"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db := pgtest.DatabaseOn(t, srv)
+				db.Exec(t, `CREATE TABLE root (day int`+columns+`) PARTITION BY RANGE (day)`)
+				db.Exec(t, `CREATE TABLE middle PARTITION OF root FOR VALUES FROM (1) TO (9) PARTITION BY RANGE (day)`)
+				db.Exec(t, `CREATE TABLE leaf PARTITION OF middle FOR VALUES FROM (1) TO (9)`)
+				reader := NewReader(db.Config(t))
+				defer reader.Close(t.Context())
+				alter := func() string {
+					details, err := reader.Table(t.Context(), "leaf", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return details.RefillAlter
+				}
+				for statement := range strings.SplitSeq(alter(), "; ") {
+					statement = strings.Replace(statement, "xid TO …", "xid TO old_xid", 1)
+					statement = strings.Replace(statement, "position TO …", "position TO old_position", 1)
+					db.Exec(t, strings.Replace(statement, "TO …", "TO PUBLIC", 1))
+				}
+				if left := alter(); left != "" {
+					t.Errorf("after it: %s", left)
+				}
+			})
+		}
+	})
+}
 
 // A refill that continues an interrupted one sends the rows of that one first, even if later rows come before them in the order
 // of insertion, because their transactions took longer. No row is sent twice.

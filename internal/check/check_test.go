@@ -34,7 +34,7 @@ func TestAllMet(t *testing.T) {
 		}
 		only := map[string]int{ // conditions that only exist from a major version on
 			"synchronized_standby_slots": 17, "idle_replication_slot_timeout": 18,
-			"provider": 99, "create": 99, "owner": 99, "via root": 99, "select": 99, "advertised": 99, // checked only if configured or requested
+			"provider": 99, "create": 99, "owner": 99, "via root": 99, "select": 99, "position file": 99, "advertised": 99, // checked only if configured or requested
 			"older writer": 99, "probe topic": 99, "retention": 99,
 		}
 		if !need.Full() {

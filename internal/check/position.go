@@ -23,15 +23,15 @@ func (s *sourceChecker) position(ctx context.Context) {
 		s.ok(positionRecord, "", "not compared with the slot, from which a relay streams")
 		return
 	}
+	usable := s.positionFile()
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	next, err := relay.FindNextStart(ctx, s.Relay, slog.New(slog.DiscardHandler))
-	if errors.Is(err, position.ErrFile) {
-		s.fail(positionRecord, "", oneLine(err), "if this is the operating-system user of the relay, let it read and write in that directory; otherwise run check as that user")
-		return
-	}
 	if _, unread := errors.AsType[*relay.UnreadError](err); unread {
 		s.unread = true
+		if !usable {
+			return
+		}
 		s.warn(positionRecord, "", oneLine(err)+", so it is not known whether run would continue there", "let check read it: see the conditions of the sink")
 		return
 	}
@@ -45,6 +45,21 @@ func (s *sourceChecker) position(ctx context.Context) {
 	s.add(PositionRecord(next))
 }
 
+// positionFile checks that the relay can read and write the position file, if there is one, and returns false if not.
+func (s *sourceChecker) positionFile() bool {
+	const name = "position file"
+	file := s.Relay.Positions.File
+	err := position.NewStore(s.Relay.Positions, s.Relay.Name, slog.New(slog.DiscardHandler)).TestFile()
+	switch {
+	case err != nil:
+		s.fail(name, "", fmt.Sprintf("run would exit with %d: ", fault.ExitCode(err))+oneLine(err),
+			cmp.Or(fault.Next(err), "do what the error says")+"; if this is not the operating-system user of the relay, or not its machine, run check there")
+	case file != "":
+		s.ok(name, "", "another file could be written beside "+file)
+	}
+	return err == nil
+}
+
 // positionRecord is the name of the condition about the position record.
 const positionRecord = "position record"
 
@@ -56,7 +71,7 @@ func PositionRecord(next *relay.NextStart) Condition {
 		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", fault.ExitCode(next.Broken))+oneLine(next.Broken)
 		c.Fix = cmp.Or(fault.Next(next.Broken), flatten(fault.Advice(next.Broken)))
 	case p == nil:
-		c.Found = "none: no relay of this name has run yet"
+		c.Found = "none: no relay of this name has run yet, or the record was lost; run continues at the position of the slot"
 	default:
 		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
 		if next.Doubt != nil {

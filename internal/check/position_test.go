@@ -71,6 +71,28 @@ func TestPositionRecord(t *testing.T) {
 	}
 }
 
+// A position under another name than the relay's, at which run would not start, fails with the words of run.
+func TestPositionRecordOfAnotherName(t *testing.T) {
+	t.Parallel()
+	r, _, _ := beside(t)
+	file := ""
+	r.change = func(c *Config) {
+		if file != "" {
+			c.Relay.Positions = position.Place{File: file}
+		}
+	}
+	r.set("name", "first")
+	for _, place := range []string{"", filepath.Join(t.TempDir(), "positions")} {
+		file = place
+		r.runOnce(t)
+		r.set("name", "second")
+		if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, `run would exit with 10: `) || !strings.Contains(c.Found, `under the name "first"`) || !strings.Contains(c.Found, "--accept-gap") {
+			t.Errorf("in %q: %+v", place, c)
+		}
+		r.set("name", "first")
+	}
+}
+
 // A record in a file is read, too, on the machine that has it. Without the file nobody knows whether a relay has run.
 func TestPositionRecordInAFile(t *testing.T) {
 	t.Parallel()
@@ -88,8 +110,11 @@ func TestPositionRecordInAFile(t *testing.T) {
 	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "run would exit with 15: slot") {
 		t.Errorf("slot advanced: %+v", c)
 	}
-	file = t.TempDir() // run would exit with 20
-	if c := conditionOf(t, r, positionRecord); c.State != Failed || !strings.Contains(c.Found, "is a directory") {
+	if c := conditionOf(t, r, "position file"); c.State != Met {
+		t.Errorf("%+v", c)
+	}
+	file = t.TempDir()
+	if c := conditionOf(t, r, "position file"); c.State != Failed || !strings.Contains(c.Found, "run would exit with 20: ") || !strings.Contains(c.Found, "is a directory") || !strings.Contains(c.Fix, "let the operating-system user") {
 		t.Errorf("no access: %+v", c)
 	}
 }

@@ -138,7 +138,7 @@ func (a *app) deadLetters(cmd *cobra.Command) *deadLetters {
 		return l
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&l.filter.Topic, "topic", "", "only records that were meant for this `topic`")
+	flags.StringVar(&l.filter.Topic, "topic", "", "only records that were meant for this `topic`, and rows that have parked a key of it")
 	flags.StringVar(&l.filter.Reason, "reason", "", "only dead letters whose reason contains this `text`")
 	l.since = timeFlag(cmd, "since", "only dead letters from this `time` on: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	return l
@@ -173,11 +173,11 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	return nil
 }
 
-// parkedKeys returns the ids of the parked keys.
-func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]bool, error) {
-	ids := make(map[string]bool)
+// parkedKeys returns the topics of the parked keys, by the id of the parking.
+func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]string, error) {
+	topics := make(map[string]string)
 	if l.sending.Positions.IsZero() {
-		return ids, nil
+		return topics, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
@@ -187,10 +187,10 @@ func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]bool, error) {
 	}
 	found, _, err := keys.Read(ctx)
 	for _, p := range found.Parkings {
-		ids[p.ID] = true
+		topics[p.ID] = p.Topic
 	}
 	l.parked = found.Parkings
-	return ids, errors.Join(err, keys.Close())
+	return topics, errors.Join(err, keys.Close())
 }
 
 func (l *deadLetters) close() { _ = l.topic.Close() }

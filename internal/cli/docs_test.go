@@ -174,6 +174,19 @@ var secretFile = regexp.MustCompile(`(_file: )[^\s,}]+`)
 // rootFile matches a CA file in a connection string.
 var rootFile = regexp.MustCompile(`(sslrootcert=)/\S+`)
 
+// TestDocumentedConfirmation: --help and the page of replay have the number of rows above which it asks.
+func TestDocumentedConfirmation(t *testing.T) {
+	page, err := os.ReadFile("../../docs/resend.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := new(app).replay().Flags().Lookup("yes").Usage
+	want := fmt.Sprintf("more than %d rows", askAbove)
+	if !strings.Contains(string(page), want) || !strings.Contains(help, want) {
+		t.Errorf("%q is not in docs/resend.md, or not in --help: %s", want, help)
+	}
+}
+
 // Every piece of configuration on a page is valid.
 func TestDocumentedConfiguration(t *testing.T) {
 	authority := certtest.New()

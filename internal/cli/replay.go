@@ -81,7 +81,7 @@ column. The commit time, and the header lsn, exist only in the WAL.`,
 	flags.IntVar(&r.limit, "limit", 0, "send at most this many rows, the first ones (0: all)")
 	flags.IntVar(&r.rate, "rate", 0, "send at most this many rows per second (0: no limit)")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print the number of records per topic, without sending them")
-	flags.BoolVar(&r.yes, "yes", false, "do not ask for confirmation")
+	flags.BoolVar(&r.yes, "yes", false, fmt.Sprintf("do not ask for confirmation. Without it, replay asks on a terminal if it would send more than %d rows", askAbove))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if r.where == "" && r.since.IsZero() && r.ids == "" {
 			return command.Usage(cmd, errors.New("select rows with --where, --since or --ids; --where true selects all"))

@@ -52,7 +52,7 @@ func (c *Config) webhookKeys() []key {
 		{path: "sink.webhook.max_payload_bytes", at: &c.Sink.Webhook.MaxPayloadBytes, min: 1, doc: "Maximum size of a payload; a larger one is a bad record. Default: the receiver decides, with status 413."},
 		{
 			path: "sink.webhook.check_method", at: &c.Sink.Webhook.CheckMethod, def: checkNone, allowed: []string{checkNone, "HEAD", "OPTIONS"},
-			doc: "Method with which `check` tests whether a destination exists: 404 and 410 mean that it does not. `none`: it does not test it, because many receivers know only POST.",
+			doc: "Method with which `check` tests whether a destination exists: 404 and 410 mean that it does not, 401 and 403 that it denies access. `none`: it does not test it, because many receivers know only POST.",
 		},
 	}, certificateKeys(atWebhook+"tls.", &c.Sink.Webhook.TLS), windowKeys(atWebhook+"window.", &c.Sink.Webhook.Window, webhook.DefaultWindowBytes, 50_000))
 }

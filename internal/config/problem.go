@@ -15,9 +15,13 @@ type problem struct {
 	text  string // the value and the allowed values, without secrets
 }
 
-// String returns "where: key: text".
+// String returns "where: key: text", with the key once if a flag names it already.
 func (p problem) String() string {
-	parts := slices.DeleteFunc([]string{p.where, p.key, p.text}, func(s string) bool { return s == "" })
+	key := p.key
+	if strings.HasSuffix(p.where, "--set "+key) {
+		key = ""
+	}
+	parts := slices.DeleteFunc([]string{p.where, key, p.text}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 

@@ -24,22 +24,22 @@ type DeadLetter struct {
 // A Filter selects dead letters that match every field that is not empty.
 type Filter struct {
 	Offsets []PartitionOffset
-	Topic   string    // the topic of the rejected record; a row has none
+	Topic   string    // the topic of the rejected record, or of the parked key of a row; any other row has none
 	Slot    string    // the slot of the relay that has written it
 	Reason  string    // part of the reason, ignoring case
 	Since   time.Time // sent to the dead-letter topic then or later
 	Resent  bool      // also those that were resent, or whose key was parked and is not any more
 
-	// Parked returns the ids of the parked keys. It is called once, if there is a dead letter of a key that was parked.
-	Parked func(context.Context) (map[string]bool, error)
+	// Parked returns the topics of the parked keys, by the id of the parking. It is called once, if there is a dead letter of a key that was parked.
+	Parked func(context.Context) (map[string]string, error)
 
 	// Resendable leaves out those whose key is parked.
 	Resendable bool
 }
 
-// matches reports whether f selects l, apart from l's offset and whether it was resent.
+// matches reports whether f selects l, apart from l's offset, whether it was resent, and the topic of a row.
 func (f *Filter) matches(l *encode.DeadLetter) bool {
-	return (f.Topic == "" || l.Record.Topic == f.Topic) &&
+	return (f.Topic == "" || l.Record.Topic == "" || l.Record.Topic == f.Topic) &&
 		(f.Reason == "" || strings.Contains(strings.ToLower(l.Reason), strings.ToLower(f.Reason))) &&
 		!l.At.Before(f.Since)
 }

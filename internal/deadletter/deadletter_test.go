@@ -202,6 +202,36 @@ func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
 	}
 }
 
+// A row that could not become a record has no topic. If it has parked a key, it is one of the key's topic.
+func TestSelectionByTopicHasTheRowThatParkedAKey(t *testing.T) {
+	p := newFixture(t)
+	p.addDeadLetter(t, 0, 10)
+	for n, parking := range map[int]string{1: "mine", 2: "other", 3: ""} {
+		headers := []sink.Header{
+			{Key: encode.DeadLetterReason, Value: []byte("no id")},
+			{Key: encode.DeadLetterTable, Value: []byte("outbox")},
+			{Key: encode.DeadLetterLSN, Value: []byte("0/1")},
+			{Key: encode.DeadLetterIndex, Value: fmt.Append(nil, n)},
+			{Key: encode.DeadLetterAt, Value: time.Now().AppendFormat(nil, time.RFC3339Nano)},
+		}
+		dead := &sink.Record{Headers: headers}
+		if parking != "" {
+			dead = encode.Park(dead, []byte("key"), encode.Parked{Parking: parking})
+		}
+		p.produce(t, &kgo.Record{Key: dead.Key}, dead.Headers)
+	}
+	b := p.open(t)
+	f := Filter{Topic: p.topic, Parked: func(context.Context) (map[string]string, error) {
+		return map[string]string{"mine": p.topic, "other": "another"}, nil
+	}}
+	if got := p.indexes(t, b, p.selectAll(t, b, f)); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("dead letters %v of topic %s", got, p.topic)
+	}
+	if f.Topic = "another"; !slices.Equal(p.indexes(t, b, p.selectAll(t, b, f)), []int{2}) {
+		t.Error("the row of a key of another topic is not found")
+	}
+}
+
 // TestResendKeepsRejectedDeadLetters: dead letters that Kafka still rejects stay. All others arrive once, in order
 // per key, and a second resend sends none.
 func TestResendKeepsRejectedDeadLetters(t *testing.T) {

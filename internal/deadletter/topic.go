@@ -47,8 +47,8 @@ type Selection struct {
 	filter   *Filter
 	ranges   []sink.OffsetRange
 	resentAt map[PartitionOffset]time.Time
-	parked   map[string]bool // ids of the parked keys; nil: not read
-	matches  []match         // by partition and offset
+	parked   map[string]string // result of Parked of the filter; nil: not called
+	matches  []match           // by partition and offset
 }
 
 // A match is a dead letter that a filter selects.
@@ -82,10 +82,11 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 			if !ok || !f.matches(&l.DeadLetter) {
 				return nil
 			}
-			waiting, err := s.isWaiting(ctx, &l.DeadLetter)
+			topic, waiting, err := s.parkedAs(ctx, &l.DeadLetter)
 			switch {
 			case err != nil:
 				return err
+			case f.Topic != "" && cmp.Or(l.Record.Topic, topic) != f.Topic:
 			case f.Slot != "" && l.Slot != f.Slot:
 				s.OtherSlots++
 			case waiting && f.Resendable && len(f.Offsets) == 0:
@@ -113,19 +114,18 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	return s, nil
 }
 
-// isWaiting reports whether the key of l is parked.
-func (s *Selection) isWaiting(ctx context.Context, l *encode.DeadLetter) (bool, error) {
+// parkedAs reports whether the key of l is parked, and returns its topic.
+func (s *Selection) parkedAs(ctx context.Context, l *encode.DeadLetter) (topic string, waiting bool, err error) {
 	if l.Parked == nil || s.filter.Parked == nil {
-		return false, nil
+		return "", false, nil
 	}
 	if s.parked == nil {
-		parked, err := s.filter.Parked(ctx)
-		if err != nil {
-			return false, err
+		if s.parked, err = s.filter.Parked(ctx); err != nil {
+			return "", false, err
 		}
-		s.parked = parked
 	}
-	return s.parked[l.Parked.Parking], nil
+	topic, waiting = s.parked[l.Parked.Parking]
+	return topic, waiting, nil
 }
 
 // keepOffsets keeps the dead letters at the offsets of the filter.
@@ -208,7 +208,7 @@ func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) err
 				return nil
 			}
 			l.Resent = s.resentAt[l.PartitionOffset]
-			if l.Waiting, err = s.isWaiting(ctx, &l.DeadLetter); err != nil {
+			if _, l.Waiting, err = s.parkedAs(ctx, &l.DeadLetter); err != nil {
 				return err
 			}
 			return fn(l)

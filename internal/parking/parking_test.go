@@ -165,7 +165,10 @@ func TestStartOwnership(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			next := NewSet(10)
 			tc.start.Owner = 4
-			next.StartOwnership(tc.start, tc.next, &rec)
+			dropped := next.StartOwnership(tc.start, tc.next, &rec)
+			if len(dropped)+len(next.List()) != len(rec.Parkings) {
+				t.Errorf("dropped are %+v", dropped)
+			}
 			var got []string
 			for _, p := range next.List() {
 				got = append(got, p.Key.Key)

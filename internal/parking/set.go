@@ -164,10 +164,10 @@ func NewSet(limit int) *Set {
 // StartOwnership replaces the set by the stored one, rec, for an ownership. rec may be nil. start is the position record at
 // which the ownership starts, with its ownership, and next the first one that it writes.
 //
-// StartOwnership drops keys whose first bad record is after the start: the relay reads that row again and decides again,
+// StartOwnership drops and returns keys whose first bad record is after the start: the relay reads that row again and decides again,
 // also about the records before it that were in flight. So every record of a key that stays parked comes after
 // the first bad one.
-func (s *Set) StartOwnership(start, next checkpoint.Position, rec *Record) {
+func (s *Set) StartOwnership(start, next checkpoint.Position, rec *Record) (dropped []Parking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.keys)
@@ -175,18 +175,21 @@ func (s *Set) StartOwnership(start, next checkpoint.Position, rec *Record) {
 	s.stored = s.version
 	if rec != nil {
 		for _, p := range rec.Parkings {
-			if p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed {
-				if p.copiedBefore(start) {
-					p.First = Row{}
-				}
-				p.first, p.unreleased, p.oldest = encode.Place{}, 0, encode.Place{}
-				s.keys[p.Key] = &p
-				s.size += p.size()
+			if p.Confirmed = p.Confirmed || p.confirmedBy(start, next); !p.Confirmed {
+				dropped = append(dropped, p)
+				continue
 			}
+			if p.copiedBefore(start) {
+				p.First = Row{}
+			}
+			p.first, p.unreleased, p.oldest = encode.Place{}, 0, encode.Place{}
+			s.keys[p.Key] = &p
+			s.size += p.size()
 		}
 		s.version++ // to be stored under the new ownership
 	}
 	s.empty.Store(len(s.keys) == 0)
+	return dropped
 }
 
 // confirmedBy reports whether a relay that starts at the position record start, and writes next as its first one, does not read

@@ -17,7 +17,7 @@ import (
 
 // A NextStart is what a start of the relay would find now.
 type NextStart struct {
-	Record  *checkpoint.Position // nil: there is none, so no relay of this name has run yet
+	Record  *checkpoint.Position // nil: there is none: no relay of this name has run yet, or the record was lost
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
 	Doubt   error                // why rows may be missing although it continues there, with the instruction; nil: none is known
@@ -52,7 +52,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err != nil {
 		return nil, &UnreadError{err}
 	}
-	if cfg.Positions.File != "" && found.Position == nil {
+	if cfg.Positions.File != "" && found.Position == nil && len(found.Others) == 0 {
 		return nil, errors.ErrUnsupported
 	}
 	server, state, reached, err := refill.Inspect(ctx, r.cfg.Source, r.cfg.Tables, log)
@@ -73,7 +73,9 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 		next.Catalog = nil
 	}
 	if state.Slot != nil {
-		next.Broken = r.findBreak(ctx, found, server, state)
+		if next.Broken = r.findBreak(ctx, found, server, state); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		lost = cmp.Or(lost, next.Broken)
 		if p := next.Record; p != nil && next.Broken == nil && p.SystemID == server.SystemID {
 			next.Doubt = state.CheckUnaltered(p.Publication)
@@ -129,7 +131,7 @@ func mayPublish(ctx context.Context, conn *pgconn.Config, tables []string) (deni
 
 // findBreak returns the error with which a session on s would end because of what is stored.
 func (r *Relay) findBreak(ctx context.Context, found *position.Found, s checkpoint.Server, state *catalog.State) error {
-	err := r.positions.Starter.Check(ctx, found, s, state.CheckPublished)
+	err := r.owner.CheckStored(ctx, found, s, state.CheckPublished)
 	if err == nil && found.Position != nil {
 		return r.planner.CheckFinished(found.Position)
 	}

@@ -75,7 +75,7 @@ func nextStart(t *testing.T, alter func(*Postgres, *admin.Status), next NextStar
 	t.Helper()
 	r := without(t, "refused", "", alter)
 	r.NextStart = &next
-	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	r.judge(&Config{Slot: "s", Address: "db:5432/app", Relay: &relay.Config{Name: "orders", Positions: position.Place{Topic: "positions"}}})
 	return r
 }
 
@@ -201,7 +201,7 @@ func TestVerdict(t *testing.T) {
 		"blocks a standby":                   {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Blocked = []string{"old:5432"} }), admin.Warn, "A standby cannot synchronize the slot", "The standby at old:5432 has a slot", true},
 		"standby missing":                    {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Missing = []string{"sb1", "sb2"} }), admin.Bad, "Postgres waits for a standby", "streams from sb1, sb2", false},
 		"standby missing, as the relay says": {sides(t, func(_ *Postgres, st *admin.Status) { st.Slot.Standbys, st.Ready = []string{"sb1"}, false }), admin.Bad, "Postgres waits for a standby", "streams from sb1", false},
-		"standby missing, without a relay":   {nextStart(t, func(p *Postgres, st *admin.Status) { p.Slot.Missing, p.Slot.Active = []string{"sb1"}, false }, NextStart{}), admin.Bad, "No relay has run yet", "not delivered", false},
+		"standby missing, without a relay":   {nextStart(t, func(p *Postgres, st *admin.Status) { p.Slot.Missing, p.Slot.Active = []string{"sb1"}, false }, NextStart{}), admin.Bad, "There is no position record", "not delivered", false},
 		"standby missing, and the broker": {sides(t, func(p *Postgres, st *admin.Status) {
 			p.Slot.Missing, st.Slot.Standbys, st.Ready, st.Sink.Stalled = []string{"sb1"}, []string{"sb1"}, false, 12
 		}), admin.Bad, "Kafka does not acknowledge records", "For 12 s", false},
@@ -247,7 +247,7 @@ func TestVerdict(t *testing.T) {
 		"relay gone":              {without(t, "refused", "", inactive), admin.Bad, "No relay is running", "Refused", false},
 		"postgres silent":         {without(t, "", "unreachable", nil), admin.Warn, "Cannot connect to Postgres from here", "The relay reports: Healthy", false},
 		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},
-		"never run":               {nextStart(t, inactive, NextStart{}), admin.Bad, "No relay has run yet", "of WAL are not delivered", false},
+		"never run":               {nextStart(t, inactive, NextStart{}), admin.Bad, "There is no position record", "Slot s is confirmed up to 0/2FD0, and positions has no position record of the name orders", false},
 		"never run, no slot":      {nextStart(t, dropped, NextStart{}), admin.Warn, "No relay has run yet", "There is no slot s", false},
 		"never run, slot missing": {nextStart(t, dropped, NextStart{Error: "slot s does not exist; for a relay that has never run … otherwise …", ExitCode: 11, Advice: "find out why the slot is gone"}), admin.Bad, "No relay has run yet", "There is no slot s on the server at db:5432/app.", false},
 		"never run, not set up":   {nextStart(t, dropped, NextStart{Error: "publication p does not exist", ExitCode: 13, Advice: "create it"}), admin.Bad, "No relay has run yet", "The next start fails: publication p", false},
@@ -298,11 +298,33 @@ func TestSlotAboutToBeLost(t *testing.T) {
 		why    string
 	}{
 		"no relay":     {without(t, "refused", "", full(false)), startAdvice + retained + " Let the relay catch up, or give it more room: ALTER SYSTEM", "No relay is running."},
-		"never run":    {nextStart(t, full(false), NextStart{}), "Start it: outbox-cdc run.", noRelayYet},
+		"never run":    {nextStart(t, full(false), NextStart{}), "Start it: outbox-cdc run.", "There is no position record"},
 		"a relay runs": {sides(t, full(true)), "Let the relay catch up", ""},
 	} {
 		if r := tc.report; r.Title != "The slot is about to be lost" || !strings.HasPrefix(r.Advice, tc.advice) || !strings.Contains(r.Why, tc.why) {
 			t.Errorf("%s: %+v", name, r.Verdict)
+		}
+	}
+}
+
+// What a first start does about rows from before the slot is in the advice.
+func TestFirstStartWithAnInitialCopy(t *testing.T) {
+	inactive := func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 }
+	dropped := func(p *Postgres, _ *admin.Status) { p.Slot = nil }
+	for _, tc := range []struct {
+		alter  func(*Postgres, *admin.Status)
+		copies bool
+		advice string
+	}{
+		{dropped, true, "It creates the slot. It first sends the rows that are in the tables"},
+		{dropped, false, "Rows committed before are not delivered. To send them too, set source.initial_copy"},
+		{inactive, true, "It sends no rows from before, although source.initial_copy is set"},
+		{inactive, false, "It continues at the position of the slot"},
+	} {
+		r := nextStart(t, tc.alter, NextStart{})
+		r.judge(&Config{Slot: "s", Address: "db:5432/app", Relay: &relay.Config{InitialCopy: tc.copies}})
+		if !strings.Contains(r.Advice, tc.advice) {
+			t.Errorf("%+v: %q", tc, r.Advice)
 		}
 	}
 }

@@ -194,16 +194,37 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 		v.Title, v.Why = noRelayYet, v.Why+" The next start fails: "+next.Error+"."
 		v.Advice = "Check that source.dsn and source.slot are right. " + sentence(next.Advice) + "."
 	default:
-		v.Level, v.Title, v.Advice = admin.Warn, noRelayYet, "Start it: outbox-cdc run. It creates the slot. Rows committed before are not delivered, unless source.initial_copy is set."
+		v.Level, v.Title, v.Advice = admin.Warn, noRelayYet, "Start it: outbox-cdc run. It creates the slot. "
+		if cfg.Relay.InitialCopy {
+			v.Advice += "It first sends the rows that are in the tables, because source.initial_copy is set."
+		} else {
+			v.Advice += "Rows committed before are not delivered. To send them too, set source.initial_copy before the first start."
+		}
 	}
 	return v
 }
 
-// noRelayYet is the verdict if there is no position record.
+// noRelayYet is the verdict if there is neither a slot nor a position record.
 const noRelayYet = "No relay has run yet"
 
+// unrecorded returns the verdict on a slot that no relay reads, and for which there is no position record.
+func (r *Report) unrecorded(cfg *Config) admin.Verdict {
+	slot := r.Postgres.Slot
+	v := admin.Verdict{
+		Level: admin.Bad, Title: "There is no position record",
+		Why: fmt.Sprintf("Slot %s is confirmed up to %s, and %s has no position record of the name %s: no relay has run under it yet, or the record was lost. %s of WAL are not delivered.",
+			slot.Name, slot.Confirmed, cfg.Relay.Positions, cfg.Relay.Name, terminal.Size(slot.NotConfirmed)),
+		Advice: "Start it: outbox-cdc run. It continues at the position of the slot, and sends again what a relay has delivered after that.",
+	}
+	if cfg.Relay.InitialCopy {
+		v.Advice += " It sends no rows from before, although source.initial_copy is set, because the slot exists."
+	}
+	v.Advice += retained
+	return v
+}
+
 // stopped returns the verdict on a slot that no relay reads. why is what else is known.
-func (r *Report) stopped(title, why string) admin.Verdict {
+func (r *Report) stopped(cfg *Config, title, why string) admin.Verdict {
 	v := admin.Verdict{Level: admin.Bad, Title: title, Why: terminal.Size(r.Postgres.Slot.NotConfirmed) + " of WAL are not delivered." + why, Advice: startAdvice + retained}
 	switch next := r.NextStart; {
 	case next == nil && r.unread != "":
@@ -213,7 +234,7 @@ func (r *Report) stopped(title, why string) admin.Verdict {
 	case next.Error != "":
 		v.Title, v.Why, v.Advice = fmt.Sprintf("The next start fails with exit code %d", next.ExitCode), sentence(next.Error)+"."+why, sentence(next.Advice)+"."
 	case next.Recorded == nil:
-		v.Title, v.Advice = noRelayYet, "Start it: outbox-cdc run."+retained
+		return r.unrecorded(cfg)
 	case next.Recorded.Stopped != nil:
 		stop := next.Recorded.Stopped
 		v.Title = fmt.Sprintf("The relay has stopped with exit code %d", stop.ExitCode)
@@ -295,9 +316,9 @@ func (r *Report) withoutRelay(cfg *Config) admin.Verdict {
 	case r.Relay.silent && slot.foreign == "":
 		return r.silentVerdict()
 	case !slot.Active && asked:
-		return r.stopped("No relay is running", " "+sentence(r.Relay.Error)+".")
+		return r.stopped(cfg, "No relay is running", " "+sentence(r.Relay.Error)+".")
 	case !slot.Active:
-		return r.stopped("No relay reads the slot", "")
+		return r.stopped(cfg, "No relay reads the slot", "")
 	case slot.foreign != "":
 		return slot.foreignVerdict()
 	case asked:

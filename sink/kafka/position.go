@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -264,7 +263,7 @@ func (o *owner) readAllowed(ctx context.Context) ([]sink.StoredValue, error) {
 // positionOf returns the position among values, or nil.
 func positionOf(values []sink.StoredValue) []byte {
 	for _, v := range values {
-		if v.Key == sink.PositionKey {
+		if v.Key == sink.PositionKey && v.Other == "" {
 			return v.Value
 		}
 	}
@@ -350,22 +349,10 @@ func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	return s.read(ctx)
 }
 
-// Others implements [sink.PositionLister].
-func (s *positionStore) Others(ctx context.Context) (map[string][]byte, error) {
-	if err := s.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer s.unlock()
-	if _, err := s.read(ctx); err != nil {
-		return nil, err
-	}
-	return maps.Clone(s.reader.others), nil
-}
-
 // read is Read. s.reading is held.
 func (s *positionStore) read(ctx context.Context) ([]sink.StoredValue, error) {
 	if err := s.client.retryTransient(ctx, func() error { return s.reader.readNew(ctx, &s.leaders) }); err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", s.topic, err)
 	}
-	return slices.Clone(s.reader.values), nil
+	return s.reader.all(), nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type positionReader struct {
 	topicID sarama.Uuid // of the topic that was read; zero: the brokers are too old
 	next    int64       // next offset to read
 	values  []sink.StoredValue
-	others  map[string][]byte // positions of other names
+	others  map[string]sink.StoredValue // positions of other names
 
 	producers map[int64]bool    // ids of the producers of positions
 	newest    map[int64]ordinal // of each producer, by its id
@@ -92,7 +93,7 @@ func (r *positionReader) readNew(ctx context.Context, leaders *leaders) error {
 // forget makes the next read start at the beginning of the topic.
 func (r *positionReader) forget() {
 	r.next, r.values, r.producers, r.newest = fromTheBeginning, nil, make(map[int64]bool), make(map[int64]ordinal)
-	r.others = make(map[string][]byte)
+	r.others = make(map[string]sink.StoredValue)
 }
 
 // readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
@@ -141,7 +142,7 @@ func (r *positionReader) readTo(l *link) error {
 			}
 		case rec.batch.IsTransactional: // of another program, because a value is in no transaction
 		case !ok:
-			r.takeOther(rec.Record)
+			r.takeOther(rec)
 		case isRouted(rec.Record):
 			r.warnRouted(rec.offset())
 		case r.isLate(rec):
@@ -184,14 +185,14 @@ func (r *positionReader) keyOf(recordKey []byte) (key string, ok bool) {
 }
 
 // takeOther takes a record that is not a value of this relay.
-func (r *positionReader) takeOther(rec *sarama.Record) {
+func (r *positionReader) takeOther(rec fetchedRecord) {
 	name, ok := bytes.CutSuffix(rec.Key, []byte("/"+sink.PositionKey))
 	switch {
-	case !ok || isRouted(rec):
+	case !ok || isRouted(rec.Record):
 	case rec.Value == nil:
 		delete(r.others, string(name))
 	default:
-		r.others[string(name)] = bytes.Clone(rec.Value)
+		r.others[string(name)] = sink.StoredValue{Key: sink.PositionKey, Value: bytes.Clone(rec.Value), Place: r.place(rec.offset()), Other: string(name)}
 	}
 }
 
@@ -201,6 +202,15 @@ func (r *positionReader) take(key string, offset int64, value []byte) {
 	if value != nil {
 		r.values = append(r.values, sink.StoredValue{Key: key, Value: bytes.Clone(value), Place: r.place(offset)})
 	}
+}
+
+// all returns what was read, for [sink.PositionStore].
+func (r *positionReader) all() []sink.StoredValue {
+	all := slices.Clone(r.values)
+	for _, name := range slices.Sorted(maps.Keys(r.others)) {
+		all = append(all, r.others[name])
+	}
+	return all
 }
 
 // ReadPositions implements [sink.PositionReader].
@@ -218,5 +228,5 @@ func (r *reader) ReadPositions(ctx context.Context, topic, name string) ([]sink.
 	if err := r.client.retryTransient(ctx, func() error { return positions.readNew(ctx, &r.leaders) }); err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", topic, err)
 	}
-	return positions.values, nil
+	return positions.all(), nil
 }

@@ -75,7 +75,7 @@ func wantValue(tb testing.TB, s *positionStore, want string) {
 	}
 }
 
-// readValues returns the values that Read returns.
+// readValues returns the values of the store's own name that Read returns.
 func readValues(tb testing.TB, s *positionStore) []string {
 	tb.Helper()
 	got, err := s.Read(sinktest.Context(tb))
@@ -84,7 +84,9 @@ func readValues(tb testing.TB, s *positionStore) []string {
 	}
 	var values []string
 	for _, v := range got {
-		values = append(values, string(v.Value))
+		if v.Other == "" {
+			values = append(values, string(v.Value))
+		}
 	}
 	return values
 }

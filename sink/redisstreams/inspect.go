@@ -20,7 +20,7 @@ func (Config) Conditions() []sink.Condition {
 	return []sink.Condition{
 		{Name: "connection", Met: "The relay may connect and run scripts.", Short: true},
 		{Name: "cluster", Met: "The cluster names its primaries.", Short: true},
-		{Name: "server", Object: "server", Met: "The user may read the state of the server. Each condition of a server is tested for each primary of a cluster.", Short: true},
+		{Name: "server", Object: "server", Met: "The server responds, and the user may read its state. Each condition of a server is tested for each primary of a cluster.", Short: true},
 		{Name: "version", Object: "server", Met: "The server is Redis 6.2 or later.", Short: true},
 		{Name: "role", Object: "server", Met: "The server is a primary.", Short: true},
 		{Name: "replicas", Object: "server", Met: "As many replicas are connected as `sink.redis_streams.wait.replicas` asks for. Without that, none are.", Short: true},
@@ -44,7 +44,9 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 	i := &inspection{cfg: cl.cfg, conns: cl.conns}
 	defer context.AfterFunc(ctx, i.conns.network.Abort)()
 	if err := i.conns.Eval(ctx, "return 1", nil).Err(); err != nil {
-		i.Failed("connection", "", causeOf(ctx, errorOf(err)).Error(), accessAdvice)
+		if !i.failSilent(ctx, "connection", "", err) {
+			i.Failed("connection", "", errorOf(err).Error(), accessAdvice)
+		}
 		return i.Findings
 	}
 	i.Met("connection", "", "the relay may connect and run scripts")
@@ -53,6 +55,15 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 		i.inspectStreams(ctx, use)
 	}
 	return i.Findings
+}
+
+// failSilent adds a failed finding if err says that the server did not respond, and reports whether it has.
+func (i *inspection) failSilent(ctx context.Context, condition, object string, err error) bool {
+	if err == nil || isReply(err) || errors.Is(errorOf(err), sink.ErrAccess) {
+		return false
+	}
+	i.Failed(condition, object, "the server does not respond: "+causeOf(ctx, errorOf(err)).Error(), reachAdvice)
+	return true
 }
 
 // An inspection collects findings.
@@ -83,8 +94,11 @@ func (i *inspection) inspectServers(ctx context.Context) {
 
 func (i *inspection) inspectServer(ctx context.Context, object string, node *redis.Client) {
 	text, err := node.Info(ctx, "everything").Result()
+	if i.failSilent(ctx, "server", object, err) {
+		return
+	}
 	if err != nil {
-		i.Doubt("server", object, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+causeOf(ctx, errorOf(err)).Error(), i.setUser(ctx, "+info", "'+config|get'"))
+		i.Doubt("server", object, "the relay's user may not read the state of the server, so its role, persistence and memory are unknown: "+errorOf(err).Error(), i.setUser(ctx, "+info", "'+config|get'"))
 		return
 	}
 	info := parseInfo(text)

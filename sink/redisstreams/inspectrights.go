@@ -50,12 +50,16 @@ func (i *inspection) hashTrials(hash string) []trial {
 	}
 }
 
-// mayUse adds a finding about a condition if the user lacks rights for trials on a key, and reports whether the user has all.
+// mayUse adds a finding about a condition if the user lacks rights for trials on a key, or the server does not respond, and otherwise
+// reports true.
 func (i *inspection) mayUse(ctx context.Context, condition, key string, trials []trial) bool {
 	var rules, found []string
 	denied := false // the key
 	for _, t := range trials {
 		err := t.run(ctx)
+		if i.failSilent(ctx, condition, key, err) {
+			return false
+		}
 		switch {
 		case !redis.HasErrorPrefix(err, "NOPERM"):
 		case !errors.Is(errorOf(err), errUnusable):

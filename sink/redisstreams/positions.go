@@ -46,9 +46,13 @@ func (p *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 
 // ReadPositions implements [sink.PositionReader].
 func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.StoredValue, error) {
-	fields, err := c.readHash(ctx, hash)
+	var fields map[string]string
+	err := c.retry(ctx, func(ctx context.Context) (err error) {
+		fields, err = c.conns.HGetAll(ctx, hash).Result()
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("hash %s: %w", hash, err)
 	}
 	type numbered struct {
 		sink.StoredValue
@@ -57,18 +61,23 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 	}
 	var values []numbered
 	for field, stored := range fields {
-		key, ok := strings.CutPrefix(field, name+"/")
-		if !ok || !sink.IsStoreKey(key) {
-			continue
-		}
 		n, value, ok := cutNumber(stored)
 		if !ok {
 			continue
 		}
-		place := fmt.Sprintf("hash %s, field %s", hash, field)
-		values = append(values, numbered{sink.StoredValue{Key: key, Value: []byte(value), Place: place}, n})
+		v := numbered{sink.StoredValue{Value: []byte(value), Place: fmt.Sprintf("hash %s, field %s", hash, field)}, n}
+		if key, own := strings.CutPrefix(field, name+"/"); own && sink.IsStoreKey(key) {
+			v.Key = key
+		} else if other, ok := strings.CutSuffix(field, "/"+sink.PositionKey); ok {
+			v.Key, v.Other = sink.PositionKey, other
+		} else {
+			continue
+		}
+		values = append(values, v)
 	}
-	slices.SortFunc(values, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(values, func(a, b numbered) int {
+		return cmp.Or(cmp.Compare(a.Other, b.Other), cmp.Compare(a.number, b.number))
+	})
 	result := make([]sink.StoredValue, len(values))
 	for i := range values {
 		result[i] = values[i].StoredValue
@@ -76,38 +85,11 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 	return result, nil
 }
 
-func (c *client) readHash(ctx context.Context, hash string) (fields map[string]string, err error) {
-	err = c.retry(ctx, func(ctx context.Context) (err error) {
-		fields, err = c.conns.HGetAll(ctx, hash).Result()
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("hash %s: %w", hash, err)
-	}
-	return fields, nil
-}
-
 // cutNumber returns the number of the write of a stored value, and the value. ok is false if it is none.
 func cutNumber(stored string) (n uint64, value string, ok bool) {
 	number, value, ok := strings.Cut(stored, " ")
 	n, err := strconv.ParseUint(number, 10, 64)
 	return n, value, ok && err == nil
-}
-
-// Others implements [sink.PositionLister].
-func (p *positionStore) Others(ctx context.Context) (map[string][]byte, error) {
-	fields, err := p.readHash(ctx, p.hash)
-	if err != nil {
-		return nil, err
-	}
-	others := make(map[string][]byte)
-	for field, stored := range fields {
-		name, ok := strings.CutSuffix(field, "/"+sink.PositionKey)
-		if _, value, isValue := cutNumber(stored); ok && isValue && name != p.name {
-			others[name] = []byte(value)
-		}
-	}
-	return others, nil
 }
 
 // Post implements [sink.PositionStore].

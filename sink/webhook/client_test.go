@@ -503,6 +503,32 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// A receiver that denies an empty request may deny events, too. What no request has tested is named.
+func TestInspectOfAReceiverThatDenies(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	defer server.Close()
+	for method, want := range map[string]struct {
+		state sink.State
+		says  string
+	}{
+		"":                 {sink.Met, "not tested"},
+		http.MethodHead:    {sink.Failed, "HTTP 401"},
+		http.MethodOptions: {sink.Failed, "HTTP 401"},
+	} {
+		found := make(map[string]sink.Finding)
+		cfg := Config{URL: server.URL, Timeout: time.Minute, CheckMethod: method}
+		for _, f := range sinktest.Inspect(sinktest.Context(t), t, cfg, sink.Use{Destinations: []sink.Destination{{Name: "events"}}}) {
+			found[f.Condition] = f
+		}
+		if f := found["receiver"]; f.State != sink.Doubt || !strings.Contains(f.Found, "HTTP 401") {
+			t.Errorf("%q: %+v", method, f)
+		}
+		if f := found["destination"]; f.State != want.state || !strings.Contains(f.Found, want.says) {
+			t.Errorf("%q: %+v", method, f)
+		}
+	}
+}
+
 // A request that waits for a connection is not written if the fence has closed meanwhile, also during the TLS handshake.
 func TestFenceClosesWhileConnecting(t *testing.T) {
 	closed := errors.New("another writer is active")

@@ -17,6 +17,8 @@ import (
 // certificateWarning is how long before its end a certificate is reported.
 const certificateWarning = 14 * 24 * time.Hour
 
+const credentialsAdvice = "correct the token, the password or the signing secrets that the receiver asks for"
+
 // An inspection collects what Inspect finds.
 type inspection struct {
 	sink.Findings
@@ -30,10 +32,10 @@ func (Config) Conditions() []sink.Condition {
 	return []sink.Condition{
 		{Name: "signature", Met: "Requests are signed, and the secrets can be read.", Short: true},
 		{Name: "authorization", Met: "The token or password can be read, if one is configured.", Short: true},
-		{Name: "receiver", Object: "server", Met: "The server responds to `HEAD`. The check sends no event.", Short: true},
+		{Name: "receiver", Object: "server", Met: "The server responds to `HEAD`, and does not deny access. The check sends no event.", Short: true},
 		{Name: "encryption", Object: "server", Met: "The connection uses TLS, unless the server is this machine, and the certificate is valid for two weeks more.", Short: true},
 		{Name: "addresses", Object: "origin", Met: "Rows cannot choose a server in your own network."},
-		{Name: "destination", Object: "destination", Met: "The URL is allowed, and the receiver knows it: `sink.webhook.check_method` asks for it.", Short: true},
+		{Name: "destination", Object: "destination", Met: "The URL is allowed, and the receiver knows it and does not deny access: `sink.webhook.check_method` asks for that, and otherwise it is not tested.", Short: true},
 		{Name: "order", Object: "destination", Met: "The last rows have a key."},
 	}
 }
@@ -97,12 +99,16 @@ func (i *inspection) server(ctx context.Context, u *url.URL) {
 		i.Failed("receiver", name, explain(err, i.client.cfg.Timeout).Error(), fix)
 		return
 	}
-	found := fmt.Sprintf("responds over %s; to HEAD with %s, which says nothing about POST", got.protocol, statusText(got.code))
-	if got.code == http.StatusProxyAuthRequired {
+	found := fmt.Sprintf("responds over %s; to HEAD with %s", got.protocol, statusText(got.code))
+	switch {
+	case got.code == http.StatusProxyAuthRequired:
 		i.Failed("receiver", name, statusText(got.code)+": "+lookup(got.code).detail, "check the credentials in HTTPS_PROXY")
 		return
+	case lookup(got.code).class != denied:
+		i.Met("receiver", name, found+", which says nothing about POST")
+	case !i.short: // the relay reports a POST that is denied
+		i.Doubt("receiver", name, found+": it may deny POST, too", credentialsAdvice)
 	}
-	i.Met("receiver", name, found)
 	switch {
 	case got.tls != nil:
 		i.certificate(name, got.tls)
@@ -147,7 +153,11 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination) {
 		i.Doubt("order", d.Name, fmt.Sprintf("%d records have no key, and so no order", d.Keyless), "")
 	}
 	method := i.client.cfg.CheckMethod
-	if i.short || method == "" {
+	switch {
+	case i.short:
+		return
+	case method == "":
+		i.Met("destination", d.Name, "the URL is allowed; not tested whether the receiver knows it and accepts the credentials, because sink.webhook.check_method is none")
 		return
 	}
 	got, err := i.client.poster.sendEmpty(ctx, method, at)
@@ -156,6 +166,8 @@ func (i *inspection) destination(ctx context.Context, d sink.Destination) {
 		i.Failed("destination", d.Name, explain(err, i.client.cfg.Timeout).Error(), reachAdvice)
 	case got.code == http.StatusNotFound || got.code == http.StatusGone:
 		i.Failed("destination", d.Name, "responds to "+method+" with "+statusText(got.code), "make the receiver accept POST at this URL, or set sink.webhook.check_method: none if it knows only POST")
+	case lookup(got.code).class == denied:
+		i.Failed("destination", d.Name, "responds to "+method+" with "+statusText(got.code)+": "+lookup(got.code).detail, credentialsAdvice+", or set sink.webhook.check_method: none if it denies only "+method)
 	default:
 		i.Met("destination", d.Name, "responds to "+method+" with "+statusText(got.code))
 	}

@@ -185,10 +185,17 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 	insertNumbers(t, r, 10)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, headers) VALUES (gen_random_uuid(), 'order', 'key 1', 'T', '{"id": "mine"}')`)
 	r.Confirmed(t)
+	r.DB.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER TABLE outbox ALTER id DROP NOT NULL`)
+	r.DB.Exec(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'key 1', 'T', '{"n": 1}'), ('order', 'key 2', 'T', '{"n": 1}')`)
+	r.Confirmed(t)
 	report := runAudit(t, r, 0)
 	process.Terminate(t)
+	r.DB.Exec(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'key 1', 'T', '{"n": 1}')`)
+	if missing := runAudit(t, r, 1, "--assume-confirmed").Findings; len(missing) != 1 || missing[0].ID != "" || !strings.Contains(missing[0].Detail, "the row has no id") {
+		t.Errorf("a row without id that no relay has read: %+v", missing)
+	}
 	sortTopics := cmpopts.SortSlices(func(a, b audit.Topic) bool { return a.Rows < b.Rows })
-	want := []audit.Topic{{Name: dead, Rows: 1, DeadLetters: 1, Unsent: 1}, {Name: r.Topic, Rows: 10, Records: 10}}
+	want := []audit.Topic{{Name: dead, Rows: 3, DeadLetters: 3, Unsent: 3}, {Name: r.Topic, Rows: 10, Records: 10}}
 	if diff := cmp.Diff(want, report.Topics, sortTopics); diff != "" {
 		t.Errorf("(-want +got):\n%s\n%+v", diff, report.Findings)
 	}

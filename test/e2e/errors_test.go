@@ -120,6 +120,9 @@ func TestAnotherName(t *testing.T) {
 	process.Kill(t)
 	other := []string{"run", "-c", r.Config, "--set", "name=other"}
 	rig.Start(t, other...).Fails(t, exit.Source, `is recorded under the name \"`+r.Slot+`\", and the name of this relay is \"other\"`, "--accept-gap")
+	if s := runStatus(t, r, "--set", "name=other"); s.Title != "The next start fails with exit code 10" || !strings.Contains(s.Why, `is recorded under the name "`+r.Slot+`"`) {
+		t.Errorf("status: %+v", s)
+	}
 	process = rig.Start(t, append(other, "--accept-gap")...)
 	process.Logged(t, "streaming")
 	r.Load.Run(t.Context(), t, 100)

@@ -42,6 +42,9 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	process.Terminate(t)
 	deletePositions(t, admin)
 	r.insert(t, "a", 2, 10)
+	if s := runStatus(t, r.Rig, "--set", "admin.listen="); s.Title != "The next start fails with exit code 15" || !strings.Contains(s.Why, "of 1 parked keys") {
+		t.Errorf("status: %+v", s)
+	}
 	for range 2 { // the first start changes nothing
 		rig.Start(t, "run", "-c", r.Config).Fails(t, 15, "of 1 parked keys", "a slot of the same name in another database",
 			"dead-letter resend -c "+r.Config+" --all --again --since 48h", "--accept-gap")

@@ -280,6 +280,13 @@ func TestStopAdvice(t *testing.T) {
 	}
 }
 
+// status shows what the record says after a stop, away from the output of the relay.
+func TestStopAdviceAfterAnUnexpectedError(t *testing.T) {
+	if got := StopAdvice(errors.New("unexpected")); !strings.Contains(got, "the relay's log") || strings.Contains(got, "above") {
+		t.Error(got)
+	}
+}
+
 // The advice about a renamed column names no key: which one it is stands in the error.
 func TestAdviceOnAColumn(t *testing.T) {
 	err := &encode.ColumnError{Table: "public.outbox", Problems: []string{`no column "type" (outbox.columns.type)`}}

@@ -43,7 +43,7 @@ func explain(code int) (meaning, next string) {
 	case exit.Fenced:
 		meaning, next = "fenced", "stop the other process, then start the relay again"
 	default:
-		return "unexpected", "start it again; if it fails again, report it with the lines above"
+		return "unexpected", "start it again; if it fails again, report it with the last lines of the relay's log"
 	}
 	return meaning, next + " (" + exitSection(code) + ")"
 }

@@ -115,16 +115,16 @@ func (o *Owner) mayOwn(ctx context.Context, s *Session, stream *replication.Stre
 	if server, _, err = o.checkSlot(ctx, s, stream); err != nil {
 		return server, err
 	}
-	if err := o.checkStored(ctx, found, server, o.cfg.CheckPublished); err != nil {
+	if err := o.CheckStored(ctx, found, server, o.cfg.CheckPublished); err != nil {
 		return server, err
 	}
 	o.WarnLostTail(ctx, found.Position, server)
 	return server, nil
 }
 
-// checkStored returns the error with which a session on s ends because of what is stored. published is CheckPublished of the catalog
+// CheckStored returns the error with which a session on s ends because of what is stored. published is CheckPublished of the catalog
 // as last read.
-func (o *Owner) checkStored(ctx context.Context, found *position.Found, s checkpoint.Server, published func(recorded string) error) error {
+func (o *Owner) CheckStored(ctx context.Context, found *position.Found, s checkpoint.Server, published func(recorded string) error) error {
 	if err := o.positions.Starter.Check(ctx, found, s, published); err != nil || !o.positions.Starter.ParksAnew(found) {
 		return err
 	}

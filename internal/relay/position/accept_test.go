@@ -2,6 +2,7 @@ package position_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
 )
 
@@ -31,6 +34,41 @@ func TestAcceptedGapHasNoInstruction(t *testing.T) {
 	})
 	if text := log.String(); err != nil || !strings.Contains(text, `reason="the publication was altered"`) {
 		t.Errorf("%v, log: %s", err, text)
+	}
+}
+
+// A relay that finds the position of its slot under another name only does not start without it, unless it accepts a gap. The record of
+// another slot, and that of an earlier slot of the same name, are not its own.
+func TestAnotherName(t *testing.T) {
+	s := positiontest.Server(100)
+	for name, tc := range map[string]struct {
+		change  func(*checkpoint.Position, *position.Config)
+		refused bool
+	}{
+		"the last relay's":  {func(*checkpoint.Position, *position.Config) {}, true},
+		"another slot's":    {func(p *checkpoint.Position, _ *position.Config) { p.Slot = "other" }, false},
+		"another server's":  {func(p *checkpoint.Position, _ *position.Config) { p.SystemID = "2" }, false},
+		"an earlier slot's": {func(p *checkpoint.Position, _ *position.Config) { p.EndLSN = 99 }, false},
+		"gap accepted":      {func(_ *checkpoint.Position, cfg *position.Config) { cfg.AcceptGap = true }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, EndLSN: 100}
+			store := &positiontest.Store{}
+			positions := positiontest.New(t, store, func(cfg *position.Config) { tc.change(&p, cfg) })
+			value, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.Values = []sink.StoredValue{{Key: sink.PositionKey, Value: value, Other: "first"}}
+			found, err := positions.Recorder.Read(t.Context())
+			if err != nil || found.Position != nil {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			err = positions.Starter.Check(t.Context(), found, s, func(string) error { return nil })
+			if errors.Is(err, replication.ErrConfig) != tc.refused || tc.refused && !strings.Contains(err.Error(), `is recorded under the name "first", and the name of this relay is "orders"`) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

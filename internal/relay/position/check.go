@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // The errors of [Starter.Check], beside a *[checkpoint.GapError] and that of published.
@@ -33,7 +34,7 @@ func (t *Starter) Check(ctx context.Context, found *Found, s checkpoint.Server, 
 	}
 	p := found.Position
 	if p == nil {
-		return nil
+		return t.checkName(found, s)
 	}
 	if p.KeysParked && t.lacksParked(found) {
 		return fmt.Errorf("%w: according to the position record from %s there are some. Topics %s and %s", ErrParkedLost,
@@ -43,6 +44,18 @@ func (t *Starter) Check(ctx context.Context, found *Found, s checkpoint.Server, 
 		return err
 	}
 	return t.checkPublished(ctx, p, s, published)
+}
+
+// checkName returns an error if the position of the slot is recorded under another name only: without it, the relay would send again what
+// the last one has delivered since Postgres was told.
+func (t *Starter) checkName(found *Found, s checkpoint.Server) error {
+	name := found.otherName(s)
+	if name == "" || t.acceptGap {
+		return nil
+	}
+	return fmt.Errorf("%w: the position of slot %q is recorded under the name %q, and the name of this relay is %q: set the key name to %[3]s, as for a standby; "+
+		"or, to use another name from now on, which may send the last rows again: start once with outbox-cdc run --accept-gap",
+		replication.ErrConfig, s.Slot, name, t.store.name)
 }
 
 // lacksParked reports whether found has no set of parked keys, and the operator has not accepted that. A later ownership of the

@@ -3,6 +3,7 @@ package position
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -51,11 +52,23 @@ func (k *ParkedKeys) setObsolete(requests []string) {
 	k.obsolete = requests
 }
 
-// startOwnership sets the set for an ownership: see [parking.Set.StartOwnership].
+// startOwnership sets the set for an ownership: see [parking.Set.StartOwnership]. A key is a value of a row, so the log has the id of its parking
+// instead.
 func (k *ParkedKeys) startOwnership(start, next checkpoint.Position) {
-	if k.set != nil {
-		k.set.StartOwnership(start, next, k.record)
+	if k.set == nil {
+		return
 	}
+	dropped := k.set.StartOwnership(start, next, k.record)
+	if len(dropped) == 0 {
+		return
+	}
+	records := 0
+	for _, p := range dropped {
+		records += p.Records
+	}
+	first := &dropped[0]
+	k.store.log.Info("keys not parked any more, their rows are read again, and parked again if the first one still cannot be delivered",
+		slog.Int("number", len(dropped)), slog.Int("records", records), slog.String("topic", first.Topic), slog.String("id", first.ShortID()))
 }
 
 // Store stores the set if it has changed, and returns when the store has acknowledged it. A change of the counts only is stored if

@@ -67,11 +67,6 @@ func (t *Starter) BeginOwnership(ctx context.Context, s checkpoint.Server) error
 	if err != nil {
 		return err
 	}
-	if found.Position == nil && !t.acceptGap {
-		if err := t.requireOwnName(ctx, s); err != nil {
-			return err
-		}
-	}
 	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, Generation: found.Parked.NextGeneration()}
 	if found.Position != nil {
 		p = *found.Position
@@ -90,18 +85,6 @@ func (t *Starter) BeginOwnership(ctx context.Context, s checkpoint.Server) error
 	t.record.setStored(p)
 	t.parked.beginOwnership(found)
 	return nil
-}
-
-// requireOwnName returns an error if the position of the slot is recorded under another name: without it, the relay would send again what
-// the last one has delivered since Postgres was told.
-func (t *Starter) requireOwnName(ctx context.Context, s checkpoint.Server) error {
-	name, err := t.store.otherName(ctx, s)
-	if err != nil || name == "" {
-		return err
-	}
-	return fmt.Errorf("%w: the position of slot %q is recorded under the name %q, and the name of this relay is %q: set the key name to %[3]s, as for a standby; "+
-		"or, to use another name from now on, which may send the last rows again: start once with outbox-cdc run --accept-gap",
-		replication.ErrConfig, s.Slot, name, t.store.name)
 }
 
 // ChooseStart returns the position at which an ownership on s starts, after BeginOwnership: that of the record, or

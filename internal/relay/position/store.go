@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +22,7 @@ var ErrRecord = errors.New("the position record cannot be read")
 // A Found is the content of a position store.
 type Found struct {
 	Position *checkpoint.Position // nil: none
+	Others   []sink.StoredValue   // position records of other names
 	Parked   *parking.Record      // the valid set of parked keys; nil: none
 	Requests []parking.Request    // without a result
 }
@@ -78,6 +77,14 @@ func (s *Store) Open(ctx context.Context, on sink.Sink) (err error) {
 		s.values, err = sink.OpenPositions(ctx, on, s.place.Topic, s.name)
 	}
 	return err
+}
+
+// TestFile tests, if the place is a file, whether Open would succeed, and changes nothing: see [filestore.Store.Test].
+func (s *Store) TestFile() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Test()
 }
 
 // Stall returns since when, and why, a store that is not at the broker cannot be read or written, or zero.
@@ -153,29 +160,6 @@ func (s *Store) becomeOwner(ctx context.Context) (*Found, error) {
 	return s.Read(ctx)
 }
 
-// otherName returns another name under which the position of the slot is recorded, or "". A slot that has confirmed more than the record
-// was advanced or re-created since, and the record is not its own. A store that lists no other names has none.
-func (s *Store) otherName(ctx context.Context, server checkpoint.Server) (string, error) {
-	lister, ok := s.values.(sink.PositionLister)
-	if !ok {
-		return "", nil
-	}
-	others, err := lister.Others(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, name := range slices.Sorted(maps.Keys(others)) {
-		var p checkpoint.Position
-		if json.Unmarshal(others[name], &p) != nil { // not of a relay, or of a later version
-			continue
-		}
-		if p.SystemID == server.SystemID && p.Slot == server.Slot && server.Confirmed <= p.EndLSN {
-			return name, nil
-		}
-	}
-	return "", nil
-}
-
 // parse returns what values say. It ignores those that no relay or operator has written. An error is about a value of a later
 // version.
 func (s *Store) parse(ctx context.Context, values []sink.StoredValue) (*Found, error) {
@@ -185,9 +169,12 @@ func (s *Store) parse(ctx context.Context, values []sink.StoredValue) (*Found, e
 	parsed := make(map[valueID]parsedValue, len(s.parsed))
 	for _, v := range values {
 		var err error
-		if v.Key == sink.PositionKey {
+		switch {
+		case v.Other != "":
+			found.Others = append(found.Others, v)
+		case v.Key == sink.PositionKey:
 			err = found.addPosition(v.Value)
-		} else {
+		default:
 			id := valueID{v.Place, v.Key, sha256.Sum256(v.Value)}
 			p, known := s.parsed[id]
 			if !known {
@@ -205,6 +192,21 @@ func (s *Store) parse(ctx context.Context, values []sink.StoredValue) (*Found, e
 	}
 	s.parsed = parsed
 	return found, nil
+}
+
+// otherName returns another name under which the position of the slot is recorded, or "". A slot that has confirmed more than the record
+// was advanced or re-created since, and the record is not its own.
+func (f *Found) otherName(s checkpoint.Server) string {
+	for _, v := range f.Others {
+		var p checkpoint.Position
+		if json.Unmarshal(v.Value, &p) != nil { // not of a relay, or of a later version
+			continue
+		}
+		if p.SystemID == s.SystemID && p.Slot == s.Slot && s.Confirmed <= p.EndLSN {
+			return v.Other
+		}
+	}
+	return ""
 }
 
 func (f *Found) addPosition(value []byte) error {

@@ -1,6 +1,7 @@
 package position_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -549,6 +550,28 @@ func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A relay that reads the first bad row of a parked key again says that the key is not parked meanwhile, by its id and not by its value.
+func TestParkedKeyWhoseRowIsReadAgainIsLogged(t *testing.T) {
+	store, set := &positiontest.Store{}, parking.NewSet(1)
+	active := positiontest.New(t, store, func(c *position.Config) { c.Parked = set })
+	positiontest.Begin(t, active, positiontest.Server(100))
+	positiontest.Start(t, active, positiontest.Server(100))
+	positiontest.Write(t, active)
+	deadLetter, _ := set.Park(parking.Key{Topic: "orders", Key: "a value"}, "bad", parking.Row{LSN: 150})
+	if err := active.Parked.Store(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	next := positiontest.New(t, store, func(c *position.Config) {
+		c.Parked, c.Log = parking.NewSet(1), slog.New(slog.NewTextHandler(&log, nil))
+	})
+	positiontest.Begin(t, next, positiontest.Server(100))
+	positiontest.Start(t, next, positiontest.Server(100))
+	if text := log.String(); !strings.Contains(text, "keys not parked any more") || !strings.Contains(text, "number=1 records=1 topic=orders id="+deadLetter.Parking[:8]) || strings.Contains(text, "a value") {
+		t.Error(text)
 	}
 }
 

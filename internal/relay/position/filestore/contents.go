@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,24 @@ func (c *contents) of(name string) *relay {
 	return c.Relays[name]
 }
 
+// stored returns what place, which has c, has for the relay called name: see [sink.PositionStore].
+func (c *contents) stored(name, place string) []sink.StoredValue {
+	var stored, others []sink.StoredValue
+	for _, of := range slices.Sorted(maps.Keys(c.Relays)) {
+		for _, v := range c.Relays[of].Values {
+			value := sink.StoredValue{Key: v.Key, Value: v.Value, Place: place}
+			switch {
+			case of == name:
+				stored = append(stored, value)
+			case v.Key == sink.PositionKey:
+				value.Other = of
+				others = append(others, value)
+			}
+		}
+	}
+	return append(stored, others...)
+}
+
 // readFile returns the contents of a file, empty if it does not exist. A file is complete, because writeFile renames it.
 func readFile(path string) (contents, error) {
 	var c contents
@@ -71,7 +90,7 @@ func writeFile(path string, c contents) error {
 	if err != nil {
 		return err
 	}
-	next := path + ".new" // the lock is held, so nobody else writes it
+	next := path + newSuffix // the lock is held, so nobody else writes it
 	if err := writeSynced(next, data); err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +20,7 @@ import (
 )
 
 // A Store is a [sink.PositionStore] in a file. Several of them, also of several processes of one host, may use the same one, and it may
-// have the values of several relays. While it is changed, the file with the suffix .lock is locked. Its methods may be called from any
+// have the values of several relays. While it is changed, the file with lockSuffix is locked. Its methods may be called from any
 // goroutine, and Read also before Open.
 type Store struct {
 	path  string
@@ -31,6 +30,12 @@ type Store struct {
 
 	writing sync.Mutex
 }
+
+// The files beside that of a Store.
+const (
+	lockSuffix = ".lock"
+	newSuffix  = ".new" // has the next contents until it is renamed
+)
 
 var (
 	// ErrDenied says that the operating system does not let this process use the file.
@@ -65,29 +70,10 @@ func (f *Store) Read(ctx context.Context) ([]sink.StoredValue, error) {
 		if err != nil {
 			return err
 		}
-		stored = stored[:0]
-		for _, v := range c.of(f.name).Values {
-			stored = append(stored, sink.StoredValue{Key: v.Key, Value: v.Value, Place: "file " + f.path})
-		}
+		stored = c.stored(f.name, "file "+f.path)
 		return nil
 	})
 	return stored, err
-}
-
-// Others implements [sink.PositionLister].
-func (f *Store) Others(ctx context.Context) (others map[string][]byte, err error) {
-	err = f.retry(ctx, f.explainDenial, func(context.Context) error {
-		c, err := readFile(f.path)
-		others = make(map[string][]byte)
-		for name, r := range c.Relays {
-			i := slices.IndexFunc(r.Values, func(v value) bool { return v.Key == sink.PositionKey })
-			if i >= 0 && name != f.name {
-				others[name] = r.Values[i].Value
-			}
-		}
-		return err
-	})
-	return others, err
 }
 
 // Post implements [sink.PositionStore]. The value is on disk when Post has returned nil.
@@ -136,7 +122,7 @@ func (f *Store) CheckOrder(context.Context) error { return errors.ErrUnsupported
 
 // change has to change the values of the relay, while no other process does.
 func (f *Store) change(ctx context.Context, to func(*relay) error) error {
-	unlock, err := lock(ctx, f.path+".lock")
+	unlock, err := lock(ctx, f.path+lockSuffix)
 	if err != nil {
 		return err
 	}

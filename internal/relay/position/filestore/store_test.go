@@ -196,6 +196,64 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// Test finds why Open would fail, and leaves nothing behind.
+func TestTest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(path string) error
+		want    error
+		says    string
+	}{
+		"nothing there":        {func(string) error { return nil }, nil, ""},
+		"directory is missing": {func(path string) error { return os.Remove(filepath.Dir(path)) }, nil, ""},
+		"in use":               {func(path string) error { return newStore(path, "relay").Post(t.Context(), "a", []byte("1")) }, nil, ""},
+		"is a directory":       {func(path string) error { return os.Mkdir(path, 0o700) }, ErrDenied, "is a directory"},
+		"in a file": {func(path string) error {
+			dir := filepath.Dir(path)
+			return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600))
+		}, ErrFailed, "not a directory"},
+		"lock cannot be opened": {func(path string) error { return os.Mkdir(path+".lock", 0o700) }, ErrDenied, "positions.lock"},
+		"damaged":               {func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) }, sink.ErrFatal, "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			path := filepath.Join(root, "dir", "positions")
+			if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), tc.prepare(path)); err != nil {
+				t.Fatal(err)
+			}
+			before := tree(t, root)
+			if err := newStore(path, "relay").Test(); !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), tc.says) {
+				t.Error(err)
+			}
+			if after := tree(t, root); after != before {
+				t.Errorf("there was %s, and is %s", before, after)
+			}
+		})
+	}
+}
+
+// tree returns the names, modes and contents of what is below root.
+func tree(t *testing.T, root string) string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || d.IsDir() {
+			files = append(files, path)
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files = append(files, fmt.Sprintf("%s %s: %q", path, info.Mode(), data))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(files, ", ")
+}
+
 // Read changes nothing: what is missing is not created, and a store that another user's relay writes is not locked.
 func TestReadCreatesNothing(t *testing.T) {
 	dir := t.TempDir()
