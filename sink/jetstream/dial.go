@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,7 @@ import (
 
 const (
 	dialTimeout  = 5 * time.Second // for a connection and the login
-	pingInterval = 5 * time.Second
-	missedPings  = 2 // after that many the server counts as lost
+	pingInterval = 5 * time.Second // or RequestTimeout if that is shorter; a server that has not responded by the next one is lost
 )
 
 // dial connects to the first server that accepts us. The error wraps errAccess if all servers reject us.
@@ -51,10 +51,10 @@ func (c Config) dialServer(ctx context.Context, u *url.URL) (*link, error) {
 	options := []nats.Option{
 		login,
 		nats.Name(c.Name), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.CustomInboxPrefix(c.InboxPrefix),
-		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(missedPings), nats.SetCustomDialer(d), nats.SkipHostLookup(),
+		nats.PingInterval(min(pingInterval, c.RequestTimeout)), nats.MaxPingsOutstanding(1), nats.SetCustomDialer(d), nats.SkipHostLookup(),
 		nats.FlusherTimeout(c.RequestTimeout), // of each write: a server that does not read is lost
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.handleError(err) }),
-		nats.ClosedHandler(func(conn *nats.Conn) { l.handleClosed(conn.LastError()) }),
+		nats.ClosedHandler(func(conn *nats.Conn) { l.fail(cmp.Or(conn.LastError(), nats.ErrConnectionClosed)) }),
 	}
 	if c.TLS != nil {
 		cfg, err := c.TLS()

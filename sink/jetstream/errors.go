@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -24,6 +25,11 @@ const (
 	publishAdvice = "Allow the user to publish to the subject, and to subscribe to _INBOX.> (sink.jetstream.inbox_prefix)."
 	sealedAdvice  = "A sealed stream never accepts messages again. Create another one for the subject."
 	enableAdvice  = "Start nats-server with -js or a jetstream block, and enable JetStream for the account of the user."
+)
+
+var (
+	errTimeout = errors.New("no response from the stream in time")
+	errNoAck   = errors.New("a response that is no acknowledgement; another program responds to the subject")
 )
 
 // adviseMissing returns an error for a subject that no stream has.
@@ -82,6 +88,27 @@ func codeTable() []row {
 		{10076, unwritable, "JetStream is not enabled on the server"},
 		{10039, unwritable, "JetStream is not enabled for the account"},
 	}
+}
+
+// checkAck returns an error if a response does not say where the stream has stored the message.
+func checkAck(ack *jetstream.PubAck) error {
+	if ack.Sequence == 0 {
+		return errNoAck
+	}
+	return nil
+}
+
+// outcomeOf returns the outcome of a record from the error with which it was published.
+func outcomeOf(err error) error {
+	switch api, ok := errors.AsType[*jetstream.APIError](err); {
+	case ok:
+		return errorOf(int(api.ErrorCode), api.Description)
+	case errors.Is(err, jetstream.ErrAsyncPublishTimeout):
+		return errTimeout
+	case errors.Is(err, jetstream.ErrInvalidJSAck):
+		return errNoAck
+	}
+	return err
 }
 
 // errorOf returns the outcome of a record to which a server has responded with an error.

@@ -52,7 +52,7 @@ func whyNoResponders(ctx context.Context, l *link, subject string) error {
 	case errors.Is(err, sink.ErrAccess): // it need not be allowed to look streams up
 		return fmt.Errorf("%w: %s, or its stream has no leader", adviseMissing(subject), subject)
 	case err != nil:
-		return fmt.Errorf("%w to %s, and the streams cannot be looked up: %w", errNoResponders, subject, err)
+		return fmt.Errorf("%w to %s, and the streams cannot be looked up: %w", jetstream.ErrNoStreamResponse, subject, err)
 	case name == "":
 		return fmt.Errorf("%w: %s", adviseMissing(subject), subject)
 	}

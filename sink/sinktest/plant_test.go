@@ -27,7 +27,7 @@ func mistakes() []mistake {
 		},
 		{
 			"a message counts as stored before the PubAck", "jetstream", "^TestContract$/^writing$", []plant.Edit{
-				plant.In("sink/jetstream/transport.go", "func(m *nats.Msg, err error) { t.handle(ctx, l, r, m, err) })", "func(*nats.Msg, error) {})"),
+				plant.In("sink/jetstream/transport.go", "func(err error) { t.handle(ctx, l, r, err) })", "func(error) {})"),
 				plant.In("sink/jetstream/transport.go", "	case err == nil:\n", "	case err == nil:\n		r.Done(1, nil)\n"),
 			}, "is stored 0 times",
 		},
