@@ -180,16 +180,21 @@ func (l *link) bind(ctx context.Context) (bound context.Context, release func())
 	}
 }
 
-// call calls f, which uses l.js, with a context that ends after the timeout, when the link is lost, and when the user lacks
-// a permission. call then returns that error.
-func (l *link) call(ctx context.Context, f func(ctx context.Context) error) error {
+// call calls f, which uses l, with a context that ends after the timeout, when the link is lost, and when the user lacks a
+// permission. call then returns that error.
+func call[T any](ctx context.Context, l *link, f func(ctx context.Context) (T, error)) (T, error) {
 	bound, release := l.bind(ctx)
 	defer release()
 	limited, stop := context.WithTimeoutCause(bound, l.timeout, errTimeout)
 	defer stop()
-	err := f(limited)
+	result, err := f(limited)
 	if err != nil && limited.Err() != nil {
-		return context.Cause(limited)
+		err = context.Cause(limited)
 	}
-	return err
+	return result, err
+}
+
+// stream returns a stream as its leader knows it. The error is jetstream.ErrStreamNotFound if there is none.
+func (l *link) stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	return call(ctx, l, func(ctx context.Context) (jetstream.Stream, error) { return l.js.Stream(ctx, name) })
 }

@@ -22,6 +22,10 @@ type transport struct {
 	lookups lookups
 }
 
+func newTransport(cfg Config, base *lane.Base) *transport {
+	return &transport{cfg: cfg, base: base, lookups: lookups{waiting: make(map[string][]func(error))}}
+}
+
 // Publish implements [lane.Transport].
 func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 	if t.link == nil || t.link.failure() != nil {
@@ -97,6 +101,6 @@ func (t *transport) disconnect() {
 // Close implements [lane.Transport].
 func (t *transport) Close() error {
 	t.disconnect()
-	t.lookups.wait()
+	t.lookups.running.Wait()
 	return nil
 }
