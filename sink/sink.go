@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 )
 
 // A Broker is the configuration of a broker. It does not contact the broker by itself.
@@ -118,6 +120,15 @@ type StoredValue struct {
 	Key   string // PositionKey, ParkedKey or the UUID of a request
 	Value []byte
 	Place string // topic, partition and offset, for messages
+}
+
+// InOrder returns values in the order of the numbers with which they were stored.
+func InOrder(values map[uint64]StoredValue) []StoredValue {
+	var ordered []StoredValue
+	for _, number := range slices.Sorted(maps.Keys(values)) {
+		ordered = append(ordered, values[number])
+	}
+	return ordered
 }
 
 // The keys of the values that an Owner writes.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -159,16 +158,15 @@ type retrier = func(ctx context.Context, f func(ctx context.Context, l *link) er
 // values returns the values, in the order in which they were stored.
 func (b bucket) values(ctx context.Context, retry retrier) ([]sink.StoredValue, error) {
 	found, err := b.find(ctx, retry, b.prefix+"*")
-	var values []sink.StoredValue
+	values := make(map[uint64]sink.StoredValue)
 	for _, m := range found {
-		key := strings.TrimPrefix(m.Subject, b.prefix)
 		place := fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence)
-		values = append(values, sink.StoredValue{Key: key, Value: m.Data, Place: place})
+		values[m.Sequence] = sink.StoredValue{Key: strings.TrimPrefix(m.Subject, b.prefix), Value: m.Data, Place: place}
 	}
-	return values, err
+	return sink.InOrder(values), err
 }
 
-// find returns the messages that have the values of some subjects, in the order in which they were stored.
+// find returns the messages that have the values of some subjects.
 func (b bucket) find(ctx context.Context, retry retrier, subjects string) (found []*nats.RawStreamMsg, err error) {
 	err = retry(ctx, func(ctx context.Context, l *link) error {
 		stream, err := l.stream(ctx, bucketPrefix+b.name)
@@ -196,7 +194,6 @@ func (b bucket) find(ctx context.Context, retry retrier, subjects string) (found
 	if err != nil {
 		return nil, fmt.Errorf("read positions: %w", err)
 	}
-	slices.SortFunc(found, func(a, b *nats.RawStreamMsg) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	return found, nil
 }
 

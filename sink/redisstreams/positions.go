@@ -1,14 +1,12 @@
 package redisstreams
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -50,30 +48,14 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 	if err != nil {
 		return nil, err
 	}
-	type numbered struct {
-		sink.StoredValue
-
-		number uint64
-	}
-	var values []numbered
+	values := make(map[uint64]sink.StoredValue)
 	for field, stored := range fields {
-		key, ok := strings.CutPrefix(field, name+"/")
-		if !ok || !sink.IsStoreKey(key) {
-			continue
+		key, isKey := strings.CutPrefix(field, name+"/")
+		if n, value, ok := cutNumber(stored); ok && isKey && sink.IsStoreKey(key) {
+			values[n] = sink.StoredValue{Key: key, Value: []byte(value), Place: fmt.Sprintf("hash %s, field %s", hash, field)}
 		}
-		n, value, ok := cutNumber(stored)
-		if !ok {
-			continue
-		}
-		place := fmt.Sprintf("hash %s, field %s", hash, field)
-		values = append(values, numbered{sink.StoredValue{Key: key, Value: []byte(value), Place: place}, n})
 	}
-	slices.SortFunc(values, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
-	result := make([]sink.StoredValue, len(values))
-	for i := range values {
-		result[i] = values[i].StoredValue
-	}
-	return result, nil
+	return sink.InOrder(values), nil
 }
 
 func (c *client) readHash(ctx context.Context, hash string) (fields map[string]string, err error) {
@@ -117,11 +99,9 @@ func (p *positionStore) Post(ctx context.Context, key string, value []byte) erro
 
 // An owner is the [sink.Owner] of the values of a relay.
 type owner struct {
-	store *positionStore
-	id    string
-
-	mu      sync.Mutex
-	written uint64 // number of writes
+	store   *positionStore
+	id      string
+	written atomic.Uint64 // number of writes
 }
 
 // Own implements [sink.PositionStore]. Each attempt has an id of its own, so that a late one shuts out the owner instead of making
@@ -136,10 +116,7 @@ func (p *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 
 // Write implements [sink.Owner].
 func (o *owner) Write(ctx context.Context, key string, value []byte) error {
-	o.mu.Lock()
-	o.written++
-	number := o.written
-	o.mu.Unlock()
+	number := o.written.Add(1)
 	err := o.store.update(ctx, func(ctx context.Context) error { return o.store.call(ctx, key, o.id, number, value) })
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sink.ErrFatal) && !errors.Is(err, sink.ErrSuperseded) {
 		return fmt.Errorf("%w: %w", errFatal, err)
@@ -158,17 +135,13 @@ func (p *positionStore) update(ctx context.Context, f func(ctx context.Context) 
 // call runs the script, and waits for replicas like the records.
 func (p *positionStore) call(ctx context.Context, key, owner string, number uint64, value []byte) error {
 	field := func(key string) string { return p.name + "/" + key }
-	args := []any{1, p.hash, field(key), field(counterField), field(ownerField), owner, number, value}
 	node, err := p.conns.node(ctx, p.hash)
 	if err != nil {
 		return err
 	}
 	conn := node.Conn()
 	defer func() { _ = conn.Close() }()
-	done, err := conn.Do(ctx, slices.Concat([]any{"evalsha", positionScript.hash}, args)...).Int()
-	if err != nil && redis.HasErrorPrefix(err, errNoScript) {
-		done, err = conn.Do(ctx, slices.Concat([]any{"eval", positionScript.source}, args)...).Int()
-	}
+	done, err := positionScript.Run(ctx, conn, []string{p.hash}, field(key), field(counterField), field(ownerField), owner, number, value).Int()
 	if err != nil {
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || !isReply(err) {
 			p.conns.reload(ctx)
