@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 )
 
 // A Broker is the configuration of a broker. It does not contact the broker by itself.
@@ -111,6 +113,15 @@ type StoredValue struct {
 	Value []byte
 	Place string // topic, partition and offset, for messages
 	Other string // the other name whose position this is; empty: it is of the name of the store
+}
+
+// InOrder returns values in the order of the numbers with which they were stored.
+func InOrder(values map[uint64]StoredValue) []StoredValue {
+	var ordered []StoredValue
+	for _, number := range slices.Sorted(maps.Keys(values)) {
+		ordered = append(ordered, values[number])
+	}
+	return ordered
 }
 
 // The keys of the values that an Owner writes.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/jetstream"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 func (c *Config) jetStreamKeys() []key {
@@ -39,5 +39,5 @@ func (c *Config) jetStreamKeys() []key {
 			path: "sink.jetstream.bucket_replicas", at: &c.Sink.JetStream.BucketReplicas, min: 0, max: math.MaxInt8, def: 0,
 			doc: "Replicas of the bucket in `position_topic` if the relay creates it. 0: 3 in a cluster, otherwise 1.",
 		},
-	}, windowKeys("sink.jetstream.window.", &c.Sink.JetStream.Window, jetstream.DefaultWindowBytes, 50_000), tlsKeys(atJetStreamTLS, &c.Sink.JetStream.TLS))
+	}, windowKeys("sink.jetstream.window.", &c.Sink.JetStream.Window, lane.DefaultWindowBytes, lane.DefaultWindowRecords), tlsKeys(atJetStreamTLS, &c.Sink.JetStream.TLS))
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 	"github.com/outbox-cdc/outbox-cdc/sink/rabbitmq"
 )
 
@@ -32,5 +33,5 @@ func (c *Config) rabbitMQKeys() []key {
 			path: "sink.rabbitmq.heartbeat", at: &c.Sink.RabbitMQ.Heartbeat, def: 10 * time.Second,
 			doc: "Interval of heartbeats, from 2s on. A connection counts as lost after one and a half of it without a byte from the broker.",
 		},
-	}, windowKeys("sink.rabbitmq.window.", &c.Sink.RabbitMQ.Window, rabbitmq.DefaultWindowBytes, rabbitmq.DefaultWindowRecords), tlsKeys(atRabbitTLS, &c.Sink.RabbitMQ.TLS))
+	}, windowKeys("sink.rabbitmq.window.", &c.Sink.RabbitMQ.Window, lane.DefaultWindowBytes, rabbitmq.DefaultWindowRecords), tlsKeys(atRabbitTLS, &c.Sink.RabbitMQ.TLS))
 }

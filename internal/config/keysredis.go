@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/redisstreams"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 func (c *Config) redisKeys() []key {
@@ -46,5 +46,5 @@ func (c *Config) redisKeys() []key {
 		{path: "sink.redis_streams.sentinel.user", at: &c.Sink.RedisStreams.Sentinel.User, expands: true, doc: "User at the Sentinels."},
 		{path: "sink.redis_streams.sentinel.password", at: &c.Sink.RedisStreams.Sentinel.Password, doc: "Password at the Sentinels."},
 		{path: "sink.redis_streams.sentinel.password_file", at: &c.Sink.RedisStreams.Sentinel.PasswordFile, doc: "File with the password at the Sentinels."},
-	}, windowKeys("sink.redis_streams.window.", &c.Sink.RedisStreams.Window, redisstreams.DefaultWindowBytes, 50_000), tlsKeys(atRedisTLS, &c.Sink.RedisStreams.TLS))
+	}, windowKeys("sink.redis_streams.window.", &c.Sink.RedisStreams.Window, lane.DefaultWindowBytes, lane.DefaultWindowRecords), tlsKeys(atRedisTLS, &c.Sink.RedisStreams.TLS))
 }

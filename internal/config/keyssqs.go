@@ -34,5 +34,5 @@ func (c *Config) sqsKeys() []key {
 			path: "sink.sqs.batches_in_flight", at: &c.Sink.SQS.BatchesInFlight, min: 1, max: 1000, def: sqs.DefaultBatches,
 			doc: "Maximum number of requests for a destination at the same time. Each has up to ten records. A key has at most one record in them.",
 		},
-	}, certificateKeys(atSQS+"tls.", &c.Sink.SQS.TLS), windowKeys(atSQS+"window.", &c.Sink.SQS.Window, lane.DefaultWindowBytes, lane.DefaultWindowRecords))
+	}, certificateKeys(atSQS+"tls.", &c.Sink.SQS.TLS), windowKeys(atSQS+"window.", &c.Sink.SQS.Window, sqs.DefaultWindowBytes, lane.DefaultWindowRecords))
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/webhook"
+	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
 // checkNone is sink.webhook.check_method without a method.
@@ -54,5 +54,5 @@ func (c *Config) webhookKeys() []key {
 			path: "sink.webhook.check_method", at: &c.Sink.Webhook.CheckMethod, def: checkNone, allowed: []string{checkNone, "HEAD", "OPTIONS"},
 			doc: "Method with which `check` tests whether a destination exists: 404 and 410 mean that it does not, 401 and 403 that it denies access. `none`: it does not test it, because many receivers know only POST.",
 		},
-	}, certificateKeys(atWebhook+"tls.", &c.Sink.Webhook.TLS), windowKeys(atWebhook+"window.", &c.Sink.Webhook.Window, webhook.DefaultWindowBytes, 50_000))
+	}, certificateKeys(atWebhook+"tls.", &c.Sink.Webhook.TLS), windowKeys(atWebhook+"window.", &c.Sink.Webhook.Window, lane.DefaultWindowBytes, lane.DefaultWindowRecords))
 }

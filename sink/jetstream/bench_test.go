@@ -114,7 +114,7 @@ func publishRows(tb testing.TB, s *natstest.Server, rows []sink.Record) time.Dur
 	for i := range rows {
 		r := &rows[i]
 		m := &nats.Msg{Subject: r.Topic, Data: r.Value, Header: nats.Header{
-			KeyHeader: {string(r.Key)}, sink.TimestampHeader: {r.Timestamp.UTC().Format(timestampFormat)}, jetstream.MsgIDHeader: {string(r.Headers[0].Value)},
+			KeyHeader: {string(r.Key)}, sink.TimestampHeader: {r.Timestamp.UTC().Format(sink.TimestampFormat)}, jetstream.MsgIDHeader: {string(r.Headers[0].Value)},
 		}}
 		for _, h := range r.Headers {
 			m.Header.Add(h.Key, string(h.Value))

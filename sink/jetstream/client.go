@@ -51,10 +51,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 
 // findJetStream returns an error if JetStream is not enabled for the account.
 func findJetStream(ctx context.Context, l *link) error {
-	err := l.call(ctx, func(ctx context.Context) error {
-		_, err := l.js.AccountInfo(ctx)
-		return err
-	})
+	_, err := call(ctx, l, l.js.AccountInfo)
 	switch {
 	case errors.Is(err, errDenied): // it need not see the account
 		return nil
@@ -67,7 +64,7 @@ func findJetStream(ctx context.Context, l *link) error {
 
 // NewWriter implements [sink.Sink].
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer {
-	return c.NewWriterOver(&transport{cfg: c.cfg, base: c.Base}, cfg)
+	return c.NewWriterOver(newTransport(c.cfg, c.Base), cfg)
 }
 
 // CheckDestinations implements [sink.Sink]. JetStream does not say whether the user may publish to a subject.
@@ -78,12 +75,12 @@ func (c *client) CheckDestinations(ctx context.Context, subjects ...string) erro
 			if err == nil && name == "" {
 				return adviseMissing(subject)
 			}
-			return withClass(err)
+			return err
 		})
 	})
 }
 
-// use calls f with a link. Only one call runs at a time.
+// use calls f with a link. Only one call runs at a time. The error of f has its class.
 func (c *client) use(ctx context.Context, f func(ctx context.Context, l *link) error) error {
 	select {
 	case c.inUse <- struct{}{}:
@@ -92,8 +89,7 @@ func (c *client) use(ctx context.Context, f func(ctx context.Context, l *link) e
 	}
 	defer func() { <-c.inUse }()
 	if c.link != nil && c.link.failure() != nil {
-		c.link.close()
-		c.link = nil
+		_ = c.Close()
 	}
 	if c.link == nil {
 		l, err := c.cfg.dial(ctx)
@@ -106,12 +102,12 @@ func (c *client) use(ctx context.Context, f func(ctx context.Context, l *link) e
 	if errors.Is(err, errTimeout) {
 		c.link.fail(err) // another server may respond
 	}
-	return err
+	return withClass(err)
 }
 
 // retry is use, with retries of transient errors.
 func (c *client) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
-	return c.Retry(ctx, func(ctx context.Context) error { return withClass(c.use(ctx, f)) })
+	return c.Retry(ctx, func(ctx context.Context) error { return c.use(ctx, f) })
 }
 
 // Close implements [sink.Sink] and [sink.Reader].

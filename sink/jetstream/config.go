@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// DefaultWindowBytes is the default of Config.WindowBytes.
-	DefaultWindowBytes = 4 << 20
-
-	defaultWindowRecords  = 50_000
 	defaultRequestTimeout = 5 * time.Second
 	defaultInboxPrefix    = "_INBOX"
 )
@@ -150,7 +146,5 @@ func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, "outbox-cdc")
 	c.InboxPrefix = cmp.Or(c.InboxPrefix, defaultInboxPrefix)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, defaultRequestTimeout)
-	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
-	c.WindowRecords = cmp.Or(c.WindowRecords, defaultWindowRecords)
 	return c
 }

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,7 @@ import (
 
 const (
 	dialTimeout  = 5 * time.Second // for a connection and the login
-	pingInterval = 5 * time.Second
-	missedPings  = 2 // after that many the server counts as lost
+	pingInterval = 5 * time.Second // or RequestTimeout if that is shorter; a server that has not responded by the next one is lost
 )
 
 // dial connects to the first server that accepts us. The error wraps errAccess if all servers reject us.
@@ -44,17 +44,21 @@ func (c Config) dialServer(ctx context.Context, u *url.URL) (*link, error) {
 	defer cancel()
 	login, err := c.Credentials.option(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("get the credentials: %w", err)
 	}
 	l := newLink(c, u.Host)
-	d := &dialer{ctx: ctx, network: &l.network}
+	var dialErr error // nats.go does not report that a connection was refused
+	dial := dialer(func(network, addr string) (conn net.Conn, err error) {
+		conn, dialErr = l.network.DialPlain(ctx, network, addr)
+		return conn, dialErr
+	})
 	options := []nats.Option{
 		login,
 		nats.Name(c.Name), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.CustomInboxPrefix(c.InboxPrefix),
-		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(missedPings), nats.SetCustomDialer(d), nats.SkipHostLookup(),
+		nats.PingInterval(min(pingInterval, c.RequestTimeout)), nats.MaxPingsOutstanding(1), nats.SetCustomDialer(dial), nats.SkipHostLookup(),
 		nats.FlusherTimeout(c.RequestTimeout), // of each write: a server that does not read is lost
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.handleError(err) }),
-		nats.ClosedHandler(func(conn *nats.Conn) { l.handleClosed(conn.LastError()) }),
+		nats.ClosedHandler(func(conn *nats.Conn) { l.fail(cmp.Or(conn.LastError(), nats.ErrConnectionClosed)) }),
 	}
 	if c.TLS != nil {
 		cfg, err := c.TLS()
@@ -70,10 +74,7 @@ func (c Config) dialServer(ctx context.Context, u *url.URL) (*link, error) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		if d.err != nil {
-			err = d.err // nats.go does not report that a connection was refused
-		}
-		return nil, err
+		return nil, cmp.Or(dialErr, err)
 	}
 	if err := l.start(conn); err != nil {
 		l.close()
@@ -82,16 +83,8 @@ func (c Config) dialServer(ctx context.Context, u *url.URL) (*link, error) {
 	return l, nil
 }
 
-// A dialer is the nats.CustomDialer of a link.
-type dialer struct {
-	ctx     context.Context //nolint:containedctx // nats.CustomDialer has none
-	network *network.Dialer
-	err     error
-}
+// A dialer is a [nats.CustomDialer].
+type dialer func(network, addr string) (net.Conn, error)
 
-// Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, addr string) (net.Conn, error) {
-	conn, err := d.network.DialPlain(d.ctx, network, addr)
-	d.err = err
-	return conn, err
-}
+// Dial implements [nats.CustomDialer].
+func (d dialer) Dial(network, addr string) (net.Conn, error) { return d(network, addr) }

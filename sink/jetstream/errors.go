@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -26,6 +27,11 @@ const (
 	enableAdvice  = "Start nats-server with -js or a jetstream block, and enable JetStream for the account of the user."
 )
 
+var (
+	errTimeout = errors.New("no response from the stream in time")
+	errNoAck   = errors.New("a response that is no acknowledgement; another program responds to the subject")
+)
+
 // adviseMissing returns an error for a subject that no stream has.
 func adviseMissing(subject string) error {
 	return sink.NewError(sink.ErrMissing, "no stream has the subject", fmt.Sprintf("Add the subject to a stream, in a cluster with --replicas 3:\n  nats stream add NAME --subjects %q --storage file --dupe-window 2m --defaults", subject))
@@ -39,75 +45,90 @@ type codeError struct {
 
 func (e *codeError) Error() string { return fmt.Sprintf("%s (err_code %d)", e.text, e.code) }
 
-// A class says what a server's response means for a record.
-type class uint8
-
-const (
-	retriable  class = iota // not stored; back off and send it again
-	unwritable              // as retriable, and log it: somebody has to change the stream or a privilege
-	tooLarge                // the stream rejects the record; a smaller one may be accepted
-)
-
 const codeStoreFailed = 10077
 
 // tooLargeForStore is the text of codeStoreFailed that is about the record. Its other texts are about limits of the stream,
 // with the discard policy new, which make records wait until messages are consumed, removed or expire.
 const tooLargeForStore = "message too large"
 
-// A row is a code of the server, its class and what it means.
+// A row is a code of the server, what it means, and its class: nil if the record was not stored and is sent again after a back-off,
+// errTooLarge if the stream rejects the record and may accept a smaller one, or the error of a stream for which records wait until
+// somebody changes it or a privilege.
 type row struct {
 	code  int
-	class class
+	class error
 	text  string
 }
 
-// codeTable is the only place that decides what an error code means. Any other code is retriable: the record waits, and
+var errTooLarge = errors.New("too large")
+
+// codeTable is the only place that decides what an error code means. Any other code is that of a record which is sent again, and
 // status shows why.
 func codeTable() []row {
 	return []row{
-		{10002, retriable, "the account has used up its JetStream resources"},
-		{10008, retriable, "JetStream is temporarily unavailable"},
-		{10009, retriable, "the server does not lead the cluster"},
-		{10023, retriable, "the server has too few resources for JetStream"},
-		{10028, retriable, "the server has too little memory for JetStream"},
-		{10047, retriable, "the server has too little storage for JetStream"},
-		{codeStoreFailed, retriable, "the stream is full, and its discard policy is new"},
-		{10118, retriable, "the stream is offline"},
-		{10158, retriable, "an earlier copy of the record is being stored"},
-		{10167, retriable, "the stream has too many requests waiting"},
-		{10194, retriable, "the stream is offline"},
-		{10054, tooLarge, "larger than max_msg_size of the stream"},
-		{10097, tooLarge, "its headers are larger than 64 KiB"},
-		{10109, unwritable, "the stream is sealed"},
-		{10076, unwritable, "JetStream is not enabled on the server"},
-		{10039, unwritable, "JetStream is not enabled for the account"},
+		{10002, nil, "the account has used up its JetStream resources"},
+		{10008, nil, "JetStream is temporarily unavailable"},
+		{10009, nil, "the server does not lead the cluster"},
+		{10023, nil, "the server has too few resources for JetStream"},
+		{10028, nil, "the server has too little memory for JetStream"},
+		{10047, nil, "the server has too little storage for JetStream"},
+		{codeStoreFailed, nil, "the stream is full, and its discard policy is new"},
+		{10118, nil, "the stream is offline"},
+		{10158, nil, "an earlier copy of the record is being stored"},
+		{10167, nil, "the stream has too many requests waiting"},
+		{10194, nil, "the stream is offline"},
+		{10054, errTooLarge, "larger than max_msg_size of the stream"},
+		{10097, errTooLarge, "its headers are larger than 64 KiB"},
+		{10109, errClosed, "the stream is sealed"},
+		{10076, errNoJetStream, "JetStream is not enabled on the server"},
+		{10039, errNoJetStream, "JetStream is not enabled for the account"},
 	}
+}
+
+// checkAck returns an error if a response does not say where the stream has stored the message.
+func checkAck(ack *jetstream.PubAck) error {
+	if ack.Sequence == 0 {
+		return errNoAck
+	}
+	return nil
+}
+
+// outcomeOf returns the outcome of a record from the error with which it was published.
+func outcomeOf(err error) error {
+	switch api, ok := errors.AsType[*jetstream.APIError](err); {
+	case ok:
+		return errorOf(int(api.ErrorCode), api.Description)
+	case errors.Is(err, jetstream.ErrAsyncPublishTimeout):
+		return errTimeout
+	case errors.Is(err, jetstream.ErrInvalidJSAck):
+		return errNoAck
+	}
+	return err
 }
 
 // errorOf returns the outcome of a record to which a server has responded with an error.
 func errorOf(code int, description string) error {
-	for _, r := range codeTable() {
-		if r.code != code {
-			continue
+	r := row{code, nil, description}
+	for _, known := range codeTable() {
+		if known.code == code {
+			r = known
 		}
-		switch {
-		case r.class == tooLarge:
-			return &sink.RecordError{TooLarge: true, Code: codeName(code), Reason: &codeError{code, r.text}}
-		case r.class == unwritable && code == 10109:
-			return errClosed
-		case r.class == unwritable:
-			return errNoJetStream
-		case code == codeStoreFailed && description == tooLargeForStore:
-			return &sink.RecordError{TooLarge: true, Code: codeName(code), Reason: &codeError{code, "larger than a file of the stream can be"}}
-		case code == codeStoreFailed:
-			return &codeError{code, r.text + ": " + description}
-		}
-		return &codeError{code, r.text}
 	}
-	return &codeError{code, description}
+	switch {
+	case code == codeStoreFailed && description == tooLargeForStore:
+		r.class, r.text = errTooLarge, "larger than a file of the stream can be"
+	case code == codeStoreFailed:
+		r.text += ": " + description
+	}
+	err := &codeError{code, r.text}
+	switch {
+	case r.class == nil:
+		return err
+	case errors.Is(r.class, errTooLarge):
+		return &sink.RecordError{TooLarge: true, Code: fmt.Sprint(code), Reason: err}
+	}
+	return r.class
 }
-
-func codeName(code int) string { return fmt.Sprint(code) }
 
 // isAccess reports whether err of a connection says that the server rejects us, or that one side does not trust the
 // other. Retrying does not help then.

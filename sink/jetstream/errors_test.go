@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -24,21 +25,22 @@ func TestErrorTable(t *testing.T) {
 	for _, r := range codeTable() {
 		err := errorOf(r.code, "some description")
 		rejected, isRejected := errors.AsType[*sink.RecordError](err)
-		switch r.class {
-		case retriable:
+		switch {
+		case r.class == nil:
 			if isRejected || errors.Is(err, sink.ErrMissing) || errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) {
 				t.Errorf("%d: %v is not retried", r.code, err)
 			}
-		case unwritable:
-			if advised, ok := errors.AsType[sink.Advised](err); !errors.Is(err, sink.ErrAccess) || !ok || advised.Advice() == "" {
-				t.Errorf("%d: %v", r.code, err)
-			}
-		case tooLarge:
+		case errors.Is(r.class, errTooLarge):
 			if !isRejected || !rejected.TooLarge {
 				t.Errorf("%d: %v is not a rejected record that is too large", r.code, err)
 			}
+		default:
+			if !errors.Is(err, sink.ErrAccess) || sink.AdviceOf(err) == "" {
+				t.Errorf("%d: %v", r.code, err)
+			}
+			continue
 		}
-		if !strings.Contains(err.Error(), r.text) && r.class != unwritable {
+		if !strings.Contains(err.Error(), r.text) {
 			t.Errorf("%d: %v does not say %q", r.code, err, r.text)
 		}
 	}
@@ -167,6 +169,33 @@ func TestSealedStream(t *testing.T) {
 	r := newRig(t, config(s), sink.WriterConfig{})
 	r.sendRows(cfg.Name, 1, 1)
 	r.awaitLog("sealed")
+}
+
+// A response that does not say where a stream has stored the record is no acknowledgement.
+func TestForeignResponse(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	for _, response := range []string{
+		`+ACK`, ``, `{"stream":"S"}`, `{"stream":"S", "seq":0}`, `{"stream":"S", "seq":12`, `{"stream":"", "seq":12}`, `{"stream":"S", "seq":99999999999999999999}`,
+	} {
+		t.Run(response, func(t *testing.T) {
+			t.Parallel()
+			subject := natstest.UniqueName(t)
+			conn := s.Connect(t)
+			if _, err := conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte(response)) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			r := newRig(t, config(s), sink.WriterConfig{})
+			r.sendRows(subject, 1, 1)
+			r.Await("the reason", func() bool { return strings.Contains(r.Sink.Stat().LastError, "another program responds") })
+			if r.Acked() > 0 {
+				t.Error("the record counts as stored")
+			}
+		})
+	}
 }
 
 // A server without JetStream, or whose account has none, is a configuration error of the first contact.

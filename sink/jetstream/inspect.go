@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,13 +67,12 @@ func (c Config) Inspect(ctx context.Context, use sink.Use) []sink.Finding {
 
 // streams tests the streams of the destinations and of the dead letters.
 func (i *inspection) streams(ctx context.Context, use sink.Use) {
-	limits := make(map[string]int) // largest record by stream
 	found := make(map[string]*jetstream.StreamInfo)
-	ofRecords := make(map[string]bool)
+	largest := make(map[string]int) // record, by stream
 	for _, d := range use.Destinations {
 		if info := i.stream(ctx, d.Name); info != nil {
 			name := info.Config.Name
-			found[name], ofRecords[name], limits[name] = info, true, max(limits[name], d.Largest.Size())
+			found[name], largest[name] = info, max(largest[name], d.Largest.Size())
 		}
 	}
 	if use.DeadLetters != "" {
@@ -80,13 +80,8 @@ func (i *inspection) streams(ctx context.Context, use sink.Use) {
 			found[info.Config.Name] = info
 		}
 	}
-	var names []string
-	for name := range found {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		i.lookAt(found[name], limits[name], ofRecords[name])
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		i.lookAt(found[name], largest[name])
 	}
 }
 
@@ -107,7 +102,7 @@ func (i *inspection) stream(ctx context.Context, subject string) *jetstream.Stre
 }
 
 // lookAt tests the settings of a stream.
-func (i *inspection) lookAt(info *jetstream.StreamInfo, largest int, ofRecords bool) {
+func (i *inspection) lookAt(info *jetstream.StreamInfo, largest int) {
 	cfg := info.Config
 	name := cfg.Name
 	edit := "nats stream edit " + name
@@ -135,9 +130,9 @@ func (i *inspection) lookAt(info *jetstream.StreamInfo, largest int, ofRecords b
 		i.Met("duplicates window", name, cfg.Duplicates.String())
 	}
 	i.retention(cfg, edit)
-	if limit := int(cfg.MaxMsgSize); ofRecords && limit > 0 && largest > limit {
+	if limit := int(cfg.MaxMsgSize); limit > 0 && largest > limit {
 		i.Failed("message size", name, fmt.Sprintf("a record has %d bytes, max_msg_size is %d", largest, limit), edit+fmt.Sprintf(" --max-msg-size %d", 2*largest))
-	} else if limit := int(i.link.conn.MaxPayload()); ofRecords && largest > limit {
+	} else if limit := int(i.link.conn.MaxPayload()); largest > limit {
 		i.Failed("message size", name, fmt.Sprintf("a record has %d bytes, max_payload of the server is %d", largest, limit), "increase max_payload in the configuration of the servers")
 	}
 }
@@ -165,26 +160,23 @@ func (i *inspection) bucket(ctx context.Context, name string) {
 	if name == "" {
 		return
 	}
-	var info *jetstream.StreamInfo
-	err := i.link.call(ctx, func(ctx context.Context) error {
-		stream, err := i.link.js.Stream(ctx, bucketPrefix+name)
-		if err == nil {
-			info = stream.CachedInfo()
-		}
-		return err
-	})
+	stream, err := i.link.stream(ctx, bucketPrefix+name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		i.Met("bucket", name, "does not exist yet; the relay creates it")
+		return
 	case err != nil:
 		i.Failed("bucket", name, err.Error(), "allow the user to publish to $JS.API.STREAM.INFO."+bucketPrefix+name)
-	case info.Config.MaxAge > 0:
-		i.Failed("bucket", name, fmt.Sprintf("values expire after %s, and the relay then forgets its position", info.Config.MaxAge), "create the bucket without a TTL")
-	case info.Config.Storage == jetstream.MemoryStorage:
+		return
+	}
+	switch cfg := stream.CachedInfo().Config; {
+	case cfg.MaxAge > 0:
+		i.Failed("bucket", name, fmt.Sprintf("values expire after %s, and the relay then forgets its position", cfg.MaxAge), "create the bucket without a TTL")
+	case cfg.Storage == jetstream.MemoryStorage:
 		i.Doubt("bucket", name, "is in memory only: the relay forgets its position when the server restarts", "create the bucket with file storage")
-	case i.link.conn.ConnectedClusterName() != "" && info.Config.Replicas < clusterReplicas && !i.short:
-		i.Doubt("bucket", name, fmt.Sprintf("has %d replicas: without its node the relay cannot store its position", info.Config.Replicas), "nats stream edit "+bucketPrefix+name+" --replicas 3")
+	case i.link.conn.ConnectedClusterName() != "" && cfg.Replicas < clusterReplicas && !i.short:
+		i.Doubt("bucket", name, fmt.Sprintf("has %d replicas: without its node the relay cannot store its position", cfg.Replicas), "nats stream edit "+bucketPrefix+name+" --replicas 3")
 	default:
-		i.Met("bucket", name, fmt.Sprintf("replicas: %d", info.Config.Replicas))
+		i.Met("bucket", name, fmt.Sprintf("replicas: %d", cfg.Replicas))
 	}
 }

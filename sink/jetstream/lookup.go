@@ -23,9 +23,6 @@ type lookups struct {
 func (u *lookups) start(ctx context.Context, l *link, subject string, done func(error)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.waiting == nil {
-		u.waiting = make(map[string][]func(error))
-	}
 	others, running := u.waiting[subject]
 	u.waiting[subject] = append(others, done)
 	if running {
@@ -43,16 +40,13 @@ func (u *lookups) start(ctx context.Context, l *link, subject string, done func(
 	})
 }
 
-// wait blocks until every lookup has ended.
-func (u *lookups) wait() { u.running.Wait() }
-
 func whyNoResponders(ctx context.Context, l *link, subject string) error {
 	name, err := streamOf(ctx, l, subject)
 	switch {
 	case errors.Is(err, sink.ErrAccess): // it need not be allowed to look streams up
 		return fmt.Errorf("%w: %s, or its stream has no leader", adviseMissing(subject), subject)
 	case err != nil:
-		return fmt.Errorf("%w to %s, and the streams cannot be looked up: %w", errNoResponders, subject, err)
+		return fmt.Errorf("%w to %s, and the streams cannot be looked up: %w", jetstream.ErrNoStreamResponse, subject, err)
 	case name == "":
 		return fmt.Errorf("%w: %s", adviseMissing(subject), subject)
 	}
@@ -60,13 +54,19 @@ func whyNoResponders(ctx context.Context, l *link, subject string) error {
 }
 
 // streamOf returns the name of the stream that has a subject, or "" if there is none.
-func streamOf(ctx context.Context, l *link, subject string) (name string, err error) {
-	err = l.call(ctx, func(ctx context.Context) error {
-		name, err = l.js.StreamNameBySubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil
-		}
-		return err
-	})
+func streamOf(ctx context.Context, l *link, subject string) (string, error) {
+	name, err := call(ctx, l, func(ctx context.Context) (string, error) { return l.js.StreamNameBySubject(ctx, subject) })
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "", nil
+	}
 	return name, err
+}
+
+// openStream returns the stream that has a subject, or nil if there is none.
+func openStream(ctx context.Context, l *link, subject string) (jetstream.Stream, error) {
+	name, err := streamOf(ctx, l, subject)
+	if err != nil || name == "" {
+		return nil, err
+	}
+	return l.stream(ctx, name)
 }

@@ -30,9 +30,6 @@ const (
 	notInNames   = `"()/,:;<=>?@[\]{}` // and control characters, spaces, and what is not ASCII
 )
 
-// timestampFormat is that of sink.TimestampHeader.
-const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
-
 // An encoder makes messages of records. One goroutine uses it.
 type encoder struct {
 	header nats.Header
@@ -56,7 +53,7 @@ func (e *encoder) encode(r *sink.Record) nats.Header {
 		e.set(NullHeader, nullText)
 	}
 	if !r.Timestamp.IsZero() {
-		e.set(sink.TimestampHeader, r.Timestamp.UTC().Format(timestampFormat))
+		e.set(sink.TimestampHeader, r.Timestamp.UTC().Format(sink.TimestampFormat))
 	}
 	if id := messageID(r); id != "" {
 		e.set(jetstream.MsgIDHeader, id)
@@ -66,10 +63,10 @@ func (e *encoder) encode(r *sink.Record) nats.Header {
 
 // add adds a header with any value.
 func (e *encoder) add(name string, value []byte) {
-	switch {
+	switch _, suffix := cutSuffix(name); {
 	case value == nil:
 		e.set(name+NullSuffix, "")
-	case !isText(value) || hasSuffix(name):
+	case !isText(value) || suffix != "":
 		e.set(name+Base64Suffix, base64.StdEncoding.EncodeToString(value))
 	default:
 		e.set(name, string(value))
@@ -118,10 +115,6 @@ func isServerHeader(name string) bool {
 	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
-func hasSuffix(name string) bool {
-	return strings.HasSuffix(name, Base64Suffix) || strings.HasSuffix(name, NullSuffix)
-}
-
 // isText reports whether NATS transports b as the value of a header: a line of UTF-8 without control characters, and
 // without space at its beginning or end.
 func isText(b []byte) bool {
@@ -137,16 +130,12 @@ func isText(b []byte) bool {
 // messageID returns the Nats-Msg-Id of r, or "" if it has none. A row has an id that is unique over all tables, databases
 // and relays only if it is a UUID.
 func messageID(r *sink.Record) string {
-	if r.Position.IsZero() {
+	i := slices.IndexFunc(r.Headers, func(h sink.Header) bool { return h.Key == idHeader })
+	if r.Position.IsZero() || i < 0 {
 		return ""
 	}
-	for i := range r.Headers {
-		if r.Headers[i].Key == idHeader {
-			if id := r.Headers[i].Value; len(id) == uuidLength && uuid.Validate(string(id)) == nil {
-				return string(id)
-			}
-			return ""
-		}
+	if id := string(r.Headers[i].Value); len(id) == uuidLength && uuid.Validate(id) == nil {
+		return id
 	}
 	return ""
 }
@@ -165,7 +154,7 @@ func decode(m *jetstream.RawStreamMsg) *sink.StoredRecord {
 	}
 	ours := false // the last timestamp header
 	if n := len(m.Header[sink.TimestampHeader]); n > 0 {
-		if t, err := time.Parse(timestampFormat, m.Header[sink.TimestampHeader][n-1]); err == nil {
+		if t, err := time.Parse(sink.TimestampFormat, m.Header[sink.TimestampHeader][n-1]); err == nil {
 			r.Timestamp, ours = t, true
 		}
 	}
@@ -177,9 +166,14 @@ func decode(m *jetstream.RawStreamMsg) *sink.StoredRecord {
 		case name == sink.TimestampHeader && ours:
 			values = values[:len(values)-1]
 		}
-		plain, decodeValue := decodeName(name)
+		plain, suffix := cutSuffix(name)
 		for _, text := range values {
-			value := decodeValue(text)
+			value := []byte(text)
+			if suffix == NullSuffix {
+				value = nil
+			} else if decoded, err := base64.StdEncoding.DecodeString(text); err == nil && suffix == Base64Suffix {
+				value = decoded // otherwise it is of another program
+			}
 			if plain == KeyHeader {
 				r.Key = value
 				continue
@@ -190,21 +184,14 @@ func decode(m *jetstream.RawStreamMsg) *sink.StoredRecord {
 	return r
 }
 
-// decodeName returns the name of a header without its suffix, and the function that returns its value.
-func decodeName(name string) (plain string, value func(text string) []byte) {
-	if plain, ok := strings.CutSuffix(name, NullSuffix); ok {
-		return plain, func(string) []byte { return nil }
-	}
-	if plain, ok := strings.CutSuffix(name, Base64Suffix); ok {
-		return plain, func(text string) []byte {
-			value, err := base64.StdEncoding.DecodeString(text)
-			if err != nil {
-				return []byte(text) // of another program
-			}
-			return value
+// cutSuffix returns the name of a header without its suffix, and that.
+func cutSuffix(name string) (plain, suffix string) {
+	for _, suffix := range []string{NullSuffix, Base64Suffix} {
+		if plain, found := strings.CutSuffix(name, suffix); found {
+			return plain, suffix
 		}
 	}
-	return name, func(text string) []byte { return []byte(text) }
+	return name, ""
 }
 
 // originalName is the inverse of headerName.

@@ -114,30 +114,6 @@ func TestMessageID(t *testing.T) {
 	}
 }
 
-// The fast parser of acknowledgements and encoding/json agree.
-func TestParseAck(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]bool{
-		`{"stream":"S", "seq":12}`:                   true,
-		`{"stream":"S","seq":1}`:                     true,
-		`{"stream":"S", "domain":"hub", "seq":7}`:    true,
-		`{"stream":"S", "seq":12,"duplicate": true}`: true,
-		`{"type":"x","stream":"S","seq":12}`:         true,
-		`{"stream":"S", "seq":0}`:                    false,
-		`{"stream":"S"}`:                             false,
-		`{"stream":"S", "seq":12`:                    false,
-		`{"stream":"S", "seq":99999999999999999999}`: false,
-		`+ACK`: false,
-		``:     false,
-		`{"stream":"S", "seq":18446744073709551615}`:        true,
-		`{"error":{"err_code":10054},"stream":"S","seq":0}`: false,
-	} {
-		if err := parseAck([]byte(text)); (err == nil) != want {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	f.Add("h_base64", "!", "outbox_name_zz", "x", []byte("value"))
 	f.Add(KeyHeader, "k", "outbox_key_null", "", []byte{})

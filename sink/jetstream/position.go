@@ -3,10 +3,9 @@ package jetstream
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"net/url"
 	"strings"
 
 	"github.com/google/uuid"
@@ -29,11 +28,36 @@ type bucket struct {
 	prefix string // subject of a value, without its key
 }
 
+// tokenBytes are the bytes that a token of a key may have, except =, which introduces those that it may not.
+const tokenBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+
+// IsBucket reports whether a position store can have this name.
+func IsBucket(name string) bool { return name != "" && strings.Trim(name, tokenBytes) == "" }
+
 func newBucket(store, name string) (bucket, error) {
 	if !IsBucket(store) {
 		return bucket{}, fmt.Errorf("%w: %q is not a name for a bucket, which has letters, digits, _ and - only", errFatal, store)
 	}
 	return bucket{name: store, prefix: bucketSubject + store + "." + keyToken(name) + "."}, nil
+}
+
+// keyToken returns name as a token of a key.
+func keyToken(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if strings.IndexByte(tokenBytes, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// nameOf is the inverse of keyToken. ok is false for a token that no name has.
+func nameOf(token string) (name string, ok bool) {
+	name, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
+	return name, err == nil && keyToken(name) == token
 }
 
 // A positionStore is the [sink.PositionStore] in a bucket.
@@ -56,58 +80,26 @@ func (c *client) OpenPositions(ctx context.Context, store, name string) (sink.Po
 	return &positionStore{client: c, bucket: b}, nil
 }
 
-// IsBucket reports whether a position store can have this name.
-func IsBucket(name string) bool {
-	for _, c := range []byte(name) {
-		if !isTokenByte(c) || c == '=' {
-			return false
-		}
-	}
-	return name != ""
-}
-
-// keyToken returns name as a token of a key.
-func keyToken(name string) string {
-	var b strings.Builder
-	for _, c := range []byte(name) {
-		if isTokenByte(c) && c != '=' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "=%02X", c)
-		}
-	}
-	return b.String()
-}
-
-func isTokenByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '='
-}
-
 // ensureBucket creates a bucket if it is missing.
 func (c *client) ensureBucket(ctx context.Context, l *link, bucket string) error {
-	err := l.call(ctx, func(ctx context.Context) error {
-		_, err := l.js.Stream(ctx, bucketPrefix+bucket)
-		return err
-	})
+	_, err := l.stream(ctx, bucketPrefix+bucket)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
-	replicas := c.cfg.BucketReplicas
-	if replicas == 0 {
-		replicas = 1
-		if l.conn.ConnectedClusterName() != "" {
-			replicas = clusterReplicas
-		}
+	replicas := 1
+	if l.conn.ConnectedClusterName() != "" {
+		replicas = clusterReplicas
 	}
-	return l.call(ctx, func(ctx context.Context) error {
-		_, err := l.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: bucket, Description: "positions of outbox-cdc", History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+	_, err = call(ctx, l, func(ctx context.Context) (jetstream.KeyValue, error) {
+		return l.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: bucket, Description: "positions of outbox-cdc", History: 1, Storage: jetstream.FileStorage,
+			Replicas: cmp.Or(c.cfg.BucketReplicas, replicas),
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) {
-			return nil // another process has created it
-		}
-		return err
 	})
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return nil // another process has created it
+	}
+	return err
 }
 
 // retry calls f until it succeeds or ctx ends. It also retries if the server rejects the login or the request: the relay runs and
@@ -123,149 +115,109 @@ func (s *positionStore) retry(ctx context.Context, f func(ctx context.Context, l
 }
 
 // Read implements [sink.PositionStore].
-func (s *positionStore) Read(ctx context.Context) (values []sink.StoredValue, err error) {
-	err = s.retry(ctx, func(ctx context.Context, l *link) error {
-		values, err = s.values(ctx, l)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read positions: %w", err)
-	}
-	return values, nil
+func (s *positionStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
+	return s.values(ctx, s.retry)
 }
 
 // ReadPositions implements [sink.PositionReader].
-func (c *client) ReadPositions(ctx context.Context, store, name string) (values []sink.StoredValue, err error) {
+func (c *client) ReadPositions(ctx context.Context, store, name string) ([]sink.StoredValue, error) {
 	b, err := newBucket(store, name)
 	if err != nil {
 		return nil, err
 	}
-	err = c.retry(ctx, func(ctx context.Context, l *link) error {
-		values, err = b.values(ctx, l)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil // the bucket does not exist
+	return b.values(ctx, func(ctx context.Context, f func(ctx context.Context, l *link) error) error {
+		return c.retry(ctx, func(ctx context.Context, l *link) error {
+			err := f(ctx, l)
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				return nil // the bucket does not exist
+			}
+			return err
+		})
+	})
+}
+
+// A retrier retries requests: see [client.retry] and [positionStore.retry].
+type retrier = func(ctx context.Context, f func(ctx context.Context, l *link) error) error
+
+// values returns the values, in the order in which they were stored, and then the positions of other names.
+func (b bucket) values(ctx context.Context, retry retrier) ([]sink.StoredValue, error) {
+	found, err := b.find(ctx, retry)
+	own, others := make(map[uint64]sink.StoredValue), make(map[uint64]sink.StoredValue)
+	for _, m := range found {
+		path := strings.TrimPrefix(m.Subject, bucketSubject+b.name+".")
+		v := sink.StoredValue{Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, path, m.Sequence)}
+		token, key, _ := strings.Cut(path, ".")
+		if v.Key = key; strings.HasPrefix(m.Subject, b.prefix) {
+			own[m.Sequence] = v
+		} else if name, ok := nameOf(token); ok {
+			v.Other = name
+			others[m.Sequence] = v
 		}
-		return err
+	}
+	return append(sink.InOrder(own), sink.InOrder(others)...), err
+}
+
+// find returns the messages that have the values, and those that have the positions of other names.
+func (b bucket) find(ctx context.Context, retry retrier) (found []*nats.RawStreamMsg, err error) {
+	err = retry(ctx, func(ctx context.Context, l *link) error {
+		stream, err := l.stream(ctx, bucketPrefix+b.name)
+		if err != nil {
+			return err
+		}
+		info, err := call(ctx, l, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+			return stream.Info(ctx, jetstream.WithSubjectFilter(bucketSubject+b.name+".*.*"))
+		})
+		if err != nil {
+			return err
+		}
+		found = nil
+		for subject := range info.State.Subjects {
+			if !strings.HasPrefix(subject, b.prefix) && !strings.HasSuffix(subject, "."+sink.PositionKey) {
+				continue
+			}
+			m, err := b.last(ctx, l, subject)
+			if err != nil {
+				return err
+			}
+			if isValue(m) {
+				found = append(found, m)
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read positions: %w", err)
 	}
-	return values, nil
+	return found, nil
 }
 
-// values returns the values, in the order in which they were stored.
-func (b bucket) values(ctx context.Context, l *link) ([]sink.StoredValue, error) {
-	subjects, err := b.subjects(ctx, l)
+// last returns the last message of a subject of the bucket; its Sequence is 0 if there is none. Package jetstream of nats.go would
+// ask any replica.
+func (b bucket) last(ctx context.Context, l *link, subject string) (*nats.RawStreamMsg, error) {
+	leader, err := l.conn.JetStream()
 	if err != nil {
 		return nil, err
 	}
-	var found []*jetstream.RawStreamMsg
-	for _, subject := range subjects {
-		m, err := b.last(ctx, l, subject)
-		if err != nil {
-			return nil, err
-		}
-		if isValue(m) && sink.IsStoreKey(strings.TrimPrefix(subject, b.prefix)) {
-			found = append(found, m)
-		}
-	}
-	slices.SortFunc(found, func(a, b *jetstream.RawStreamMsg) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	var values []sink.StoredValue
-	for _, m := range found {
-		place := fmt.Sprintf("bucket %s, key %s, revision %d", b.name, strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), m.Sequence)
-		values = append(values, sink.StoredValue{Key: strings.TrimPrefix(m.Subject, b.prefix), Value: m.Data, Place: place})
-	}
-	return values, nil
-}
-
-// subjects returns the subjects of the values.
-func (b bucket) subjects(ctx context.Context, l *link) ([]string, error) {
-	var subjects []string
-	err := l.call(ctx, func(ctx context.Context) error {
-		stream, err := l.js.Stream(ctx, bucketPrefix+b.name)
-		if err != nil {
-			return err
-		}
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.prefix+"*"))
-		if err != nil {
-			return err
-		}
-		for subject := range info.State.Subjects {
-			subjects = append(subjects, subject)
-		}
-		return nil
+	m, err := call(ctx, l, func(ctx context.Context) (*nats.RawStreamMsg, error) {
+		return leader.GetLastMsg(bucketPrefix+b.name, subject, nats.Context(ctx))
 	})
-	return subjects, err
-}
-
-// last returns the last message of a subject of the bucket; its Sequence is 0 if there is none. The client library would ask
-// any replica.
-func (b bucket) last(ctx context.Context, l *link, subject string) (*jetstream.RawStreamMsg, error) {
-	request, err := json.Marshal(struct {
-		Last string `json:"last_by_subj"`
-	}{subject})
-	if err != nil {
-		return nil, err
-	}
-	var response struct {
-		Message struct {
-			Subject  string `json:"subject"`
-			Sequence uint64 `json:"seq"`
-			Header   []byte `json:"hdrs"`
-			Data     []byte `json:"data"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
-	}
-	err = l.call(ctx, func(ctx context.Context) error {
-		answer, err := l.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+bucketPrefix+b.name, request)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(answer.Data, &response)
-	})
-	switch failed := response.Error; {
+	switch {
+	case errors.Is(err, nats.ErrMsgNotFound):
+		return new(nats.RawStreamMsg), nil
 	case err != nil:
 		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
-	case failed != nil && failed.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return new(jetstream.RawStreamMsg), nil
-	case failed != nil:
-		return nil, failed
 	}
-	m := &jetstream.RawStreamMsg{Subject: response.Message.Subject, Sequence: response.Message.Sequence, Data: response.Message.Data}
-	if len(response.Message.Header) > 0 {
-		m.Header, err = nats.DecodeHeadersMsg(response.Message.Header)
-	}
-	return m, err
+	return m, nil
 }
 
-// isValue reports whether a message has no headers but those of a value that put has stored.
-func isValue(m *jetstream.RawStreamMsg) bool {
+// isValue reports whether a message has a key of a store, and no headers but those of a value that put has stored.
+func isValue(m *nats.RawStreamMsg) bool {
 	for name := range m.Header {
 		if name != jetstream.ExpectedLastSubjSeqHeader && name != ownerHeader {
 			return false
 		}
 	}
-	return m.Sequence > 0
-}
-
-// Post implements [sink.PositionStore].
-func (s *positionStore) Post(ctx context.Context, key string, value []byte) error {
-	err := s.retry(ctx, func(ctx context.Context, l *link) error {
-		for {
-			m, err := s.last(ctx, l, s.prefix+key)
-			if err != nil {
-				return err
-			}
-			_, err = s.put(ctx, l, key, "", value, m.Sequence)
-			if !errors.Is(err, errReplaced) {
-				return err
-			}
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("write %s: %w", key, err)
-	}
-	return nil
+	return m.Sequence > 0 && sink.IsStoreKey(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 }
 
 const (
@@ -275,91 +227,71 @@ const (
 	operationHeader = "KV-Operation"
 )
 
-// An owner is a [sink.Owner]. It names the revision that each of its values replaces, and its values carry its id. So a new owner
-// shuts out the one before by storing the values again, and a Write that was given up and arrives late is rejected.
+// Post implements [sink.PositionStore].
+func (s *positionStore) Post(ctx context.Context, key string, value []byte) error {
+	return s.write(ctx, key, "", func(*nats.RawStreamMsg) ([]byte, error) { return value, nil })
+}
+
+// An owner is a [sink.Owner]. Its values carry its id, and each names the revision that it replaces. So a new owner shuts out the one
+// before by storing the values again, and a Write that was given up and arrives late is rejected.
 type owner struct {
 	store *positionStore
 	id    string
-
-	writing   chan struct{}     // cap 1: held by Write
-	revisions map[string]uint64 // of the values
 }
 
 // Own implements [sink.PositionStore].
 func (s *positionStore) Own(ctx context.Context) (sink.Owner, error) {
-	o := &owner{store: s, id: uuid.NewString(), writing: make(chan struct{}, 1), revisions: make(map[string]uint64)}
+	o := &owner{store: s, id: uuid.NewString()}
 	for _, key := range []string{sink.PositionKey, sink.ParkedKey} {
-		if err := s.retry(ctx, func(ctx context.Context, l *link) error { return o.take(ctx, l, key) }); err != nil {
+		err := s.write(ctx, key, o.id, func(last *nats.RawStreamMsg) ([]byte, error) {
+			if last.Header.Get(operationHeader) != "" {
+				return nil, nil
+			}
+			return last.Data, nil
+		})
+		if err != nil {
 			return nil, fmt.Errorf("own the positions: %w", err)
 		}
 	}
 	return o, nil
 }
 
-// take stores a value again.
-func (o *owner) take(ctx context.Context, l *link, key string) error {
-	for {
-		m, err := o.store.last(ctx, l, o.store.prefix+key)
-		if err != nil {
-			return err
-		}
-		value := m.Data
-		if m.Sequence == 0 || m.Header.Get(operationHeader) != "" {
-			value = nil
-		}
-		stored, err := o.store.put(ctx, l, key, o.id, value, m.Sequence)
-		if err == nil {
-			o.revisions[key] = stored
-			return nil
-		}
-		if !errors.Is(err, errReplaced) {
-			return err
-		}
-	}
-}
-
 // Write implements [sink.Owner].
 func (o *owner) Write(ctx context.Context, key string, value []byte) error {
-	select {
-	case o.writing <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-o.writing }()
-	err := o.store.retry(ctx, func(ctx context.Context, l *link) error { return o.replace(ctx, l, key, value) })
+	return o.store.write(ctx, key, o.id, func(last *nats.RawStreamMsg) ([]byte, error) {
+		if last.Header.Get(ownerHeader) != o.id {
+			return nil, fmt.Errorf("%w: bucket %s has another owner", sink.ErrSuperseded, o.store.name)
+		}
+		return value, nil
+	})
+}
+
+// write replaces a value by the one that next returns for its last message, with retries. If that message is replaced meanwhile, write
+// calls next again.
+func (s *positionStore) write(ctx context.Context, key, owner string, next func(last *nats.RawStreamMsg) ([]byte, error)) error {
+	err := s.retry(ctx, func(ctx context.Context, l *link) error {
+		for {
+			m, err := s.last(ctx, l, s.prefix+key)
+			if err != nil {
+				return err
+			}
+			value, err := next(m)
+			if err != nil {
+				return err
+			}
+			if err := s.put(ctx, l, key, owner, value, m.Sequence); !isReplaced(err) {
+				return err
+			}
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", key, err)
 	}
 	return nil
 }
 
-// replace stores a value. If a message of this owner was stored whose answer was lost, it replaces that one.
-func (o *owner) replace(ctx context.Context, l *link, key string, value []byte) error {
-	for {
-		stored, err := o.store.put(ctx, l, key, o.id, value, o.revisions[key])
-		if err == nil {
-			o.revisions[key] = stored
-			return nil
-		}
-		if !errors.Is(err, errReplaced) {
-			return err
-		}
-		m, err := o.store.last(ctx, l, o.store.prefix+key)
-		if err != nil {
-			return err
-		}
-		if m.Header.Get(ownerHeader) != o.id {
-			return fmt.Errorf("%w: bucket %s has another owner", sink.ErrSuperseded, o.store.name)
-		}
-		o.revisions[key] = m.Sequence
-	}
-}
-
-// errReplaced: the value has another revision than the one that was to be replaced.
-var errReplaced = errors.New("the position has another revision")
-
-// put stores a value, or a marker that it was removed, and returns its revision.
-func (s *positionStore) put(ctx context.Context, l *link, key, owner string, value []byte, revision uint64) (stored uint64, err error) {
+// put stores a value, or a marker that it was removed, in place of a revision.
+func (s *positionStore) put(ctx context.Context, l *link, key, owner string, value []byte, revision uint64) error {
 	m := &nats.Msg{Subject: s.prefix + key, Data: value, Header: make(nats.Header)}
 	if value == nil {
 		m.Header.Set(operationHeader, "DEL")
@@ -367,18 +299,16 @@ func (s *positionStore) put(ctx context.Context, l *link, key, owner string, val
 	if owner != "" {
 		m.Header.Set(ownerHeader, owner)
 	}
-	err = l.call(ctx, func(ctx context.Context) error {
-		ack, err := l.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision))
-		if err == nil {
-			stored = ack.Sequence
-		}
-		return err
+	_, err := call(ctx, l, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return l.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision))
 	})
+	return err
+}
+
+// isReplaced reports whether err of put says that the value has another revision.
+func isReplaced(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	if ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return 0, errReplaced
-	}
-	return stored, err
+	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // CheckOrder implements [sink.PositionStore].

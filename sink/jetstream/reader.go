@@ -30,61 +30,32 @@ func (c Config) OpenDeadLetters(ctx context.Context, subject string, log *slog.L
 func (c *client) OffsetRanges(ctx context.Context, subjects ...string) (map[string][]sink.OffsetRange, error) {
 	ranges := make(map[string][]sink.OffsetRange, len(subjects))
 	for _, subject := range subjects {
-		var offsets sink.OffsetRange
-		found := false
 		err := c.retry(ctx, func(ctx context.Context, l *link) error {
 			stream, err := openStream(ctx, l, subject)
-			if err != nil || stream == nil {
-				return err
+			if stream != nil {
+				state := stream.CachedInfo().State
+				ranges[subject] = []sink.OffsetRange{{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}}
 			}
-			state := stream.CachedInfo().State
-			offsets, found = sink.OffsetRange{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}, true
-			return nil
+			return err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("look up the stream of %s: %w", subject, err)
-		}
-		if found {
-			ranges[subject] = []sink.OffsetRange{offsets}
 		}
 	}
 	return ranges, nil
 }
 
-// openStream returns the stream that has a subject, or nil if there is none.
-func openStream(ctx context.Context, l *link, subject string) (stream jetstream.Stream, err error) {
-	name, err := streamOf(ctx, l, subject)
-	if err != nil || name == "" {
-		return nil, err
-	}
-	err = l.call(ctx, func(ctx context.Context) error {
-		stream, err = l.js.Stream(ctx, name)
-		return err
-	})
-	return stream, err
-}
-
 // Read implements [sink.Reader].
 func (c *client) Read(ctx context.Context, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
-	if offsets.Begin >= offsets.End {
-		return nil
-	}
 	for offsets.Begin < offsets.End { // an attempt takes limited time
-		var fnErr error
-		err := c.retry(ctx, func(attempt context.Context, l *link) error {
-			next, err := readSome(attempt, l, subject, offsets, func(rec *sink.StoredRecord) error {
-				fnErr = fn(rec)
-				return fnErr
-			})
-			offsets.Begin = next
-			if fnErr == nil {
-				return err
-			}
-			return nil // no reason to retry
+		var failed error // of fn
+		err := c.retry(ctx, func(attempt context.Context, l *link) (err error) {
+			offsets.Begin, failed, err = readSome(attempt, l, subject, offsets, fn)
+			return err
 		})
 		switch {
-		case fnErr != nil:
-			return fnErr
+		case failed != nil:
+			return failed
 		case err != nil:
 			return fmt.Errorf("read %s: %w", subject, err)
 		}
@@ -95,55 +66,50 @@ func (c *client) Read(ctx context.Context, subject string, offsets sink.OffsetRa
 // readTime is how long an attempt to read goes on.
 const readTime = 5 * time.Second
 
-// readSome calls fn for messages of a range, and returns where the rest of the range begins.
-func readSome(ctx context.Context, l *link, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) (int64, error) {
-	stream, err := openStream(ctx, l, subject)
-	if err != nil {
-		return offsets.Begin, err
-	}
-	if stream == nil {
-		return offsets.End, nil
-	}
-	consumer, err := openConsumer(ctx, l, stream, subject, offsets)
-	if err != nil {
-		return offsets.Begin, err
-	}
-	if consumer.CachedInfo().NumPending == 0 {
-		return offsets.End, nil
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return offsets.Begin, err
+// readSome calls fn for messages of a range, and returns where the rest of the range begins, and the error of fn.
+func readSome(ctx context.Context, l *link, subject string, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) (next int64, failed, err error) {
+	messages, err := openMessages(ctx, l, subject, offsets)
+	switch {
+	case err != nil:
+		return offsets.Begin, nil, err
+	case messages == nil:
+		return offsets.End, nil, nil
 	}
 	defer messages.Stop()
 	ctx, release := l.bind(ctx)
 	defer release()
-	for start := time.Now(); time.Since(start) < readTime; {
+	for start := time.Now(); time.Since(start) < readTime && offsets.Begin < offsets.End; {
 		m, pending, err := nextMessage(ctx, messages)
 		if err != nil {
-			return offsets.Begin, err
+			return offsets.Begin, nil, err
 		}
-		if int64(m.Sequence) >= offsets.End {
-			return offsets.End, nil
+		if int64(m.Sequence) < offsets.End {
+			if err := fn(decode(m)); err != nil {
+				return offsets.Begin, err, nil
+			}
 		}
-		if err := fn(decode(m)); err != nil {
-			return offsets.Begin, err
-		}
-		if offsets.Begin = int64(m.Sequence) + 1; pending == 0 || offsets.Begin >= offsets.End {
-			return offsets.End, nil
+		if offsets.Begin = int64(m.Sequence) + 1; pending == 0 {
+			return offsets.End, nil, nil
 		}
 	}
-	return offsets.Begin, nil
+	return offsets.Begin, nil, nil
 }
 
-func openConsumer(ctx context.Context, l *link, stream jetstream.Stream, subject string, offsets sink.OffsetRange) (consumer jetstream.Consumer, err error) {
-	err = l.call(ctx, func(ctx context.Context) error {
-		consumer, err = stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+// openMessages returns the messages of a subject from the beginning of a range on, or nil if there are none.
+func openMessages(ctx context.Context, l *link, subject string, offsets sink.OffsetRange) (jetstream.MessagesContext, error) {
+	stream, err := openStream(ctx, l, subject)
+	if err != nil || stream == nil {
+		return nil, err
+	}
+	consumer, err := call(ctx, l, func(ctx context.Context) (jetstream.Consumer, error) {
+		return stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 			FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(offsets.Begin),
 		})
-		return err
 	})
-	return consumer, err
+	if err != nil || consumer.CachedInfo().NumPending == 0 {
+		return nil, err
+	}
+	return consumer.Messages()
 }
 
 // nextMessage returns the next message, and how many follow it.

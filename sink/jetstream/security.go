@@ -8,47 +8,39 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// options returns the option that logs in with the current secret. Its errors do not contain the secret.
+// option returns the option that logs in with the current secret. Its errors do not contain the secret.
 func (c *Credentials) option(ctx context.Context) (nats.Option, error) {
 	switch {
 	case c == nil:
 		return func(*nats.Options) error { return nil }, nil
 	case c.Password != nil:
 		password, err := c.Password(ctx)
-		return nats.UserInfo(c.User, password), secretError(err)
+		return nats.UserInfo(c.User, password), err
 	case c.Token != nil:
 		token, err := c.Token(ctx)
-		return nats.Token(token), secretError(err)
+		return nats.Token(token), err
 	case c.Seed != nil:
 		seed, err := c.Seed(ctx)
 		if err != nil {
-			return nil, secretError(err)
+			return nil, err
 		}
 		return loginWithSeed([]byte(seed))
 	default:
 		file, err := c.File(ctx)
 		if err != nil {
-			return nil, secretError(err)
+			return nil, err
 		}
 		return loginWithFile(file)
 	}
 }
 
-// secretError returns err, with advice if the login counts as rejected.
-func secretError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("get the credentials: %w", err)
-}
-
 // loginWithSeed logs in with an nkey.
 func loginWithSeed(seed []byte) (nats.Option, error) {
+	var public string
 	pair, err := nkeys.FromSeed(seed)
-	if err != nil {
-		return nil, fmt.Errorf("%w: the nkey is not a seed of a user, which begins with SU", errAccess)
+	if err == nil {
+		public, err = pair.PublicKey()
 	}
-	public, err := pair.PublicKey()
 	if err != nil || !nkeys.IsValidPublicUserKey(public) {
 		return nil, fmt.Errorf("%w: the nkey is not a seed of a user, which begins with SU", errAccess)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
@@ -17,22 +17,17 @@ type transport struct {
 	cfg     Config
 	base    *lane.Base
 	encoder encoder
-	message nats.Msg // of the current Publish
-	link    *link    // nil: not connected
-	stop    func() bool
-
+	link    *link       // nil: not connected
+	stop    func() bool // ends the watch for the end of ctx
 	lookups lookups
+}
 
-	mu      sync.Mutex
-	current *link // the link, for the end of ctx
-	over    error // ctx has ended
+func newTransport(cfg Config, base *lane.Base) *transport {
+	return &transport{cfg: cfg, base: base, lookups: lookups{waiting: make(map[string][]func(error))}}
 }
 
 // Publish implements [lane.Transport].
 func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
-	if t.stop == nil {
-		t.stop = context.AfterFunc(ctx, func() { t.end(context.Cause(ctx)) })
-	}
 	if t.link == nil || t.link.failure() != nil {
 		if err := t.connect(ctx); err != nil {
 			for _, r := range requests {
@@ -53,9 +48,9 @@ func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 // publish writes one request.
 func (t *transport) publish(ctx context.Context, r *lane.Request) {
 	rec := r.Records[0] // Options.RequestRecords is 1
-	t.message = nats.Msg{Subject: rec.Topic, Header: t.encoder.encode(rec), Data: rec.Value}
 	l := t.link
-	err := l.publish(&t.message, func(m *nats.Msg, err error) { t.handle(ctx, l, r, m, err) })
+	// nats.go uses the headers and the value during the call only, because it never sends the message again.
+	err := l.publish(&nats.Msg{Subject: rec.Topic, Header: t.encoder.encode(rec), Data: rec.Value}, func(err error) { t.handle(ctx, l, r, err) })
 	switch {
 	case err == nil:
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -70,64 +65,42 @@ func (t *transport) publish(ctx context.Context, r *lane.Request) {
 var errPayload = errors.New("larger than max_payload of the server")
 
 // handle reports the outcome of a request.
-func (t *transport) handle(ctx context.Context, l *link, r *lane.Request, m *nats.Msg, err error) {
-	if errors.Is(err, errNoResponders) {
+func (t *transport) handle(ctx context.Context, l *link, r *lane.Request, err error) {
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		t.lookups.start(ctx, l, r.Records[0].Topic, func(err error) { r.Done(0, err) })
-		return
+	case err != nil:
+		r.Done(0, outcomeOf(err))
+	default:
+		r.Done(1, nil)
 	}
-	if err == nil {
-		err = parseAck(m.Data)
-	}
-	if err != nil {
-		r.Done(0, err)
-		return
-	}
-	r.Done(1, nil)
 }
 
 // connect replaces the link.
 func (t *transport) connect(ctx context.Context) error {
 	again := t.link != nil
-	if again {
-		t.link.close()
-	}
+	t.disconnect()
 	l, err := t.cfg.dial(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", lane.ErrConnection, err)
 	}
-	t.link = l
-	t.mu.Lock()
-	t.current = l
-	over := t.over
-	t.mu.Unlock()
-	if over != nil {
-		l.fail(over)
-	}
+	t.link, t.stop = l, context.AfterFunc(ctx, func() { l.fail(context.Cause(ctx)) })
 	if again {
 		t.base.Reconnected()
 	}
 	return nil
 }
 
-// end ends the requests that have no outcome.
-func (t *transport) end(cause error) {
-	t.mu.Lock()
-	t.over = cause
-	l := t.current
-	t.mu.Unlock()
-	if l != nil {
-		l.fail(cause)
+func (t *transport) disconnect() {
+	if t.link != nil {
+		t.stop()
+		t.link.close()
 	}
 }
 
 // Close implements [lane.Transport].
 func (t *transport) Close() error {
-	if t.stop != nil {
-		t.stop()
-	}
-	if t.link != nil {
-		t.link.close()
-	}
-	t.lookups.wait()
+	t.disconnect()
+	t.lookups.running.Wait()
 	return nil
 }

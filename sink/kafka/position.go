@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -243,21 +242,18 @@ func (o *owner) checkUnowned(ctx context.Context, key string, value []byte) erro
 }
 
 // readAllowed is Read of the store, and retries also while the user lacks a right, as the producer does with the record itself.
-func (o *owner) readAllowed(ctx context.Context) ([]sink.StoredValue, error) {
-	for n := 0; ; n++ {
-		values, err := o.store.Read(ctx)
-		if !errors.Is(err, sink.ErrAccess) {
-			return values, err
+func (o *owner) readAllowed(ctx context.Context) (values []sink.StoredValue, err error) {
+	final := func(err error) error {
+		if errors.Is(err, sink.ErrAccess) {
+			return nil
 		}
-		c := o.store.client
-		c.counters.recordError(err.Error())
-		if c.outage.shouldWarn(false) {
-			c.warnOutage(ctx, err)
-		}
-		if !sleepUntil(ctx, time.Now().Add(backoff(n, rand.Float64()))) {
-			return nil, fmt.Errorf("write to topic %s: %w (last cause: %w)", o.store.topic, context.Cause(ctx), err)
-		}
+		return err // Read has retried it
 	}
+	err = o.store.client.retryUntil(ctx, final, func() error {
+		values, err = o.store.Read(ctx)
+		return err
+	})
+	return values, err
 }
 
 // positionOf returns the position among values, or nil.

@@ -78,6 +78,11 @@ const warnAfter = 10 * time.Second
 // retryTransient retries attempt while its error is transient, until ctx ends. It logs one warning: immediately if
 // there is no response or an unknown one, after warnAfter if a broker is not ready.
 func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
+	return c.retryUntil(ctx, firstContactError, attempt)
+}
+
+// retryUntil is retryTransient, and ends with the error that final returns for one of attempt, unless that is nil.
+func (c *client) retryUntil(ctx context.Context, final func(error) error, attempt func() error) error {
 	var last error // of an attempt that did not time out
 	for n := 0; ; n++ {
 		if asksElsewhere(n) {
@@ -90,16 +95,20 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 		if last == nil || !isOver(ctx) {
 			last = err
 		}
-		if final := firstContactError(err); final != nil {
-			return final
+		if err := final(err); err != nil {
+			return err
 		}
 		c.counters.recordError(err.Error())
 		answer, answered := errors.AsType[*codeError](err)
-		odd := answered && classify(answer.code) == unexpected
+		odd := answered && classify(answer.code) == unexpected || errors.Is(err, sink.ErrAccess)
 		switch {
 		case isOver(ctx): // the caller gets the error, which may be that of its own deadline
 		case c.outage.shouldWarn(answered && !odd):
-			c.warnOutage(ctx, err)
+			if c.outage.isFirstContact() {
+				c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
+			} else {
+				c.log.WarnContext(ctx, "kafka request failed, retrying", slog.Any("err", err))
+			}
 		case answered && c.outage.shouldMention():
 			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
 		}
@@ -107,14 +116,6 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 			return fmt.Errorf("%w at %s: %w (last cause: %w)",
 				unreachable(last), strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
 		}
-	}
-}
-
-func (c *client) warnOutage(ctx context.Context, err error) {
-	if c.outage.isFirstContact() {
-		c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
-	} else {
-		c.log.WarnContext(ctx, "kafka request failed, retrying", slog.Any("err", err))
 	}
 }
 

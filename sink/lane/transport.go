@@ -111,7 +111,7 @@ type Options struct {
 // Defaults of Options.
 const (
 	DefaultWindowRecords = 50_000
-	DefaultWindowBytes   = 8 << 20
+	DefaultWindowBytes   = 4 << 20
 )
 
 func (o Options) withDefaults() Options {

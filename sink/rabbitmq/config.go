@@ -13,11 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// The defaults of Config.WindowBytes and Config.WindowRecords.
-const (
-	DefaultWindowBytes   = 4 << 20
-	DefaultWindowRecords = 10_000
-)
+// DefaultWindowRecords is the default of Config.WindowRecords.
+const DefaultWindowRecords = 10_000
 
 const (
 	defaultHeartbeat = 10 * time.Second
@@ -112,7 +109,6 @@ func (c Config) withDefaults() Config {
 	c.ConnectionName = cmp.Or(c.ConnectionName, "outbox-cdc")
 	c.Heartbeat = cmp.Or(c.Heartbeat, defaultHeartbeat)
 	c.Connections = cmp.Or(c.Connections, 1)
-	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
 	c.WindowRecords = cmp.Or(c.WindowRecords, DefaultWindowRecords)
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
@@ -20,20 +21,17 @@ import (
 // silence keeps go-redis from writing to standard error. Its errors are returned anyway.
 var silence sync.Once //nolint:gochecknoglobals // the logger of go-redis is one of the process
 
-type noLogger struct{}
-
-func (noLogger) Printf(context.Context, string, ...any) {}
-
 // connections are connections to the servers of a Config. They never retry.
 type connections struct {
 	redis.UniversalClient
 
-	cluster *redis.ClusterClient // nil unless the servers are a cluster
+	single  *redis.Client        // nil if the servers are a cluster
+	cluster *redis.ClusterClient // otherwise nil
 	network network.Dialer
 }
 
 func (c Config) newConnections() *connections {
-	silence.Do(func() { redis.SetLogger(noLogger{}) })
+	silence.Do(logging.Disable)
 	conns := &connections{network: network.Dialer{Dial: c.Dial, TLS: c.TLS, Timeout: dialTimeout}}
 	timeout := requestTimeout + c.Wait.Timeout
 	options := &redis.UniversalOptions{
@@ -56,6 +54,7 @@ func (c Config) newConnections() *connections {
 	if c.Sentinel != nil {
 		conns.AddHook(primaryHook{})
 	}
+	conns.single, _ = conns.UniversalClient.(*redis.Client)
 	conns.cluster, _ = conns.UniversalClient.(*redis.ClusterClient)
 	return conns
 }
@@ -65,11 +64,7 @@ func (c *connections) node(ctx context.Context, key string) (*redis.Client, erro
 	if c.cluster != nil {
 		return c.cluster.MasterForKey(ctx, key)
 	}
-	single, ok := c.UniversalClient.(*redis.Client)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T is not the client of a server", errFatal, c.UniversalClient)
-	}
-	return single, nil
+	return c.single, nil
 }
 
 var errNoNode = errors.New("the node to which the slot is being moved is not known yet")

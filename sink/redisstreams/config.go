@@ -13,12 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// DefaultWindowBytes is the default of Config.WindowBytes.
-const DefaultWindowBytes = 4 << 20
-
 const (
-	defaultWindowRecords = 50_000
-	defaultWaitTimeout   = 2 * time.Second
+	defaultWaitTimeout = 2 * time.Second
 
 	// requestTimeout limits the time without a response to a request, in addition to Wait.Timeout. A server may write to a
 	// slow disk meanwhile.
@@ -133,8 +129,6 @@ func (c Config) String() string {
 }
 
 func (c Config) withDefaults() Config {
-	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
-	c.WindowRecords = cmp.Or(c.WindowRecords, defaultWindowRecords)
 	c.Wait.Timeout = cmp.Or(c.Wait.Timeout, defaultWaitTimeout)
 	return c
 }

@@ -38,18 +38,13 @@ func (d *deadLetters) OffsetRanges(ctx context.Context) ([]sink.OffsetRange, err
 	if err != nil {
 		return nil, err
 	}
-	if info.LastGeneratedID == "0-0" {
-		return []sink.OffsetRange{{}}, nil
-	}
 	last, err := offsetOf(info.LastGeneratedID)
+	offsets := sink.OffsetRange{Begin: last + 1, End: last + 1}
+	if err == nil && info.Length > 0 {
+		offsets.Begin, err = offsetOf(info.FirstEntry.ID)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", d.stream, err)
-	}
-	offsets := sink.OffsetRange{Begin: last + 1, End: last + 1}
-	if info.Length > 0 {
-		if offsets.Begin, err = offsetOf(info.FirstEntry.ID); err != nil {
-			return nil, fmt.Errorf("stream %s: %w", d.stream, err)
-		}
 	}
 	return []sink.OffsetRange{offsets}, nil
 }

@@ -52,15 +52,8 @@ func appendID(b []byte, p sink.Position) []byte {
 // appendEntry appends a record to the array of append.lua.
 func appendEntry(b []byte, r *sink.Record) []byte {
 	var scratch [42]byte
-	fields := 1 + len(r.Headers)
-	if r.Key != nil {
-		fields++
-	}
-	if r.Value != nil {
-		fields++
-	}
 	b = append(b, 0xcd)
-	b = binary.BigEndian.AppendUint16(b, uint16(2*fields))
+	b = binary.BigEndian.AppendUint16(b, uint16(itemsOf(r)-2))
 	b = appendString(b, appendID(scratch[:0], r.Position))
 	at := r.Timestamp
 	if at.IsZero() {
@@ -82,7 +75,7 @@ func appendEntry(b []byte, r *sink.Record) []byte {
 	return b
 }
 
-// itemsOf returns the number of items that appendEntry appends.
+// itemsOf returns the number of items that appendEntry appends: that of the items of the fields, the id, and those.
 func itemsOf(r *sink.Record) int {
 	n := 4 + 2*len(r.Headers)
 	if r.Key != nil {
@@ -95,16 +88,14 @@ func itemsOf(r *sink.Record) int {
 }
 
 func appendHeader(b []byte, h *sink.Header) []byte {
-	switch {
-	case h.Value == nil:
-		b = appendStringHead(b, len(prefixNull)+len(h.Key))
-		b = append(append(b, prefixNull...), h.Key...)
-	case isReserved(h.Key):
-		b = appendStringHead(b, len(prefixHeader)+len(h.Key))
-		b = append(append(b, prefixHeader...), h.Key...)
-	default:
-		b = appendString(b, h.Key)
+	prefix := ""
+	if h.Value == nil {
+		prefix = prefixNull
+	} else if isReserved(h.Key) {
+		prefix = prefixHeader
 	}
+	b = appendStringHead(b, len(prefix)+len(h.Key))
+	b = append(append(b, prefix...), h.Key...)
 	return appendString(b, h.Value)
 }
 

@@ -26,24 +26,18 @@ const reachAdvice = "Start the server, or correct sink.redis_streams.addresses, 
 
 const accessAdvice = "Check sink.redis_streams.user, its password and sink.redis_streams.tls. docs/redis-streams.md has the ACL rules that the relay needs."
 
-// A class says what the response to a request means.
-type class uint8
-
-const (
-	retriable   class = iota // back off, resend the request
-	unavailable              // as retriable over a new connection; all streams wait
-	moved                    // as retriable after the cluster's slots were read again
-	denied                   // as retriable, and the operator has to grant a privilege or fix a password
-	missing                  // the stream does not exist; somebody has to create it
-	unusable                 // the stream cannot be written; somebody has to fix it
-	rejected                 // the server never accepts the record
-	fatal                    // nothing can be written
+// The classes of responses that are no errors of package sink.
+var (
+	errMoved    = errors.New("another node of the cluster has the slot")
+	errRejected = errors.New("the server never accepts the record")
 )
 
-// A response is an error of a server: its first word, a text that it contains, its class, and what it means.
+// A response is an error of a server: its first word, a text that it contains, its class, and what it means. The request is sent again
+// after a back-off if the class is nil, over a new connection if it is errUnreachable, and after the slots of the cluster were read
+// again if it is errMoved. The other classes are the errors that they are.
 type response struct {
 	code, contains string
-	class          class
+	class          error
 	detail         string
 }
 
@@ -54,44 +48,44 @@ const deniedKey = "the user may not write the key: its ACL rules need a pattern 
 // error is retriable.
 func responses() []response {
 	return []response{
-		{"OOM", "", retriable, "the server has reached maxmemory and may not evict keys; free memory, trim streams or raise maxmemory"},
-		{"MISCONF", "", retriable, "the server cannot save its data to disk, and rejects writes until it can"},
-		{"NOREPLICAS", "", retriable, "fewer replicas are connected than min-replicas-to-write requires"},
-		{"TRYAGAIN", "", retriable, "the slot of the stream is being moved to another node"},
-		{"NOCONFIRM", "", retriable, "the records are stored, and the user may not run XSETID, which sink.redis_streams.wait needs"},
-		{"WAIT", "", retriable, "fewer replicas than sink.redis_streams.wait.replicas have the records in time; they are stored on the primary"},
-		{"BUSY", "", retriable, "the server runs another script"},
-		{"READONLY", "", unavailable, "the server is a replica: a failover is in progress, or the address is that of a replica"},
-		{"LOADING", "", unavailable, "the server loads its data"},
-		{"MASTERDOWN", "", unavailable, "the server is a replica without its primary"},
-		{"CLUSTERDOWN", "", unavailable, "the cluster does not serve the slot of the stream"},
-		{"UNBLOCKED", "", unavailable, "the server has become a replica"},
-		{"ERR", "max number of clients", unavailable, "the server has reached maxclients"},
-		{"MOVED", "", moved, "another node of the cluster serves the stream"},
-		{"ASK", "", moved, "the slot of the stream is being moved to another node"},
-		{"CROSSSLOT", "", fatal, "the server is in a cluster, and does not serve the request as one slot"},
-		{"NOAUTH", "", denied, "the server requires a password"},
-		{"WRONGPASS", "", denied, "user name or password are wrong, or the user is disabled"},
-		{"ERR", "invalid password", denied, "the password is wrong"},
-		{"ERR", "without any password configured", denied, "the server has a user default without a password, and a password was sent"},
-		{"NOPERM", "one of the keys", unusable, deniedKey},
-		{"NOPERM", "access a key", unusable, deniedKey},
-		{"NOPERM", "", denied, "the user may not run a command that the relay needs"},
-		{"ERR", "executing the script can't access", unusable, deniedKey},
-		{"ERR", "executing the script can't run", denied, "the user may not run a command that the relay needs"},
-		{"ERR", "ACL failure", denied, "the user may not run a command that the relay needs"},
-		{"DENIED", "", denied, "the server is in protected mode: it accepts no connections from other hosts"},
-		{"NOSTREAM", "", missing, "the stream does not exist, and sink.redis_streams.create_streams is false"},
-		{"WRONGTYPE", "", unusable, "the key has another type"},
-		{"ERR", "exhausted the last possible ID", unusable, "the stream has an entry with the highest possible id, so nothing can follow; rename it"},
-		{"ERR", "too large to be stored", rejected, "the record is larger than an entry can be"},
-		{"ERR", "string exceeds maximum allowed size", rejected, "the record is larger than proto-max-bulk-len of the server"},
-		{"ERR", "invalid bulk length", rejected, "the record is larger than proto-max-bulk-len of the server"},
-		{"ERR", "unknown command", fatal, "the server does not have a command that the relay needs: the oldest supported version is Redis 6.2"},
-		{"ERR", "not allowed from script", fatal, "the server does not allow a command in scripts that the relay needs"},
-		{"ERR", "syntax error", fatal, "the server does not know an option that the relay needs: the oldest supported version is Redis 6.2"},
-		{"ERR", "DB index is out of range", fatal, "sink.redis_streams.database does not exist"},
-		{"ERR", "SELECT is not allowed", fatal, "the server is in a cluster, which has only database 0"},
+		{"OOM", "", nil, "the server has reached maxmemory and may not evict keys; free memory, trim streams or raise maxmemory"},
+		{"MISCONF", "", nil, "the server cannot save its data to disk, and rejects writes until it can"},
+		{"NOREPLICAS", "", nil, "fewer replicas are connected than min-replicas-to-write requires"},
+		{"TRYAGAIN", "", nil, "the slot of the stream is being moved to another node"},
+		{"NOCONFIRM", "", nil, "the records are stored, and the user may not run XSETID, which sink.redis_streams.wait needs"},
+		{"WAIT", "", nil, "fewer replicas than sink.redis_streams.wait.replicas have the records in time; they are stored on the primary"},
+		{"BUSY", "", nil, "the server runs another script"},
+		{"READONLY", "", errUnreachable, "the server is a replica: a failover is in progress, or the address is that of a replica"},
+		{"LOADING", "", errUnreachable, "the server loads its data"},
+		{"MASTERDOWN", "", errUnreachable, "the server is a replica without its primary"},
+		{"CLUSTERDOWN", "", errUnreachable, "the cluster does not serve the slot of the stream"},
+		{"UNBLOCKED", "", errUnreachable, "the server has become a replica"},
+		{"ERR", "max number of clients", errUnreachable, "the server has reached maxclients"},
+		{"MOVED", "", errMoved, "another node of the cluster serves the stream"},
+		{"ASK", "", errMoved, "the slot of the stream is being moved to another node"},
+		{"CROSSSLOT", "", errFatal, "the server is in a cluster, and does not serve the request as one slot"},
+		{"NOAUTH", "", errAccess, "the server requires a password"},
+		{"WRONGPASS", "", errAccess, "user name or password are wrong, or the user is disabled"},
+		{"ERR", "invalid password", errAccess, "the password is wrong"},
+		{"ERR", "without any password configured", errAccess, "the server has a user default without a password, and a password was sent"},
+		{"NOPERM", "one of the keys", errUnusable, deniedKey},
+		{"NOPERM", "access a key", errUnusable, deniedKey},
+		{"NOPERM", "", errAccess, "the user may not run a command that the relay needs"},
+		{"ERR", "executing the script can't access", errUnusable, deniedKey},
+		{"ERR", "executing the script can't run", errAccess, "the user may not run a command that the relay needs"},
+		{"ERR", "ACL failure", errAccess, "the user may not run a command that the relay needs"},
+		{"DENIED", "", errAccess, "the server is in protected mode: it accepts no connections from other hosts"},
+		{"NOSTREAM", "", errMissing, "the stream does not exist, and sink.redis_streams.create_streams is false"},
+		{"WRONGTYPE", "", errUnusable, "the key has another type"},
+		{"ERR", "exhausted the last possible ID", errUnusable, "the stream has an entry with the highest possible id, so nothing can follow; rename it"},
+		{"ERR", "too large to be stored", errRejected, "the record is larger than an entry can be"},
+		{"ERR", "string exceeds maximum allowed size", errRejected, "the record is larger than proto-max-bulk-len of the server"},
+		{"ERR", "invalid bulk length", errRejected, "the record is larger than proto-max-bulk-len of the server"},
+		{"ERR", "unknown command", errFatal, "the server does not have a command that the relay needs: the oldest supported version is Redis 6.2"},
+		{"ERR", "not allowed from script", errFatal, "the server does not allow a command in scripts that the relay needs"},
+		{"ERR", "syntax error", errFatal, "the server does not know an option that the relay needs: the oldest supported version is Redis 6.2"},
+		{"ERR", "DB index is out of range", errFatal, "sink.redis_streams.database does not exist"},
+		{"ERR", "SELECT is not allowed", errFatal, "the server is in a cluster, which has only database 0"},
 	}
 }
 
@@ -126,25 +120,16 @@ func (e *codeError) Error() string {
 // serverError returns the text of an error of a server as the error that the class requires.
 func serverError(text string) error {
 	e := &codeError{explain(text)}
-	if m := deniedCommand.FindStringSubmatch(text); m != nil && e.class == denied {
+	if m := deniedCommand.FindStringSubmatch(text); m != nil && errors.Is(e.class, errAccess) {
 		e.detail += ": " + m[1]
 	}
-	switch e.class {
-	case unavailable:
-		return fmt.Errorf("%w: %w", errUnreachable, e)
-	case denied:
-		return fmt.Errorf("%w: %w", errAccess, e)
-	case missing:
-		return fmt.Errorf("%w: %w", errMissing, e)
-	case unusable:
-		return fmt.Errorf("%w: %w", errUnusable, e)
-	case rejected:
+	switch {
+	case e.class == nil, errors.Is(e.class, errMoved):
+		return e
+	case errors.Is(e.class, errRejected):
 		return &sink.RecordError{Code: e.code, TooLarge: true, Reason: e}
-	case fatal:
-		return fmt.Errorf("%w: %w", errFatal, e)
-	case retriable, moved:
 	}
-	return e
+	return fmt.Errorf("%w: %w", e.class, e)
 }
 
 // errorOf returns the error of a command as the error that its class requires.

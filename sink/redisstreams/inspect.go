@@ -113,8 +113,9 @@ func (i *inspection) inspectServer(ctx context.Context, object string, node *red
 		i.Failed("role", object, "the server is a replica and rejects writes", "set sink.redis_streams.addresses to the primary, or use sink.redis_streams.sentinel")
 	}
 	i.inspectReplicas(object, info)
-	i.inspectPersistence(ctx, object, info, settings(ctx, node))
-	i.inspectMemory(object, info, settings(ctx, node))
+	set := settings(ctx, node)
+	i.inspectPersistence(ctx, object, info, set)
+	i.inspectMemory(object, info, set)
 }
 
 // settings returns what CONFIG GET says about persistence and memory. It is empty if the user may not use that.

@@ -1,14 +1,13 @@
 package redisstreams
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -54,35 +53,24 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 	if err != nil {
 		return nil, fmt.Errorf("hash %s: %w", hash, err)
 	}
-	type numbered struct {
-		sink.StoredValue
-
-		number uint64
-	}
-	var values []numbered
+	values := make(map[uint64]sink.StoredValue)
+	var others []sink.StoredValue
 	for field, stored := range fields {
 		n, value, ok := cutNumber(stored)
 		if !ok {
 			continue
 		}
-		v := numbered{sink.StoredValue{Value: []byte(value), Place: fmt.Sprintf("hash %s, field %s", hash, field)}, n}
-		if key, own := strings.CutPrefix(field, name+"/"); own && sink.IsStoreKey(key) {
+		v := sink.StoredValue{Value: []byte(value), Place: fmt.Sprintf("hash %s, field %s", hash, field)}
+		if key, isOwn := strings.CutPrefix(field, name+"/"); isOwn && sink.IsStoreKey(key) {
 			v.Key = key
+			values[n] = v
 		} else if other, ok := strings.CutSuffix(field, "/"+sink.PositionKey); ok {
 			v.Key, v.Other = sink.PositionKey, other
-		} else {
-			continue
+			others = append(others, v)
 		}
-		values = append(values, v)
 	}
-	slices.SortFunc(values, func(a, b numbered) int {
-		return cmp.Or(cmp.Compare(a.Other, b.Other), cmp.Compare(a.number, b.number))
-	})
-	result := make([]sink.StoredValue, len(values))
-	for i := range values {
-		result[i] = values[i].StoredValue
-	}
-	return result, nil
+	slices.SortFunc(others, func(a, b sink.StoredValue) int { return strings.Compare(a.Other, b.Other) })
+	return append(sink.InOrder(values), others...), nil
 }
 
 // cutNumber returns the number of the write of a stored value, and the value. ok is false if it is none.
@@ -99,11 +87,9 @@ func (p *positionStore) Post(ctx context.Context, key string, value []byte) erro
 
 // An owner is the [sink.Owner] of the values of a relay.
 type owner struct {
-	store *positionStore
-	id    string
-
-	mu      sync.Mutex
-	written uint64 // number of writes
+	store   *positionStore
+	id      string
+	written atomic.Uint64 // number of writes
 }
 
 // Own implements [sink.PositionStore]. Each attempt has an id of its own, so that a late one shuts out the owner instead of making
@@ -118,10 +104,7 @@ func (p *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 
 // Write implements [sink.Owner].
 func (o *owner) Write(ctx context.Context, key string, value []byte) error {
-	o.mu.Lock()
-	o.written++
-	number := o.written
-	o.mu.Unlock()
+	number := o.written.Add(1)
 	err := o.store.update(ctx, func(ctx context.Context) error { return o.store.call(ctx, key, o.id, number, value) })
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sink.ErrFatal) && !errors.Is(err, sink.ErrSuperseded) {
 		return fmt.Errorf("%w: %w", errFatal, err)
@@ -140,17 +123,13 @@ func (p *positionStore) update(ctx context.Context, f func(ctx context.Context) 
 // call runs the script, and waits for replicas like the records.
 func (p *positionStore) call(ctx context.Context, key, owner string, number uint64, value []byte) error {
 	field := func(key string) string { return p.name + "/" + key }
-	args := []any{1, p.hash, field(key), field(counterField), field(ownerField), owner, number, value}
 	node, err := p.conns.node(ctx, p.hash)
 	if err != nil {
 		return err
 	}
 	conn := node.Conn()
 	defer func() { _ = conn.Close() }()
-	done, err := conn.Do(ctx, slices.Concat([]any{"evalsha", positionScript.hash}, args)...).Int()
-	if err != nil && redis.HasErrorPrefix(err, errNoScript) {
-		done, err = conn.Do(ctx, slices.Concat([]any{"eval", positionScript.source}, args)...).Int()
-	}
+	done, err := positionScript.Run(ctx, conn, []string{p.hash}, field(key), field(counterField), field(ownerField), owner, number, value).Int()
 	if err != nil {
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || !isReply(err) {
 			p.conns.reload(ctx)

@@ -64,26 +64,26 @@ func (c *client) read(ctx context.Context, stream, from, to string, fn func(entr
 	}
 }
 
-var errReply = errors.New("the server's response has another form than that of XRANGE")
+var errReply = fmt.Errorf("%w: the server's response has another form than that of XRANGE", errFatal)
 
 // parseEntries returns the entries of a response to XRANGE. The types of go-redis have no order of fields.
 func parseEntries(reply []any) ([]entry, error) {
 	entries := make([]entry, 0, len(reply))
 	for _, item := range reply {
-		parts, ok := item.([]any)
-		if !ok || len(parts) != 2 {
-			return nil, fmt.Errorf("%w: %w", errFatal, errReply)
+		parts, _ := item.([]any)
+		if len(parts) != 2 {
+			return nil, errReply
 		}
-		id, isText := parts[0].(string)
+		id, valid := parts[0].(string)
 		values, isList := parts[1].([]any)
-		if !isText || !isList {
-			return nil, fmt.Errorf("%w: %w", errFatal, errReply)
-		}
 		e := entry{id: id, fields: make([]string, len(values))}
 		for i, v := range values {
-			if e.fields[i], ok = v.(string); !ok {
-				return nil, fmt.Errorf("%w: %w", errFatal, errReply)
-			}
+			var isText bool
+			e.fields[i], isText = v.(string)
+			valid = valid && isText
+		}
+		if !valid || !isList {
+			return nil, errReply
 		}
 		entries = append(entries, e)
 	}

@@ -7,9 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A script is a Lua script that a server runs by its hash.
-type script struct{ source, hash string }
-
 //go:embed append.lua
 var appendSource string
 
@@ -22,7 +19,7 @@ var (
 )
 
 // newScript returns the script without its comments and indentation, which every EVAL would send.
-func newScript(source string) script {
+func newScript(source string) *redis.Script {
 	var short strings.Builder
 	for line := range strings.Lines(source) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
@@ -30,8 +27,5 @@ func newScript(source string) script {
 			short.WriteByte('\n')
 		}
 	}
-	return script{source: short.String(), hash: redis.NewScript(short.String()).Hash()}
+	return redis.NewScript(short.String())
 }
-
-// errNoScript is the prefix of the error of a server that does not have the script.
-const errNoScript = "NOSCRIPT"

@@ -77,7 +77,7 @@ func (t *transport) Publish(ctx context.Context, requests []*lane.Request) {
 			case p := <-t.turns:
 				t.pipelines.Go(func() {
 					defer func() { t.turns <- p }()
-					t.write(ctx, p, node, part, false)
+					t.write(ctx, p, node, part, false, false)
 				})
 			case <-ctx.Done():
 				fail(part, t.failure(context.Cause(ctx)))
@@ -102,12 +102,14 @@ func fail(requests []*lane.Request, err error) {
 	}
 }
 
-// failure returns the error of a request without a response, or with an error for the whole connection. In a cluster, only
-// the streams of the node wait.
-func (t *transport) failure(err error) error {
-	err = errorOf(err)
+// failure returns the error of a request without a response, or with an error for the whole connection.
+func (t *transport) failure(err error) error { return t.scope(errorOf(err)) }
+
+// scope returns err as one for which all streams wait if the user lacks access, and as one for which the streams of the node wait if
+// one of a cluster cannot be reached.
+func (t *transport) scope(err error) error {
 	if t.conns.cluster != nil && errors.Is(err, lane.ErrConnection) {
-		return &nodeError{err}
+		return errors.New(err.Error()) // which is not lane.ErrConnection, for which all streams would wait
 	}
 	if errors.Is(err, errAccess) {
 		return &refusedError{err}
@@ -121,22 +123,9 @@ type refusedError struct{ error }
 // Unwrap returns [lane.ErrConnection] and the error.
 func (e *refusedError) Unwrap() []error { return []error{lane.ErrConnection, e.error} }
 
-// A nodeError is the error of one node. It does not wrap [lane.ErrConnection], which all streams would wait for.
-type nodeError struct{ err error }
-
-func (e *nodeError) Error() string { return e.err.Error() }
-
 // write sends requests to a server in one pipeline and reports their outcomes. If asking is true, the server does not own
-// the slots of the streams yet.
-func (t *transport) write(ctx context.Context, p *pipeline, node *redis.Client, requests []*lane.Request, asking bool) {
-	if again := t.exec(ctx, p, node, requests, asking, false); len(again) > 0 {
-		t.exec(ctx, p, node, again, asking, true)
-	}
-}
-
-// exec sends requests to a server, by the hash of the script or with its source, and reports their outcomes. It returns the
-// requests whose server does not have the script.
-func (t *transport) exec(ctx context.Context, p *pipeline, node *redis.Client, requests []*lane.Request, asking, source bool) (unknown []*lane.Request) {
+// the slots of the streams yet. It sends the hash of the script, or the source if the server does not have the script.
+func (t *transport) write(ctx context.Context, p *pipeline, node *redis.Client, requests []*lane.Request, asking, source bool) {
 	pipe := node.Pipeline()
 	requests = slices.DeleteFunc(slices.Clone(requests), func(r *lane.Request) bool {
 		err := r.Fence()
@@ -146,14 +135,18 @@ func (t *transport) exec(ctx context.Context, p *pipeline, node *redis.Client, r
 		return err != nil
 	})
 	if len(requests) == 0 {
-		return nil
+		return
 	}
 	responses := make([]*redis.Cmd, len(requests))
 	for i, r := range requests {
 		if asking {
 			_ = pipe.Do(ctx, "asking")
 		}
-		responses[i] = pipe.Do(ctx, t.command(p, i, r, source)...)
+		run := appendScript.EvalSha
+		if source {
+			run = appendScript.Eval
+		}
+		responses[i] = run(ctx, pipe, []string{r.Records[0].Topic}, t.arguments(p, i, r)...)
 	}
 	var replicas *redis.Cmd
 	if t.cfg.Wait.Replicas > 0 {
@@ -167,19 +160,16 @@ func (t *transport) exec(ctx context.Context, p *pipeline, node *redis.Client, r
 		}
 		t.conns.reload(ctx)
 		fail(requests, t.failure(err))
-		return nil
+		return
 	}
+	var unknown []*lane.Request // those for which the server does not have the script
 	confirmed := t.confirmed(replicas)
 	for i, r := range requests {
-		text := ""
-		if err := responses[i].Err(); err != nil {
-			text = err.Error()
-		}
-		switch code, rest, _ := strings.Cut(text, " "); {
-		case code == errNoScript && !source:
+		switch err := responses[i].Err(); {
+		case redis.HasErrorPrefix(err, "NOSCRIPT") && !source:
 			unknown = append(unknown, r)
-		case code == "ASK" && !asking:
-			t.follow(ctx, p, rest, r)
+		case redis.HasErrorPrefix(err, "ASK ") && !asking:
+			t.follow(ctx, p, err.Error(), r)
 		default:
 			t.report(ctx, r, responses[i], confirmed)
 		}
@@ -187,7 +177,9 @@ func (t *transport) exec(ctx context.Context, p *pipeline, node *redis.Client, r
 	if isReadOnly(responses) {
 		t.conns.network.Abort()
 	}
-	return unknown
+	if len(unknown) > 0 {
+		t.write(ctx, p, node, unknown, asking, true)
+	}
 }
 
 // isReadOnly reports whether a server has become a replica. The connections are then closed, because the address may lead to
@@ -196,20 +188,20 @@ func isReadOnly(responses []*redis.Cmd) bool {
 	return slices.ContainsFunc(responses, func(r *redis.Cmd) bool { return redis.HasErrorPrefix(r.Err(), "READONLY") })
 }
 
-// follow sends a request to the node to which its slot is being moved. rest has the slot and the address of the node.
-func (t *transport) follow(ctx context.Context, p *pipeline, rest string, r *lane.Request) {
-	_, addr, _ := strings.Cut(rest, " ")
+// follow sends a request to the node to which its slot is being moved: the last word of the server's error.
+func (t *transport) follow(ctx context.Context, p *pipeline, text string, r *lane.Request) {
+	addr := text[strings.LastIndexByte(text, ' ')+1:]
 	node, err := t.conns.nodeAt(ctx, addr)
 	if err != nil {
 		t.conns.reload(ctx)
-		r.Done(0, &nodeError{errorOf(err)})
+		r.Done(0, t.failure(err))
 		return
 	}
-	t.write(ctx, p, node, []*lane.Request{r}, true)
+	t.write(ctx, p, node, []*lane.Request{r}, true, false)
 }
 
-// command returns the call of the script for a request, the i-th of a pipeline.
-func (t *transport) command(p *pipeline, i int, r *lane.Request, source bool) []any {
+// arguments returns the arguments of the script for a request, the i-th of a pipeline.
+func (t *transport) arguments(p *pipeline, i int, r *lane.Request) []any {
 	stream := r.Records[0].Topic
 	items := 0
 	for _, rec := range r.Records {
@@ -235,11 +227,7 @@ func (t *transport) command(p *pipeline, i int, r *lane.Request, source bool) []
 		before = t.lastID(stream)
 	}
 	how, threshold := t.cfg.Trim.of(stream, r.Records[len(r.Records)-1].Position.CommitLSN)
-	name, what := "evalsha", appendScript.hash
-	if source {
-		name, what = "eval", appendScript.source
-	}
-	return []any{name, what, 1, stream, b, create, how, threshold, before, confirm}
+	return []any{b, create, how, threshold, before, confirm}
 }
 
 // of returns the option of XADD for a stream, and its threshold, when a row with that commit LSN is appended.
@@ -275,16 +263,10 @@ func (t *transport) report(ctx context.Context, r *lane.Request, response *redis
 	if err == nil && got.failure != "" {
 		err = serverError(got.failure)
 	}
-	e, isCode := errors.AsType[*codeError](err)
-	switch {
-	case isCode && (e.class == moved || e.class == unavailable):
+	if e, ok := errors.AsType[*codeError](err); ok && (errors.Is(e.class, errMoved) || errors.Is(e.class, errUnreachable)) {
 		t.conns.reload(ctx)
-	case isCode && e.class == denied:
-		err = &refusedError{err}
 	}
-	if t.conns.cluster != nil && errors.Is(err, lane.ErrConnection) {
-		err = &nodeError{err}
-	}
+	err = t.scope(err)
 	stream := r.Records[0].Topic
 	if got.stored > 0 && confirmed != nil {
 		if got.began != "" && t.lastID(stream) == "" {

@@ -27,7 +27,7 @@ func mistakes() []mistake {
 		},
 		{
 			"a message counts as stored before the PubAck", "jetstream", "^TestContract$/^writing$", []plant.Edit{
-				plant.In("sink/jetstream/transport.go", "func(m *nats.Msg, err error) { t.handle(ctx, l, r, m, err) })", "func(*nats.Msg, error) {})"),
+				plant.In("sink/jetstream/transport.go", "func(err error) { t.handle(ctx, l, r, err) })", "func(error) {})"),
 				plant.In("sink/jetstream/transport.go", "	case err == nil:\n", "	case err == nil:\n		r.Done(1, nil)\n"),
 			}, "is stored 0 times",
 		},
@@ -48,7 +48,7 @@ func mistakes() []mistake {
 		},
 		{
 			"a pipeline without replies counts as stored", "redisstreams", "^TestContract$/^writing$", []plant.Edit{
-				plant.In("sink/redisstreams/transport.go", "		t.conns.reload(ctx)\n		fail(requests, t.failure(err))\n		return nil\n	}\n	confirmed", "		t.conns.reload(ctx)\n		for _, r := range requests {\n			r.Done(len(r.Records), nil)\n		}\n		return nil\n	}\n	confirmed"),
+				plant.In("sink/redisstreams/transport.go", "		fail(requests, t.failure(err))\n		return\n	}\n	var unknown", "		for _, r := range requests {\n			r.Done(len(r.Records), nil)\n		}\n		return\n	}\n	var unknown"),
 			}, "is stored 0 times",
 		},
 		{

@@ -20,6 +20,9 @@ const (
 	// LargestMaxBytes is the largest Config.MaxBytes.
 	LargestMaxBytes = 1 << 20
 
+	// DefaultWindowBytes is the default of Config.WindowBytes.
+	DefaultWindowBytes = 8 << 20
+
 	// DefaultBatches is the default of Config.Batches.
 	DefaultBatches = 16
 
@@ -100,6 +103,7 @@ func (c Config) String() string {
 func (c Config) withDefaults() Config {
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	c.Batches = cmp.Or(c.Batches, DefaultBatches)
+	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
 	return c
 }
 

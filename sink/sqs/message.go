@@ -68,7 +68,7 @@ func newMessage(r *sink.Record, fifo bool, token string) message {
 		rest = append(rest, header{Name: keyAttribute, Value: new(string)})
 	}
 	if !r.Timestamp.IsZero() {
-		at := r.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		at := r.Timestamp.UTC().Format(sink.TimestampFormat)
 		m.attributes = append(m.attributes, attribute{name: sink.TimestampHeader, text: at})
 	}
 	m.addHeaders(r.Headers, rest)

@@ -15,11 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// DefaultWindowBytes is the default of Config.WindowBytes.
-const DefaultWindowBytes = 4 << 20
-
 const (
-	defaultWindowRecords  = 50_000
 	defaultConcurrency    = 64
 	defaultTimeout        = 30 * time.Second
 	defaultConnectTimeout = 10 * time.Second
@@ -139,7 +135,5 @@ func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaultConnectTimeout)
 	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
-	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
-	c.WindowRecords = cmp.Or(c.WindowRecords, defaultWindowRecords)
 	return c
 }

@@ -50,7 +50,7 @@ func mistakes() []mistake {
 			plant.In("sink/jetstream/message.go", `if id := messageID(r); id != "" {`, `if id := messageID(r); id == "-" {`),
 		}},
 		{name: "an error of JetStream counts as an acknowledgement", over: brokertest.JetStream, want: append(missing, Early), breaks: cuts, edits: []plant.Edit{
-			plant.In("sink/jetstream/transport.go", "		r.Done(0, err)\n		return\n	}\n	r.Done(1, nil)\n", "		r.Done(1, nil)\n		return\n	}\n	r.Done(1, nil)\n"),
+			plant.In("sink/jetstream/transport.go", "		r.Done(0, outcomeOf(err))\n", "		r.Done(1, nil)\n"),
 		}},
 		{name: "a failed entry of a batch counts as stored", over: brokertest.SQS, want: append(missing, Early), edits: []plant.Edit{
 			plant.In("sink/sqs/send.go", "			outcomes[i] = c.outcome(failure, &p.message)\n", "			_ = c.outcome(failure, &p.message)\n"),
