@@ -159,7 +159,7 @@ func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionS
 	if err != nil {
 		t.Fatal(err)
 	}
-	if others := want[1:]; len(others) > 1 || len(others) == 1 && (others[0].Key != sink.PositionKey || others[0].Other != "b" || string(others[0].Value) != secret+"b4") {
+	if others := want[1:]; len(others) != 1 || others[0].Key != sink.PositionKey || others[0].Other != "b" || string(others[0].Value) != secret+"b4" {
 		t.Errorf("positions of other names: %+v", others)
 	}
 	got, err := reader.ReadPositions(Context(t), store, "a")
