@@ -32,14 +32,7 @@ func TestFormerOutboxes(t *testing.T) {
 			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 				t.Parallel()
 				db := pgtest.DatabaseOn(t, srv)
-				inspect := func() *State {
-					t.Helper()
-					state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox"}))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return state
-				}
+				inspect := func() *State { return inspectOutbox(t, db) }
 				execEach(t, db, "CREATE TABLE outbox (xid xid8 NOT NULL DEFAULT pg_current_xact_id()); CREATE PUBLICATION pub FOR TABLE outbox")
 				execEach(t, db, put)
 				db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", db.Name)
@@ -69,14 +62,7 @@ func TestFormerPartitions(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				db := pgtest.DatabaseOn(t, srv)
-				inspect := func() *State {
-					t.Helper()
-					state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox"}))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return state
-				}
+				inspect := func() *State { return inspectOutbox(t, db) }
 				execEach(t, db, `CREATE TABLE outbox (n int, xid xid8 NOT NULL DEFAULT pg_current_xact_id()) PARTITION BY LIST (n);
 					CREATE TABLE one PARTITION OF outbox FOR VALUES IN (1); CREATE TABLE rest PARTITION OF outbox DEFAULT;
 					CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_via_partition_root = true)`)
@@ -92,4 +78,14 @@ func TestFormerPartitions(t *testing.T) {
 			})
 		}
 	})
+}
+
+// inspectOutbox reads the catalog of publication pub, table outbox and the slot that is called as the database.
+func inspectOutbox(t *testing.T, db *pgtest.DB) *State {
+	t.Helper()
+	state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
 }

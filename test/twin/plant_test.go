@@ -132,10 +132,10 @@ var plants = []mistake{
 		plant.In(writerFile, "	if err := w.parked.Store(ctx, false); err != nil {", "	if err := error(nil); err != nil {"),
 	}, "has not come|have not arrived|has lost the parked keys"},
 	{"a later relay forgets the parked keys", []plant.Edit{
-		plant.In(parkedFile, "		k.set.StartOwnership(start, next, k.record)\n", "		k.set.StartOwnership(start, next, nil)\n"),
+		plant.In(parkedFile, "k.set.StartOwnership(start, next, k.record)\n", "k.set.StartOwnership(start, next, nil)\n"),
 	}, "has not come|have not arrived|still parked"},
 	{"a later relay keeps a parked key whose first row it reads again", []plant.Edit{
-		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); p.Confirmed", "p.Confirmed = true; p.Confirmed"),
+		plant.In(parkingFile, "p.Confirmed = p.Confirmed || p.confirmedBy(start, next); !p.Confirmed", "p.Confirmed = true; !p.Confirmed"),
 	}, "has not come|have not arrived|out of order|still parked|stored again at dead|discards row"},
 	{"a rejected dead letter counts as sent", []plant.Edit{
 		plant.In(releaseFile, "		done[i] = err == nil\n", "		done[i] = true\n"),
