@@ -57,7 +57,7 @@ func keyToken(name string) string {
 // nameOf is the inverse of keyToken. ok is false for a token that no name has.
 func nameOf(token string) (name string, ok bool) {
 	name, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
-	return name, err == nil && keyToken(name) == token
+	return name, err == nil && name != "" && keyToken(name) == token
 }
 
 // A positionStore is the [sink.PositionStore] in a bucket.

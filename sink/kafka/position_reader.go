@@ -188,7 +188,7 @@ func (r *positionReader) keyOf(recordKey []byte) (key string, ok bool) {
 func (r *positionReader) takeOther(rec fetchedRecord) {
 	name, ok := bytes.CutSuffix(rec.Key, []byte("/"+sink.PositionKey))
 	switch {
-	case !ok || isRouted(rec.Record):
+	case !ok || len(name) == 0 || isRouted(rec.Record):
 	case rec.Value == nil:
 		delete(r.others, string(name))
 	default:
