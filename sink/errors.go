@@ -94,6 +94,7 @@ type RecordError struct {
 	Size      int      // size of the record in bytes, as the limit counts it
 	Limit     int      // of the destination, in bytes; 0 if unknown
 	TooLarge  bool     // rejected because of its size; a smaller record may be accepted
+	BadHeader bool     // rejected because of a header; a record without headers may be accepted
 	Code      string   // error code of the broker, such as MESSAGE_TOO_LARGE; may be empty
 	Reason    error    // contains no part of the record
 }

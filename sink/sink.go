@@ -69,7 +69,8 @@ func OpenPositions(ctx context.Context, s Sink, store, name string) (PositionSto
 type PositionStore interface {
 	// Read returns the values, in the order in which they were stored. It returns every value that was acknowledged before
 	// the call, unless it was replaced. It ignores records with headers: those are rows that somebody has sent to the place of
-	// the store. If the place can be searched for them, the positions of other names follow, ordered by name.
+	// the store. If there is no position, and the place can be searched for them, the positions of other names follow, ordered by
+	// name; a store may also return them beside a position.
 	Read(ctx context.Context) ([]StoredValue, error)
 
 	// Own makes the caller the owner of the values. When it has returned, Read returns all that earlier owners have written,

@@ -16,6 +16,7 @@ const (
 	invalidParameterValue  = "22023"
 	featureNotSupported    = "0A000"
 	undefinedObject        = "42704"
+	undefinedColumn        = "42703"
 	notInPrerequisiteState = "55000"
 	lockNotAvailable       = "55P03"
 )

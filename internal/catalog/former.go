@@ -83,28 +83,31 @@ func (c *State) checkRenamed(ctx context.Context, conn executor, table, delivere
 		ErrRefill, table, InstructRecover, argument("outbox.tables="+strings.Join(tables, ",")))
 }
 
-// checkPartitions returns an error if the slot has more undelivered rows of a partitioned table than the table, whose changes are
-// published via the root: it had another partition then.
+// checkPartitions returns an error if the slot has undelivered rows that a partitioned table, whose changes are published via the root, has
+// not: another partition had them. It compares each transaction, because the table has rows that the slot has not.
 func (c *State) checkPartitions(ctx context.Context, conn executor, table Part, delivered string) error {
-	inSlot, err := queryOne(ctx, conn, pgx.RowTo[int64], "look for rows of former partitions in the WAL", `
-		SELECT pg_catalog.count(*) FROM (SELECT s, pg_catalog.pg_snapshot_xmax(s)::text::bigint AS latest FROM (SELECT $4::pg_catalog.pg_snapshot) t (s)) d,
-			LATERAL `+peek+` p
-		WHERE `+isInsert+` AND `+isOfTable+` AND NOT pg_catalog.pg_visible_in_snapshot((latest - 2147483648 + pg_catalog.mod(
-			pg_catalog.mod(p.xid::text::bigint - latest, 4294967296) + 4294967296 + 2147483648, 4294967296))::text::pg_catalog.xid8, s)`,
-		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID), delivered)
-	var inTable *int64
-	if err == nil { // the slot first: it has no row then that the table does not have yet
-		inTable, err = queryOne(ctx, conn, pgx.RowTo[int64], "count undelivered rows in "+table.SQLName(), fmt.Sprintf(
-			"SELECT pg_catalog.count(*) FROM %s WHERE NOT pg_catalog.pg_visible_in_snapshot(%s, $1::pg_catalog.pg_snapshot)", table.SQLName(), xidColumn), delivered)
+	end, err := queryOne(ctx, conn, pgx.RowTo[string], "read the end of the WAL", "SELECT pg_catalog.pg_current_wal_insert_lsn()::text")
+	if err != nil {
+		return err
 	}
-	switch {
-	case err == nil && *inSlot <= *inTable, sqlState(err) == undefinedObject: // a publication that is younger than the WAL: the slot cannot send it
-		return nil
+	lost, err := queryOne(ctx, conn, pgx.RowTo[int64], "look for rows of former partitions in the WAL", fmt.Sprintf(`
+		WITH delivered AS (SELECT s, pg_catalog.pg_snapshot_xmax(s)::text::bigint AS latest FROM (SELECT $5::pg_catalog.pg_snapshot) t (s)),
+		written AS (
+			SELECT (latest - 2147483648 + pg_catalog.mod(pg_catalog.mod(p.xid::text::bigint - latest, 4294967296) + 4294967296 + 2147483648, 4294967296))::text::pg_catalog.xid8 AS xid,
+				pg_catalog.count(*) AS n
+			FROM delivered, LATERAL `+peek+` p WHERE `+isInsert+` AND `+isOfTable+` GROUP BY 1),
+		present AS (SELECT %s AS xid, pg_catalog.count(*) AS n FROM %s, delivered WHERE NOT pg_catalog.pg_visible_in_snapshot(%[1]s, s) GROUP BY 1)
+		SELECT COALESCE(pg_catalog.sum(w.n - COALESCE(p.n, 0)), 0)::bigint
+		FROM delivered, written w LEFT JOIN present p ON p.xid = w.xid
+		WHERE NOT pg_catalog.pg_visible_in_snapshot(w.xid, s) AND w.n > COALESCE(p.n, 0)`, xidColumn, table.SQLName()),
+		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID), *end, delivered)
+	switch code := sqlState(err); {
+	case err == nil && *lost == 0, code == undefinedObject, code == undefinedColumn:
+		return nil // the slot cannot send what is older than the publication, and a refill reports a table without the column
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot(fmt.Sprintf("table %s has %d rows that are not delivered, and the slot has %d: a partition was detached or dropped, or rows were deleted",
-		table.text(), *inTable, *inSlot), delivered))
+	return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot(fmt.Sprintf("%d rows of table %s that are not delivered are not in it any more: a partition was detached or dropped, or rows were deleted", *lost, table.text()), delivered))
 }
 
 // onlyInSlot returns what to do if the slot may have the only copy of rows, because of what.
@@ -113,9 +116,9 @@ func onlyInSlot(what, delivered string) string {
 		what, delivered)
 }
 
-// peek reads what the slot $1 has of the publication $2, isOfTable selects what is about rows of the table $3, and isInsert the inserts.
+// peek reads what the slot $1 has of the publication $2, up to the LSN $4, if it is not empty, isOfTable selects what is about rows of the table $3, and isInsert the inserts.
 const (
-	peek      = `pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULL, NULL, 'proto_version', '1', 'publication_names', $2)`
+	peek      = `pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULLIF($4::text, '')::pg_catalog.pg_lsn, NULL, 'proto_version', '1', 'publication_names', $2)`
 	isOfTable = `pg_catalog.get_byte(data, 0) IN (pg_catalog.ascii('I'), pg_catalog.ascii('U')) AND pg_catalog.substr(data, 2, 4) = pg_catalog.substr(pg_catalog.int8send($3::text::bigint), 5)`
 	isInsert  = `pg_catalog.get_byte(data, 0) = pg_catalog.ascii('I')`
 )
@@ -124,7 +127,7 @@ const (
 func (c *State) checkDropped(ctx context.Context, conn executor, table entry, delivered string) error {
 	left, err := queryOne(ctx, conn, pgx.RowTo[bool], "look for rows of a dropped table in the WAL", `
 		SELECT EXISTS (SELECT FROM `+peek+` WHERE `+isOfTable+`)`,
-		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID))
+		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID), "")
 	switch {
 	case err == nil && !*left:
 		return nil

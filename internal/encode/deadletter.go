@@ -100,7 +100,7 @@ const (
 
 // TruncateDeadLetter returns a smaller dead letter for one that its topic rejects, with the id, the origin, a short key, and the sizes
 // of the parts that it leaves out: the headers and columns and, if tooLarge, the value. idColumn has the names of the id column.
-// TruncateDeadLetter returns nil if deadLetter is already truncated. The result aliases deadLetter.
+// TruncateDeadLetter returns nil if that has been left out already. The result aliases deadLetter.
 func TruncateDeadLetter(deadLetter *sink.Record, idColumn ColumnNames, tooLarge bool) *sink.Record {
 	short := &sink.Record{Topic: deadLetter.Topic, Partition: deadLetter.Partition, Timestamp: deadLetter.Timestamp}
 	var omitted []piece
@@ -114,11 +114,14 @@ func TruncateDeadLetter(deadLetter *sink.Record, idColumn ColumnNames, tooLarge 
 	} else {
 		omitted = append(omitted, piece{"key", len(deadLetter.Key)})
 	}
+	earlier := ""
 	for _, h := range deadLetter.Headers {
 		column, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn)
 		switch {
-		case h.Key == DeadLetterTruncated:
+		case h.Key == DeadLetterTruncated && (!tooLarge || deadLetter.Value == nil):
 			return nil
+		case h.Key == DeadLetterTruncated:
+			earlier = ", " + string(h.Value)
 		case isDeadLetterHeader(h) && !isColumn:
 			short.Headers = append(short.Headers, sink.Header{Key: h.Key, Value: []byte(shorten(string(h.Value), longestKept))})
 		case (h.Key == IDHeader || isColumn && slices.Contains(idColumn, column)) && len(h.Value) <= longestKept:
@@ -129,7 +132,7 @@ func TruncateDeadLetter(deadLetter *sink.Record, idColumn ColumnNames, tooLarge 
 			omitted = append(omitted, piece{"header " + h.Key, len(h.Value)})
 		}
 	}
-	short.Headers = append(short.Headers, sink.Header{Key: DeadLetterTruncated, Value: []byte(sizes(omitted))})
+	short.Headers = append(short.Headers, sink.Header{Key: DeadLetterTruncated, Value: []byte(sizes(omitted) + earlier)})
 	return short
 }
 

@@ -166,4 +166,11 @@ func TestTruncateDeadLetterWithABadHeader(t *testing.T) {
 	if !ok || string(short.Key) != "k" || string(short.Value) != "v" || l.Truncated != "header outbox_key: 1 bytes" || !cmp.Equal(l.Record.Headers, want) {
 		t.Errorf("%+v", l)
 	}
+	if again := TruncateDeadLetter(short, ColumnNames{"id"}, false); again != nil {
+		t.Errorf("without headers twice: %+v", again)
+	}
+	l, ok = ParseDeadLetter(TruncateDeadLetter(short, ColumnNames{"id"}, true))
+	if !ok || l.Record.Value != nil || l.Truncated != "value: 1 bytes, header outbox_key: 1 bytes" {
+		t.Errorf("then too large: %+v", l)
+	}
 }

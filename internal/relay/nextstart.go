@@ -36,7 +36,7 @@ func (e *UnreadError) Unwrap() error { return e.err }
 
 // FindNextStart returns what a start of the relay would find in the position store and in Postgres. It changes nothing. The error
 // wraps [errors.ErrUnsupported] if there is no position store, or it is a file without a record: the relay's may be on another machine. It
-// is an [*UnreadError] if the store cannot be read.
+// is an [*UnreadError] if the store cannot be read, or what it refers to, before ctx ends.
 func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStart, error) {
 	if cfg.Positions.IsZero() {
 		return nil, errors.ErrUnsupported
@@ -74,7 +74,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	}
 	if state.Slot != nil {
 		if next.Broken = r.findBreak(ctx, found, server, state); ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, &UnreadError{context.Cause(ctx)}
 		}
 		lost = cmp.Or(lost, next.Broken)
 		if p := next.Record; p != nil && next.Broken == nil && p.SystemID == server.SystemID {

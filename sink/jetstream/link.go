@@ -128,6 +128,10 @@ var deniedSubject = regexp.MustCompile(`(?i)for (publish|subscription) to "([^"]
 // handleError handles an error that the server sends. If the user may not use a subject, it ends what waits for that. The server
 // responds to messages in order, so those that it has accepted before have their response, or will be resent.
 func (l *link) handleError(err error) {
+	if errors.Is(err, nats.ErrSlowConsumer) { // it has dropped responses
+		l.fail(err)
+		return
+	}
 	found := deniedSubject.FindStringSubmatch(err.Error())
 	if found == nil || !errors.Is(err, nats.ErrPermissionViolation) {
 		return

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -57,7 +58,7 @@ func keyToken(name string) string {
 // nameOf is the inverse of keyToken. ok is false for a token that no name has.
 func nameOf(token string) (name string, ok bool) {
 	name, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
-	return name, err == nil && name != "" && keyToken(name) == token
+	return name, err == nil && keyToken(name) == token
 }
 
 // A positionStore is the [sink.PositionStore] in a bucket.
@@ -139,42 +140,53 @@ func (c *client) ReadPositions(ctx context.Context, store, name string) ([]sink.
 // A retrier retries requests: see [client.retry] and [positionStore.retry].
 type retrier = func(ctx context.Context, f func(ctx context.Context, l *link) error) error
 
-// values returns the values, in the order in which they were stored, and then the positions of other names.
+// values returns the values, in the order in which they were stored. If there is no position, those of other names follow.
 func (b bucket) values(ctx context.Context, retry retrier) ([]sink.StoredValue, error) {
-	found, err := b.find(ctx, retry)
-	own, others := make(map[uint64]sink.StoredValue), make(map[uint64]sink.StoredValue)
+	found, err := b.find(ctx, retry, b.prefix+"*")
+	values := make(map[uint64]sink.StoredValue)
 	for _, m := range found {
-		path := strings.TrimPrefix(m.Subject, bucketSubject+b.name+".")
-		v := sink.StoredValue{Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, path, m.Sequence)}
-		token, key, _ := strings.Cut(path, ".")
-		if v.Key = key; strings.HasPrefix(m.Subject, b.prefix) {
-			own[m.Sequence] = v
-		} else if name, ok := nameOf(token); ok {
+		values[m.Sequence] = b.value(m)
+	}
+	own := sink.InOrder(values)
+	if err != nil || slices.ContainsFunc(own, func(v sink.StoredValue) bool { return v.Key == sink.PositionKey }) {
+		return own, err
+	}
+	found, err = b.find(ctx, retry, bucketSubject+b.name+".*."+sink.PositionKey)
+	var others []sink.StoredValue
+	for _, m := range found {
+		v := b.value(m)
+		token, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, bucketSubject+b.name+"."), ".")
+		if name, ok := nameOf(token); ok && name != "" && !strings.HasPrefix(m.Subject, b.prefix) {
 			v.Other = name
-			others[m.Sequence] = v
+			others = append(others, v)
 		}
 	}
-	return append(sink.InOrder(own), sink.InOrder(others)...), err
+	slices.SortFunc(others, func(a, b sink.StoredValue) int { return strings.Compare(a.Other, b.Other) })
+	return append(own, others...), err
 }
 
-// find returns the messages that have the values, and those that have the positions of other names.
-func (b bucket) find(ctx context.Context, retry retrier) (found []*nats.RawStreamMsg, err error) {
+// value returns what a message of the bucket has.
+func (b bucket) value(m *nats.RawStreamMsg) sink.StoredValue {
+	path := strings.TrimPrefix(m.Subject, bucketSubject+b.name+".")
+	_, key, _ := strings.Cut(path, ".")
+	return sink.StoredValue{Key: key, Value: m.Data, Place: fmt.Sprintf("bucket %s, key %s, revision %d", b.name, path, m.Sequence)}
+}
+
+// find returns the messages that have the values of some subjects.
+func (b bucket) find(ctx context.Context, retry retrier, subjects string) (found []*nats.RawStreamMsg, err error) {
 	err = retry(ctx, func(ctx context.Context, l *link) error {
 		stream, err := l.stream(ctx, bucketPrefix+b.name)
 		if err != nil {
 			return err
 		}
 		info, err := call(ctx, l, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-			return stream.Info(ctx, jetstream.WithSubjectFilter(bucketSubject+b.name+".*.*"))
+			return stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
 		})
 		if err != nil {
 			return err
 		}
 		found = nil
 		for subject := range info.State.Subjects {
-			if !strings.HasPrefix(subject, b.prefix) && !strings.HasSuffix(subject, "."+sink.PositionKey) {
-				continue
-			}
 			m, err := b.last(ctx, l, subject)
 			if err != nil {
 				return err
@@ -201,9 +213,12 @@ func (b bucket) last(ctx context.Context, l *link, subject string) (*nats.RawStr
 	m, err := call(ctx, l, func(ctx context.Context) (*nats.RawStreamMsg, error) {
 		return leader.GetLastMsg(bucketPrefix+b.name, subject, nats.Context(ctx))
 	})
+	api, rejected := errors.AsType[*nats.APIError](err)
 	switch {
 	case errors.Is(err, nats.ErrMsgNotFound):
 		return new(nats.RawStreamMsg), nil
+	case rejected: // as package jetstream has it
+		return nil, fmt.Errorf("read bucket %s: %w", b.name, &jetstream.APIError{Code: api.Code, ErrorCode: jetstream.ErrorCode(api.ErrorCode), Description: api.Description})
 	case err != nil:
 		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
 	}

@@ -56,7 +56,7 @@ func (t *transport) publish(ctx context.Context, r *lane.Request) {
 	case errors.Is(err, nats.ErrMaxPayload):
 		r.Done(0, &sink.RecordError{TooLarge: true, Limit: int(l.conn.MaxPayload()), Reason: errPayload})
 	case isMessageError(err):
-		r.Done(0, &sink.RecordError{Reason: err})
+		r.Done(0, &sink.RecordError{BadHeader: errors.Is(err, nats.ErrBadHeaderMsg), Reason: err})
 	default:
 		r.Done(0, err)
 	}

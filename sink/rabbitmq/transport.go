@@ -128,7 +128,7 @@ func (t *transport) connect(ctx context.Context, i int) (*link, error) {
 func (t *transport) write(l *link, r *lane.Request) {
 	m, err := newMessage(r.Records[0], t.cfg.ContentType, t.headers)
 	if err != nil {
-		r.Done(0, &sink.RecordError{Reason: err})
+		r.Done(0, &sink.RecordError{BadHeader: true, Reason: err})
 		return
 	}
 	if err := m.check(l.Config.FrameSize, t.cfg.MaxMessageBytes); err != nil {

@@ -117,7 +117,7 @@ func checkSize(r *sink.Record, limit int) error {
 		return &sink.RecordError{Size: size, Limit: limit, TooLarge: true, Reason: errors.New("larger than an entry may be (sink.redis_streams.max_entry_bytes, or proto-max-bulk-len of the server)")}
 	}
 	if len(r.Headers) > maxHeaders {
-		return &sink.RecordError{Size: size, Reason: fmt.Errorf("it has %d headers, and an entry has room for %d", len(r.Headers), maxHeaders)}
+		return &sink.RecordError{Size: size, BadHeader: true, Reason: fmt.Errorf("it has %d headers, and an entry has room for %d", len(r.Headers), maxHeaders)}
 	}
 	return nil
 }

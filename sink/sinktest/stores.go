@@ -89,6 +89,16 @@ func testPositions(t *testing.T, s Storing) {
 	wantPosition(t, a, "a5")
 	wantPosition(t, b, "b4")
 	testPositionReader(t, s, store, a)
+
+	others, err := openStore(t, on, store, "c", j).Read(Context(t))
+	if err != nil || len(others) != 2 {
+		t.Fatalf("without a position: %+v, %v", others, err)
+	}
+	for i, want := range []string{"a a5", "b b4"} {
+		if v := others[i]; v.Key != sink.PositionKey || v.Other+" "+strings.TrimPrefix(string(v.Value), secret) != want {
+			t.Errorf("position of another name: %+v, want %s", v, want)
+		}
+	}
 }
 
 // testOwners: an owner cannot write any more when there is a newer one, of another process or of the same.
@@ -158,9 +168,6 @@ func testPositionReader(t *testing.T, s Subject, store string, of sink.PositionS
 	want, err := of.Read(Context(t))
 	if err != nil {
 		t.Fatal(err)
-	}
-	if others := want[1:]; len(others) != 1 || others[0].Key != sink.PositionKey || others[0].Other != "b" || string(others[0].Value) != secret+"b4" {
-		t.Errorf("positions of other names: %+v", others)
 	}
 	got, err := reader.ReadPositions(Context(t), store, "a")
 	if err != nil || !slices.EqualFunc(got, want, func(a, b sink.StoredValue) bool {

@@ -91,7 +91,7 @@ func (d *DeadLetters) GiveUpTopic(m sink.Missing) bool {
 }
 
 // replaceRecord returns the dead letter for a rejected record, or nil if the rejection must stop the relay.
-// If the broker rejects a dead letter, replaceRecord returns a truncated one.
+// If the broker rejects a dead letter because of its size or a header, replaceRecord returns a truncated one.
 func (d *DeadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, rejected *sink.RecordError) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
 	if rec.Topic == d.topic {
@@ -122,6 +122,9 @@ func (d *DeadLetters) follow(r *sink.Record, o encode.Origin) *sink.Record {
 }
 
 func (d *DeadLetters) truncate(deadLetter *sink.Record, rejected *sink.RecordError) *sink.Record {
+	if !rejected.TooLarge && !rejected.BadHeader {
+		return nil
+	}
 	short := encode.TruncateDeadLetter(deadLetter, d.idColumn, rejected.TooLarge)
 	if short != nil {
 		d.mu.Lock()

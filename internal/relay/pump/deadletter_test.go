@@ -76,8 +76,11 @@ func TestDeadLetterWithABadHeader(t *testing.T) {
 	var out bytes.Buffer
 	d := NewDeadLetters(DeadLetterConfig{Topic: "dead", Slot: "s", IDColumn: encode.ColumnNames{"id"}, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	rec := &sink.Record{Topic: "orders", Value: []byte("v"), Headers: []sink.Header{{Key: "outbox_key", Value: []byte("x")}}}
-	bad := &sink.RecordError{Topic: "orders", Reason: errors.New("a header is reserved")}
+	bad := &sink.RecordError{Topic: "orders", BadHeader: true, Reason: errors.New("a header is reserved")}
 	dead := d.replaceRecord(encode.Tx{}, 0, rec, bad)
+	if other := d.replaceRecord(encode.Tx{}, 0, dead, &sink.RecordError{Topic: "dead", Reason: errors.New("no route")}); other != nil {
+		t.Errorf("for another reason: %+v", other)
+	}
 	short := d.replaceRecord(encode.Tx{}, 0, dead, bad)
 	if short == nil || string(short.Value) != "v" || slices.ContainsFunc(short.Headers, func(h sink.Header) bool { return h.Key == "outbox_key" }) {
 		t.Fatalf("%+v", short)

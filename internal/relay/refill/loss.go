@@ -80,7 +80,7 @@ func Find(ctx context.Context, cfg Config, record *checkpoint.Position, log *slo
 	if err := l.find(record); err != nil {
 		return nil, err
 	}
-	if record.SystemID == l.server.SystemID { // another one has other identities
+	if record.SystemID == l.server.SystemID && !l.Resumes { // another one has other identities, and a refill that resumes keeps the slot
 		if err := l.state.CheckFormer(ctx, l.cfg.Source.Conn, record.Publication, l.missing.Delivered); err != nil {
 			return nil, err
 		}
