@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // A Broker is the configuration of a broker. It does not contact the broker by itself.
@@ -133,6 +134,13 @@ const (
 
 // storeKey matches the keys of a PositionStore. Requests have UUIDs.
 var storeKey = regexp.MustCompile(`^(position|parked|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+
+// CutPosition returns the name from the place of its position, in a store that keeps a value under the name, a slash and the key. ok is
+// false for any other place.
+func CutPosition(place string) (name string, ok bool) {
+	name, ok = strings.CutSuffix(place, "/"+PositionKey)
+	return name, ok && name != ""
+}
 
 // IsStoreKey reports whether key may be a key of a PositionStore.
 func IsStoreKey(key string) bool { return storeKey.MatchString(key) }

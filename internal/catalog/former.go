@@ -55,10 +55,14 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 // hasWAL reports whether the slot can still send what it has not delivered.
 func (c *State) hasWAL() bool { return c.Slot != nil && !c.lost() }
 
-// partitioned returns the recorded outbox tables that are partitioned, if the slot may have rows of partitions that they had.
+// partitioned returns the recorded outbox tables that are published via their root, if the slot may have rows of partitions that they had.
+// Others cannot be refilled.
 func (c *State) partitioned(was published) (roots []Part) {
+	if !c.hasWAL() || c.Publication == nil || !c.Publication.ViaRoot {
+		return nil
+	}
 	for _, o := range c.Outboxes {
-		if c.hasWAL() && len(o.Parts) > 0 && o.table().Kind == partitionedTable && was.has(o.table().OID) {
+		if len(o.Parts) > 0 && o.table().Kind == partitionedTable && was.has(o.table().OID) {
 			roots = append(roots, o.table())
 		}
 	}
@@ -116,7 +120,8 @@ func onlyInSlot(what, delivered string) string {
 		what, delivered)
 }
 
-// peek reads what the slot $1 has of the publication $2, up to the LSN $4, if it is not empty, isOfTable selects what is about rows of the table $3, and isInsert the inserts.
+// peek reads what the slot $1 has of the publication $2, up to the LSN $4 if that is not empty. isOfTable selects what is about rows of
+// the table $3, and isInsert the inserts.
 const (
 	peek      = `pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULLIF($4::text, '')::pg_catalog.pg_lsn, NULL, 'proto_version', '1', 'publication_names', $2)`
 	isOfTable = `pg_catalog.get_byte(data, 0) IN (pg_catalog.ascii('I'), pg_catalog.ascii('U')) AND pg_catalog.substr(data, 2, 4) = pg_catalog.substr(pg_catalog.int8send($3::text::bigint), 5)`

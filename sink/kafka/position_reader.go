@@ -186,13 +186,13 @@ func (r *positionReader) keyOf(recordKey []byte) (key string, ok bool) {
 
 // takeOther takes a record that is not a value of this relay.
 func (r *positionReader) takeOther(rec fetchedRecord) {
-	name, ok := bytes.CutSuffix(rec.Key, []byte("/"+sink.PositionKey))
+	name, ok := sink.CutPosition(string(rec.Key))
 	switch {
-	case !ok || len(name) == 0 || isRouted(rec.Record):
+	case !ok || isRouted(rec.Record):
 	case rec.Value == nil:
-		delete(r.others, string(name))
+		delete(r.others, name)
 	default:
-		r.others[string(name)] = sink.StoredValue{Key: sink.PositionKey, Value: bytes.Clone(rec.Value), Place: r.place(rec.offset()), Other: string(name)}
+		r.others[name] = sink.StoredValue{Key: sink.PositionKey, Value: bytes.Clone(rec.Value), Place: r.place(rec.offset()), Other: name}
 	}
 }
 

@@ -86,7 +86,7 @@ func (t *transport) tryAlone(l *link, f *flight) {
 	}
 	m, err := newMessage(f.request.Records[0], t.cfg.ContentType, make(amqp.Table))
 	if err != nil {
-		f.request.Done(0, &sink.RecordError{BadHeader: true, Reason: err})
+		f.request.Done(0, err)
 		return
 	}
 	c := l.takeIdle()

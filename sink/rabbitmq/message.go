@@ -50,7 +50,7 @@ type message struct {
 	overhead   int // size of the content header frame
 }
 
-// newMessage returns the message for rec, or an error if no broker accepts it. It uses headers, which it clears, and the
+// newMessage returns the message for rec, or a [*sink.RecordError] if no broker accepts it. It uses headers, which it clears, and the
 // bytes of rec.
 func newMessage(rec *sink.Record, contentType string, headers amqp.Table) (message, error) {
 	clear(headers)
@@ -63,7 +63,7 @@ func newMessage(rec *sink.Record, contentType string, headers amqp.Table) (messa
 	headers[TimeHeader] = m.publishing.Timestamp.UnixMilli()
 	for i := range rec.Headers {
 		if err := m.addHeader(&rec.Headers[i]); err != nil {
-			return message{}, err
+			return message{}, &sink.RecordError{BadHeader: true, Reason: err}
 		}
 	}
 	if rec.Key != nil {
@@ -80,7 +80,7 @@ func newMessage(rec *sink.Record, contentType string, headers amqp.Table) (messa
 		m.routingKey = m.publishing.Type
 	}
 	if len(m.exchange) > maxShort || len(m.routingKey) > maxShort {
-		return message{}, errNameTooLong
+		return message{}, &sink.RecordError{Reason: errNameTooLong}
 	}
 	m.overhead = m.headerSize()
 	return m, nil

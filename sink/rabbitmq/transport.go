@@ -9,7 +9,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/lane"
 )
 
@@ -128,7 +127,7 @@ func (t *transport) connect(ctx context.Context, i int) (*link, error) {
 func (t *transport) write(l *link, r *lane.Request) {
 	m, err := newMessage(r.Records[0], t.cfg.ContentType, t.headers)
 	if err != nil {
-		r.Done(0, &sink.RecordError{BadHeader: true, Reason: err})
+		r.Done(0, err)
 		return
 	}
 	if err := m.check(l.Config.FrameSize, t.cfg.MaxMessageBytes); err != nil {

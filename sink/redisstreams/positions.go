@@ -64,7 +64,7 @@ func (c *client) ReadPositions(ctx context.Context, hash, name string) ([]sink.S
 		if key, isOwn := strings.CutPrefix(field, name+"/"); isOwn && sink.IsStoreKey(key) {
 			v.Key = key
 			values[n] = v
-		} else if other, ok := strings.CutSuffix(field, "/"+sink.PositionKey); ok && other != "" {
+		} else if other, ok := sink.CutPosition(field); ok {
 			v.Key, v.Other = sink.PositionKey, other
 			others = append(others, v)
 		}
