@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest/queuetest"
 )
 
 func TestWithSQS(t *testing.T) {
@@ -21,7 +22,7 @@ func TestWithSQS(t *testing.T) {
 	t.Setenv("AWS_REGION", "eu-central-1")
 	t.Setenv("AWS_ACCESS_KEY_ID", "id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "key")
-	queues := awstest.NewQueues(server)
+	queues := queuetest.New(server)
 	queue := queues.Create(t, "notifications.fifo", 1<<18)
 	// A stop may cut a response off, with messages that SQS then holds back.
 	_, err := queues.SetQueueAttributes(t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &queue, Attributes: map[string]string{"VisibilityTimeout": "5"}})

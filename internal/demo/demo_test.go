@@ -32,6 +32,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest/queuetest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -403,7 +404,7 @@ func TestDemoOnGivenBrokers(t *testing.T) {
 	t.Run("sqs", func(t *testing.T) {
 		url := awstest.ElasticMQ(t)
 		run(t, "sqs", url)
-		if queues, err := awstest.NewQueues(url).ListQueues(t.Context(), nil); err != nil || len(queues.QueueUrls) > 0 {
+		if queues, err := queuetest.New(url).ListQueues(t.Context(), nil); err != nil || len(queues.QueueUrls) > 0 {
 			t.Errorf("queues %v, %v", queues, err)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/network"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest/queuetest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
@@ -127,7 +128,7 @@ func TestGate(t *testing.T) {
 	const n, limit, rounds = 3000, 0.8, 8
 	endpoint := awstest.ElasticMQ(t)
 	cfg := testConfig(endpoint)
-	queues := awstest.NewQueues(endpoint)
+	queues := queuetest.New(endpoint)
 	measured := func(drain func(testing.TB, Config, string, int) time.Duration) float64 {
 		url := queues.Create(t, fmt.Sprintf("gate-%d.fifo", time.Now().UnixNano()), LargestMaxBytes)
 		return n / drain(t, cfg, url, n).Seconds()

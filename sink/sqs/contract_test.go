@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest/queuetest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
@@ -47,7 +48,7 @@ func TestContract(t *testing.T) {
 func TestContractElasticMQ(t *testing.T) {
 	t.Parallel()
 	url := awstest.ElasticMQ(t)
-	all := awstest.NewQueues(url)
+	all := queuetest.New(url)
 	for name, suffix := range map[string]string{"fifo": ".fifo", "standard": ""} {
 		t.Run(name, func(t *testing.T) {
 			sinktest.Run(t, &subject{

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest/queuetest"
 )
 
 // TestTopicsOfMoto: records reach a queue through a topic, unaltered and in order, over requests that break.
@@ -20,7 +21,7 @@ func TestTopicsOfMoto(t *testing.T) {
 	t.Parallel()
 	endpoint := awstest.Moto(t)
 	front := awstest.NewFront(t, endpoint)
-	all := awstest.NewQueues(endpoint)
+	all := queuetest.New(endpoint)
 	cfg := testConfig(front.URL)
 	cfg.Region = "us-east-1"
 	client := open(t, cfg)
@@ -62,7 +63,7 @@ func TestTopicsOfMoto(t *testing.T) {
 }
 
 // subscribe creates a topic with a queue, and returns its ARN.
-func subscribe(t *testing.T, c *client, all *awstest.Queues, name, queue string) string {
+func subscribe(t *testing.T, c *client, all *queuetest.Queues, name, queue string) string {
 	t.Helper()
 	attributes := map[string]string{}
 	if name[len(name)-1] == 'o' {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -22,7 +21,7 @@ func Main(m *testing.M) {
 	if err := flag.Set("test.parallel", atATime); err != nil {
 		panic(err)
 	}
-	code := pgtest.Wrap(kafkatest.Wrap(awstest.Wrap(m))).Run()
+	code := pgtest.Wrap(kafkatest.Wrap(m)).Run()
 	_ = os.RemoveAll(built.dir) // if this fails, the files stay only in the temporary directory
 	os.Exit(code)
 }

@@ -1,4 +1,6 @@
-package awstest
+// Package queuetest reads the queues of a server of SQS with the client of AWS. It is apart from package awstest, because the
+// tests of other packages need a server, but not the client.
+package queuetest
 
 import (
 	"context"
@@ -12,6 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/awstest"
 )
 
 const cleanupTimeout = time.Minute
@@ -21,16 +25,16 @@ type Queues struct {
 	*sqs.Client
 
 	mu       sync.Mutex
-	messages map[string][]Message // received so far, by queue URL
+	messages map[string][]awstest.Message // received so far, by queue URL
 }
 
-// NewQueues returns the queues of the server at a URL. Its account accepts any credentials.
-func NewQueues(url string) *Queues {
+// New returns the queues of the server at a URL. Its account accepts any credentials.
+func New(url string) *Queues {
 	return &Queues{
 		Client: sqs.New(sqs.Options{
 			Region: "us-east-1", BaseEndpoint: &url, Credentials: credentials.NewStaticCredentialsProvider("id", "key", ""),
 		}),
-		messages: make(map[string][]Message),
+		messages: make(map[string][]awstest.Message),
 	}
 }
 
@@ -58,7 +62,7 @@ func (q *Queues) Create(tb testing.TB, name string, maxBytes int) string {
 
 // Messages receives and deletes the messages of a queue until it is empty. It returns them and those that were received
 // before.
-func (q *Queues) Messages(tb testing.TB, url string) []Message {
+func (q *Queues) Messages(tb testing.TB, url string) []awstest.Message {
 	tb.Helper()
 	for {
 		if all, more := q.Receive(tb, url); !more {
@@ -69,7 +73,7 @@ func (q *Queues) Messages(tb testing.TB, url string) []Message {
 
 // Receive receives and deletes up to ten messages of a queue. It returns all that were received so far. more is false if
 // the queue was empty.
-func (q *Queues) Receive(tb testing.TB, url string) (all []Message, more bool) {
+func (q *Queues) Receive(tb testing.TB, url string) (all []awstest.Message, more bool) {
 	tb.Helper()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,13 +103,13 @@ func (q *Queues) Receive(tb testing.TB, url string) (all []Message, more bool) {
 	return q.messages[url], true
 }
 
-func messageOf(m *types.Message) Message {
-	of := Message{
+func messageOf(m *types.Message) awstest.Message {
+	of := awstest.Message{
 		Body: aws.ToString(m.Body), Group: m.Attributes["MessageGroupId"], Duplication: m.Attributes["MessageDeduplicationId"],
-		Attributes: make(map[string]Attribute),
+		Attributes: make(map[string]awstest.Attribute),
 	}
 	for name, a := range m.MessageAttributes {
-		of.Attributes[name] = Attribute{DataType: aws.ToString(a.DataType), StringValue: aws.ToString(a.StringValue), BinaryValue: a.BinaryValue}
+		of.Attributes[name] = awstest.Attribute{DataType: aws.ToString(a.DataType), StringValue: aws.ToString(a.StringValue), BinaryValue: a.BinaryValue}
 	}
 	return of
 }
