@@ -103,16 +103,9 @@ func (c *client) ensureBucket(ctx context.Context, l *link, bucket string) error
 	return err
 }
 
-// retry calls f until it succeeds or ctx ends. It also retries if the server rejects the login or the request: the relay runs and
-// must hold its slot, and a rejected login may be one whose secret is being replaced.
+// retry is [client.retry] for a relay that runs.
 func (s *positionStore) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
-	return s.client.Retry(ctx, func(ctx context.Context) error {
-		err := s.client.use(ctx, f)
-		if errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) {
-			return errors.New(err.Error())
-		}
-		return err
-	})
+	return s.client.RetryDenied(ctx, func(ctx context.Context) error { return s.client.use(ctx, f) })
 }
 
 // Read implements [sink.PositionStore].

@@ -71,6 +71,18 @@ func (b *Base) Retry(ctx context.Context, attempt func(context.Context) error) e
 	}
 }
 
+// RetryDenied is Retry for a relay that runs. It also retries an error that wraps [sink.ErrAccess] or [sink.ErrFatal]: the relay must
+// hold its slot, a rejected login may be one whose secret is being replaced, and an administrator can mend what the broker rejects.
+func (b *Base) RetryDenied(ctx context.Context, attempt func(context.Context) error) error {
+	return b.Retry(ctx, func(ctx context.Context) error {
+		err := attempt(ctx)
+		if errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) {
+			return errors.New(err.Error())
+		}
+		return err
+	})
+}
+
 // CheckEach is [sink.Sink.CheckDestinations] for a broker that is asked about one destination after the other. check returns an
 // error that wraps [sink.ErrMissing] if the destination does not exist, and need not name it. Retry calls it.
 func (b *Base) CheckEach(ctx context.Context, destinations []string, check func(ctx context.Context, destination string) error) error {

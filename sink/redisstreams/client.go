@@ -1,6 +1,7 @@
 package redisstreams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,11 @@ func (c *connections) node(ctx context.Context, key string) (*redis.Client, erro
 
 var errNoNode = errors.New("the node to which the slot is being moved is not known yet")
 
-// nodes returns the client of each primary of the cluster, by address.
+// nodes returns the client of each primary of the cluster, by address. That of a server which is not in a cluster has no address.
 func (c *connections) nodes(ctx context.Context) (map[string]*redis.Client, error) {
+	if c.cluster == nil {
+		return map[string]*redis.Client{"": c.single}, nil
+	}
 	var mu sync.Mutex
 	found := make(map[string]*redis.Client)
 	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
@@ -116,14 +120,9 @@ func (c *connections) attempt(ctx context.Context, f func() error) error {
 // readLimit returns proto-max-bulk-len of a server, or its default if the user may not read it.
 func (c *connections) readLimit(ctx context.Context) int {
 	const name = "proto-max-bulk-len"
-	settings, err := c.ConfigGet(ctx, name).Result()
-	if err != nil {
-		return defaultEntryBytes
-	}
-	if limit, err := strconv.Atoi(settings[name]); err == nil && limit > 0 {
-		return limit
-	}
-	return defaultEntryBytes
+	settings, _ := c.ConfigGet(ctx, name).Result() // nil if it fails
+	limit, _ := strconv.Atoi(settings[name])
+	return cmp.Or(max(limit, 0), defaultEntryBytes)
 }
 
 // exists reports whether a stream exists. The error wraps sink.ErrAccess if the user may not read it, or if the key is not

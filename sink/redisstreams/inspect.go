@@ -76,12 +76,6 @@ type inspection struct {
 
 // inspectServers inspects the server, or each primary of the cluster.
 func (i *inspection) inspectServers(ctx context.Context) {
-	if i.conns.cluster == nil {
-		if node, err := i.conns.node(ctx, ""); err == nil {
-			i.inspectServer(ctx, "", node)
-		}
-		return
-	}
 	nodes, err := i.conns.nodes(ctx)
 	if err != nil {
 		i.Failed("cluster", "", causeOf(ctx, errorOf(err)).Error(), "")
@@ -121,7 +115,7 @@ func (i *inspection) inspectServer(ctx context.Context, object string, node *red
 // settings returns what CONFIG GET says about persistence and memory. It is empty if the user may not use that.
 func settings(ctx context.Context, node *redis.Client) map[string]string {
 	all := make(map[string]string)
-	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory-policy"} {
+	for _, name := range []string{"appendfsync", "maxmemory-policy"} {
 		values, err := node.ConfigGet(ctx, name).Result()
 		if err != nil {
 			return nil

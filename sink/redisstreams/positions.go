@@ -82,7 +82,7 @@ func cutNumber(stored string) (n uint64, value string, ok bool) {
 
 // Post implements [sink.PositionStore].
 func (p *positionStore) Post(ctx context.Context, key string, value []byte) error {
-	return p.update(ctx, func(ctx context.Context) error { return p.call(ctx, key, "", 0, value) })
+	return p.named(p.retry(ctx, func(ctx context.Context) error { return p.call(ctx, key, "", 0, value) }))
 }
 
 // An owner is the [sink.Owner] of the values of a relay.
@@ -105,16 +105,19 @@ func (p *positionStore) Own(ctx context.Context) (sink.Owner, error) {
 // Write implements [sink.Owner].
 func (o *owner) Write(ctx context.Context, key string, value []byte) error {
 	number := o.written.Add(1)
-	err := o.store.update(ctx, func(ctx context.Context) error { return o.store.call(ctx, key, o.id, number, value) })
-	if err != nil && ctx.Err() == nil && !errors.Is(err, sink.ErrFatal) && !errors.Is(err, sink.ErrSuperseded) {
-		return fmt.Errorf("%w: %w", errFatal, err)
-	}
-	return err
+	return o.store.update(ctx, func(ctx context.Context) error { return o.store.call(ctx, key, o.id, number, value) })
 }
 
-// update is retry, with errors that name the hash.
+// update calls f until it succeeds, for a relay that runs.
 func (p *positionStore) update(ctx context.Context, f func(ctx context.Context) error) error {
-	if err := p.retry(ctx, f); err != nil {
+	return p.named(p.RetryDenied(ctx, func(ctx context.Context) error {
+		return p.conns.attempt(ctx, func() error { return f(ctx) })
+	}))
+}
+
+// named adds the name of the hash to an error.
+func (p *positionStore) named(err error) error {
+	if err != nil {
 		return fmt.Errorf("hash %s: %w", p.hash, err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/redistest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // The rights that docs/redis-streams.md names.
@@ -123,6 +124,41 @@ func TestLeastRights(t *testing.T) {
 			t.Errorf("the stream has %s", got)
 		}
 	})
+}
+
+// A relay that runs and loses a right waits until it has the right again, and a first contact without it ends.
+func TestOwnerWaitsForRights(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{Users: map[string]string{"relay": leastRights}})
+	ctx := sinktest.Context(t)
+	s := openSink(t, Config{Addrs: []string{server.Addr()}, Credentials: relayLogin})
+	store, err := sink.OpenPositions(ctx, s, "outbox-cdc.positions", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := store.Own(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant := func(rule string) {
+		t.Helper()
+		if err := server.Admin().Do(ctx, "ACL", "SETUSER", "relay", rule).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant("-hset")
+	if _, err := sink.OpenPositions(ctx, s, "outbox-cdc.positions", "b"); !errors.Is(err, sink.ErrAccess) {
+		t.Errorf("OpenPositions: %v", err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- owner.Write(ctx, sink.PositionKey, []byte("x")) }()
+	wait.For(t, "a rejected Write", func() bool { return s.Stat().LastError != "" || len(written) > 0 })
+	grant("+hset")
+	if err := wait.Receive(t, "the Write", written); err != nil {
+		t.Errorf("Write: %v", err)
+	}
+	if values, err := store.Read(ctx); err != nil || len(values) != 1 || string(values[0].Value) != "x" {
+		t.Errorf("Read: %v, %v", values, err)
+	}
 }
 
 // The check names the commands that the user may not run, and the command that grants them. It stores nothing.
