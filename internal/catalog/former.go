@@ -6,22 +6,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// CheckFormer returns an error that wraps ErrRefill if a table was an outbox, or a part of one, according to recorded, which an earlier
-// [State.Published] has returned, is none now, and may have rows that are not delivered: a refill does not send them, and drops the slot
-// that has them. The snapshot delivered sees the delivered transactions. If such a table was dropped, or an outbox is partitioned,
-// CheckFormer decodes the WAL of the slot, which takes long and needs the privilege REPLICATION; nobody may stream from the slot meanwhile.
+// CheckFormer returns an error that wraps ErrRefill if a table was an outbox, or a part of one, is none now, and may have rows that are not
+// delivered: a refill does not send them, and drops the slot that has them. recorded is what an earlier [State.Published] has returned. The
+// snapshot delivered sees the delivered transactions. CheckFormer decodes the WAL of the slot, which takes long and needs the privilege
+// REPLICATION; nobody may stream from the slot meanwhile.
 func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, delivered string) error {
 	was, _ := parsePublished(recorded)
 	now := carriers(c)
 	former := slices.DeleteFunc(slices.Clone(was.Tables), func(e entry) bool { return now[e.OID] })
-	partitioned := c.partitioned(was)
-	if len(former)+len(partitioned) == 0 {
+	if len(former) == 0 && !c.hasWAL() {
 		return nil
 	}
 	session, err := connect(ctx, lasting(conn, "recover"))
@@ -29,22 +29,29 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 		return err
 	}
 	defer replication.Disconnect(ctx, session)
+	var dropped []entry
 	for _, e := range former {
 		name, err := queryOne(ctx, session, pgx.RowTo[string], "look up a former outbox table", `
 			SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
 			JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid`, oid(e.OID))
 		switch {
 		case err != nil:
-		case name != nil:
-			err = c.checkRenamed(ctx, session, *name, delivered)
-		case c.hasWAL():
-			err = c.checkDropped(ctx, session, e, delivered)
-		}
-		if err != nil {
 			return err
+		case name == nil:
+			dropped = append(dropped, e)
+		default:
+			if err := c.checkRenamed(ctx, session, *name, delivered); err != nil {
+				return err
+			}
 		}
 	}
-	for _, table := range partitioned {
+	if !c.hasWAL() {
+		return nil
+	}
+	if err := c.checkDropped(ctx, session, dropped, delivered); err != nil {
+		return err
+	}
+	for _, table := range c.partitioned(was) {
 		if err := c.checkPartitions(ctx, session, table, delivered); err != nil {
 			return err
 		}
@@ -58,7 +65,7 @@ func (c *State) hasWAL() bool { return c.Slot != nil && !c.lost() }
 // partitioned returns the recorded outbox tables that are published via their root, if the slot may have rows of partitions that they had.
 // Others cannot be refilled.
 func (c *State) partitioned(was published) (roots []Part) {
-	if !c.hasWAL() || c.Publication == nil || !c.Publication.ViaRoot {
+	if c.Publication == nil || !c.Publication.ViaRoot {
 		return nil
 	}
 	for _, o := range c.Outboxes {
@@ -99,12 +106,12 @@ func (c *State) checkPartitions(ctx context.Context, conn executor, table Part, 
 		written AS (
 			SELECT (latest - 2147483648 + pg_catalog.mod(pg_catalog.mod(p.xid::text::bigint - latest, 4294967296) + 4294967296 + 2147483648, 4294967296))::text::pg_catalog.xid8 AS xid,
 				pg_catalog.count(*) AS n
-			FROM delivered, LATERAL `+peek+` p WHERE `+isInsert+` AND `+isOfTable+` GROUP BY 1),
+			FROM delivered, LATERAL `+peek+` p WHERE `+isInsert+` AND pg_catalog.substr(data, 2, 4) = pg_catalog.substr(pg_catalog.int8send($4::text::bigint), 5) GROUP BY 1),
 		present AS (SELECT %s AS xid, pg_catalog.count(*) AS n FROM %s, delivered WHERE NOT pg_catalog.pg_visible_in_snapshot(%[1]s, s) GROUP BY 1)
 		SELECT COALESCE(pg_catalog.sum(w.n - COALESCE(p.n, 0)), 0)::bigint
 		FROM delivered, written w LEFT JOIN present p ON p.xid = w.xid
 		WHERE NOT pg_catalog.pg_visible_in_snapshot(w.xid, s) AND w.n > COALESCE(p.n, 0)`, xidColumn, table.SQLName()),
-		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID), *end, delivered)
+		c.SlotName, replication.QuoteIdent(c.PublicationName), *end, oid(table.OID), delivered)
 	switch code := sqlState(err); {
 	case err == nil && *lost == 0, code == undefinedObject, code == undefinedColumn:
 		return nil // the slot cannot send what is older than the publication, and a refill reports a table without the column
@@ -120,24 +127,48 @@ func onlyInSlot(what, delivered string) string {
 		what, delivered)
 }
 
-// peek reads what the slot $1 has of the publication $2, up to the LSN $4 if that is not empty. isOfTable selects what is about rows of
-// the table $3, and isInsert the inserts.
+// peek reads what the slot $1 has of the publication $2, up to the LSN $3 if that is not empty. isRow selects new rows, isInsert those of
+// inserts, and isRelation what describes a table. Each begins with the type of the message and the OID of the table.
 const (
-	peek      = `pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULLIF($4::text, '')::pg_catalog.pg_lsn, NULL, 'proto_version', '1', 'publication_names', $2)`
-	isOfTable = `pg_catalog.get_byte(data, 0) IN (pg_catalog.ascii('I'), pg_catalog.ascii('U')) AND pg_catalog.substr(data, 2, 4) = pg_catalog.substr(pg_catalog.int8send($3::text::bigint), 5)`
-	isInsert  = `pg_catalog.get_byte(data, 0) = pg_catalog.ascii('I')`
+	peek       = `pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULLIF($3::text, '')::pg_catalog.pg_lsn, NULL, 'proto_version', '1', 'publication_names', $2)`
+	isRow      = `pg_catalog.get_byte(data, 0) IN (pg_catalog.ascii('I'), pg_catalog.ascii('U'))`
+	isInsert   = `pg_catalog.get_byte(data, 0) = pg_catalog.ascii('I')`
+	isRelation = `pg_catalog.get_byte(data, 0) = pg_catalog.ascii('R')`
 )
 
-// checkDropped returns an error if the slot may have rows of a table that was dropped: nothing else has them.
-func (c *State) checkDropped(ctx context.Context, conn executor, table entry, delivered string) error {
-	left, err := queryOne(ctx, conn, pgx.RowTo[bool], "look for rows of a dropped table in the WAL", `
-		SELECT EXISTS (SELECT FROM `+peek+` WHERE `+isOfTable+`)`,
-		c.SlotName, replication.QuoteIdent(c.PublicationName), oid(table.OID), "")
+// checkDropped returns an error if the slot may have rows of a table that was dropped: nothing else has them. tables are those that were
+// outboxes at the last record. Another one, which was created after it, is taken for one if it had the column of an outbox.
+func (c *State) checkDropped(ctx context.Context, conn executor, tables []entry, delivered string) error {
+	relations, err := query(ctx, conn, pgx.RowTo[[]byte], "look for rows of dropped tables in the WAL", `
+		SELECT relation FROM (
+			SELECT pg_catalog.substr(data, 2, 4) AS id, (pg_catalog.array_agg(data) FILTER (WHERE `+isRelation+`))[1] AS relation, pg_catalog.bool_or(`+isRow+`) AS written
+			FROM `+peek+` WHERE `+isRelation+` OR `+isRow+` GROUP BY 1) t
+		WHERE written AND id NOT IN (SELECT pg_catalog.substr(pg_catalog.int8send(oid::text::bigint), 5) FROM pg_catalog.pg_class)`,
+		c.SlotName, replication.QuoteIdent(c.PublicationName), "")
 	switch {
-	case err == nil && !*left:
-		return nil
-	case err != nil && sqlState(err) == "":
+	case err != nil && sqlState(err) != "" && len(tables) > 0:
+		return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+tables[0].Name+" was dropped", delivered))
+	case sqlState(err) == undefinedObject:
+		return nil // the slot cannot send what is older than the publication
+	case err != nil:
 		return err
 	}
-	return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+table.Name+" was dropped", delivered))
+	for _, data := range relations {
+		m, err := pglogrepl.Parse(data)
+		if err != nil {
+			return fmt.Errorf("look for rows of dropped tables in the WAL: %w", err)
+		}
+		relation, _ := m.(*pglogrepl.RelationMessage)
+		if relation == nil || !wasOutbox(relation, tables) {
+			continue
+		}
+		return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+relation.Namespace+"."+relation.RelationName+" was dropped", delivered))
+	}
+	return nil
+}
+
+// wasOutbox reports whether a relation is one of tables, or has the column of an outbox with the transaction of a row.
+func wasOutbox(relation *pglogrepl.RelationMessage, tables []entry) bool {
+	return slices.ContainsFunc(tables, func(e entry) bool { return e.OID == relation.RelationID }) ||
+		slices.ContainsFunc(relation.Columns, func(c *pglogrepl.RelationMessageColumn) bool { return c.Name == xidColumn })
 }

@@ -25,7 +25,11 @@ func TestFormerOutboxes(t *testing.T) {
 		"dropped, with a row":       {put + ";" + dropped, "inserted since the publication has it once more"},
 		"dropped, unpublished":      {put + "; DROP PUBLICATION pub; CREATE PUBLICATION pub; " + dropped, "table public.outbox was dropped"},
 		"dropped, without the slot": {put + ";" + dropped + "; SELECT pg_drop_replication_slot('$slot')", ""},
-		"renamed, without a column": {"ALTER TABLE outbox DROP COLUMN xid;" + renamed, "table public.outbox_old was an outbox"},
+		"dropped, child, never recorded": {`CREATE TABLE later () INHERITS (outbox); ALTER PUBLICATION pub ADD TABLE later;
+			INSERT INTO later DEFAULT VALUES; DROP TABLE later`, "table public.later was dropped"},
+		"dropped, child, without a row": {"CREATE TABLE later () INHERITS (outbox); ALTER PUBLICATION pub ADD TABLE later;" + put + "; DROP TABLE later", ""},
+		"dropped, neighbour":            {"CREATE TABLE other (n int); ALTER PUBLICATION pub ADD TABLE other; INSERT INTO other VALUES (1); DROP TABLE other", ""},
+		"renamed, without a column":     {"ALTER TABLE outbox DROP COLUMN xid;" + renamed, "table public.outbox_old was an outbox"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
