@@ -92,7 +92,7 @@ func (r *run) countRequest(k Keepalive) {
 // walData adds a message of the plugin to the batch, and follows transactions.
 func (r *run) walData(start pglogrepl.LSN, data []byte) {
 	r.requests = 0
-	if r.filter.discards(data, len(data)) {
+	if r.discards(data, len(data)) {
 		return
 	}
 	end, ended := commitEndLSN(data)

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"bytes"
+	"log/slog"
 	"slices"
 )
 
@@ -53,19 +54,37 @@ func (f *messageFilter) longest() int {
 // messageHeaderSize is the size of a logical message before its prefix: type, flags, LSN.
 const messageHeaderSize = 1 + 1 + 8
 
-// discards reports whether data is a logical message that Run drops. data may be the beginning of the
-// message only; size is its full size.
-func (f *messageFilter) discards(data []byte, size int) bool {
+// discards reports whether data is a logical message that Run drops, and whether the reason is that its prefix is none of
+// Config.Messages. data may be the beginning of the message only; size is its full size.
+func (f *messageFilter) discards(data []byte, size int) (drops, foreign bool) {
 	if len(data) < messageHeaderSize || data[0] != 'M' {
-		return false
+		return false, false
 	}
 	transactional, prefix := data[1] != 0, data[messageHeaderSize:]
 	begins := func(with []byte) bool { return bytes.HasPrefix(prefix, with) }
 	switch {
 	case f.own != nil && begins(f.own):
-		return !transactional || size > MaxOwnMessage
+		return !transactional || size > MaxOwnMessage, false
 	case f.reserved != nil && begins(f.reserved):
-		return true
+		return true, false
+	case slices.ContainsFunc(f.rows, begins):
+		return false, false
 	}
-	return !slices.ContainsFunc(f.rows, begins)
+	return true, len(f.rows) > 0
+}
+
+// maxLogged limits what is logged of a prefix, in bytes.
+const maxLogged = 100
+
+// discards is that of the filter. It logs the first message of a session whose prefix is none of Config.Messages, because that may
+// be a mistake.
+func (r *run) discards(data []byte, size int) bool {
+	drops, foreign := r.filter.discards(data, size)
+	if foreign && !r.foreign {
+		r.foreign = true
+		prefix, _, _ := bytes.Cut(data[messageHeaderSize:], []byte{0})
+		prefix = prefix[:min(len(prefix), maxLogged)]
+		r.log.Info("skipping logical messages with other prefixes than those of outbox.messages", slog.String("first", string(prefix)))
+	}
+	return drops
 }

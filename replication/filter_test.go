@@ -1,6 +1,8 @@
 package replication
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,13 +60,41 @@ func TestMessagesUnderOwnPrefix(t *testing.T) {
 	}
 }
 
+// Run logs the first message of a session whose prefix is not configured, but no message of a relay.
+func TestForeignPrefixIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.MessagePrefix, s.cfg.ReservedPrefix, s.cfg.Messages = "ours", "ours", []string{"orders"}
+		s.open(0)
+		var log bytes.Buffer
+		s.stream.log = slog.New(slog.NewTextHandler(&log, nil))
+		s.run()
+		go func() {
+			s.server.send(beginMessage())
+			for _, prefix := range []string{"ours", "order", "orders", "other", strings.Repeat("o", 6*arenaSize)} {
+				s.server.send(logical(0x11, prefix, "x"))
+			}
+			s.server.send(commit(0x20, 0x28))
+		}()
+		want := []string{"0/20 B", "0/11 M", "0/11 M", "0/20 C"}
+		if diff := cmp.Diff(want, s.kinds(len(want))); diff != "" {
+			t.Errorf("received messages (-want +got):\n%s", diff)
+		}
+		s.cancel(nil)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "skipping"); n != 1 || !strings.Contains(log.String(), "first=order\n") {
+			t.Errorf("logged %d times:\n%s", n, log.String())
+		}
+	})
+}
+
 // Run drops the reserved prefix even if MessagePrefix is empty.
 func TestReservedPrefixWithoutOwnMessages(t *testing.T) {
 	f := Config{ReservedPrefix: "ours", Messages: []string{AnyPrefix}}.messageFilter()
 	for prefix, want := range map[string]bool{"ours": true, "ours too": false, "": false} {
 		data := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x10"+prefix), 0)
-		if got := f.discards(data, len(data)); got != want {
-			t.Errorf("prefix %q: discarded %t, want %t", prefix, got, want)
+		if got, foreign := f.discards(data, len(data)); got != want || foreign {
+			t.Errorf("prefix %q: discarded %t, foreign %t, want %t", prefix, got, foreign, want)
 		}
 	}
 }

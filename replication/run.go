@@ -60,6 +60,7 @@ type run struct {
 	lastReceived time.Time // when data last arrived, or reading was resumed if that is later
 	blocked      bool      // waiting for the receiver, not reading
 	inside       bool      // inside a transaction
+	foreign      bool      // a message of another prefix was logged
 	asked        bool      // the server has requested a reply
 	requests     int       // number of such requests in a row
 	requested    time.Time // time of the last request
@@ -132,7 +133,7 @@ func (r *run) nextBatch(ctx context.Context) error {
 func (r *run) makeRoom(ctx context.Context, size int) error {
 	start, data, change := r.wire.change()
 	switch {
-	case change && r.filter.discards(data, size-headerSize-walHeaderSize):
+	case change && r.discards(data, size-headerSize-walHeaderSize):
 		r.requests = 0
 		r.wire.skip(size)
 		return nil

@@ -16,7 +16,7 @@ func (c *Config) outboxKeys() []key {
 		},
 		{
 			path: "outbox.messages", at: &c.Outbox.Messages, pattern: `^[^\x00]+$`, rule: "a prefix of messages", example: "[outbox]",
-			doc: "Prefixes of logical messages (`pg_logical_emit_message`) to use instead of tables, each in full. Each message is a row: a JSON object with a member per column. Other messages are skipped, without a word. `*` is every prefix except the reserved `outbox-cdc`.",
+			doc: "Prefixes of logical messages (`pg_logical_emit_message`) to use instead of tables, each in full. Each message is a row: a JSON object with a member per column. Other messages are skipped; the log has the first one of a connection. `*` is every prefix except the reserved `outbox-cdc`.",
 		},
 
 		{path: "outbox.columns", doc: "Column names. The defaults are those of Debezium's outbox event router."},
