@@ -187,7 +187,7 @@ func (r *Rows) limitTime(operator string, moment time.Time) error {
 		return nil
 	}
 	if r.Time == "" {
-		return r.refuse("it has none of the columns %s with the time of a row", strings.Join(r.sel.Time, ", "))
+		return r.refuse("it has none of the columns %s with the time of a row: name it in outbox.columns.timestamp, or select rows with --where", strings.Join(r.sel.Time, ", "))
 	}
 	at := r.param(moment.UTC().Format(time.RFC3339Nano)) + "::timestamptz"
 	if strings.HasSuffix(r.columns[r.Time].TypeName, "without time zone") {

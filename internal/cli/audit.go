@@ -66,7 +66,7 @@ The role needs SELECT on the tables, which a relay's role does not have: give th
 	}
 	r.settings = command.ConfigFlags(cmd, "dsn", command.Sink, "slot", "table")
 	flags := cmd.Flags()
-	r.since = timeFlag(cmd, "since", "rows of this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
+	r.since = timeFlag(cmd, "since", "rows of this `time` or later, none without a time: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	r.until = timeFlag(cmd, "until", "rows of an earlier `time` than this")
 	flags.StringVar(&r.where, "where", "", "rows for which this `SQL` condition holds, as for replay")
 	flags.StringVar(&r.orderBy, "order-by", "", "`column` with the order of insertion; by default position, or else created_at")

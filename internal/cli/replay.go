@@ -73,7 +73,7 @@ column. The commit time, and the header lsn, exist only in the WAL.`,
 	r.settings = command.ConfigFlags(cmd, "dsn", command.Sink)
 	flags := cmd.Flags()
 	flags.StringVar(&r.where, "where", "", "rows that match this `SQL` condition; true selects all")
-	r.since = timeFlag(cmd, "since", "rows from this `time` on: 2026-01-31T14:00:00Z, or 2h for two hours ago")
+	r.since = timeFlag(cmd, "since", "rows from this `time` on, none without a time: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	flags.StringVar(&r.ids, "ids", "", "rows with these `ids`: separated by commas, or from @file or standard input (-), one per line")
 	flags.StringVar(&r.table, "table", "", "`name` of the table, if outbox.tables has several")
 	flags.StringVar(&r.orderBy, "order-by", "", "`column` with the insertion order (default: position, otherwise the timestamp column)")

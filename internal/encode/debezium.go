@@ -89,7 +89,7 @@ type unwritable struct{ error }
 
 func (u unwritable) Error() string {
 	if e, ok := errors.AsType[*connect.UnsupportedError](u.error); ok {
-		return "is of type " + e.Type + ", which Debezium leaves out of its rows"
+		return "is of type " + e.Type + ", which only the encoding raw can send: Debezium leaves such a column out"
 	}
 	if e, ok := errors.AsType[*connect.DroppedError](u.error); ok {
 		return "was of type " + e.Type + ", or of a domain over it, which was dropped after this row was written: its values can be sent as they are, with the encoding raw, but not be encoded"
