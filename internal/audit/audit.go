@@ -98,7 +98,7 @@ type table struct {
 // openTables selects the rows of every table. The tables must be closed, also after an error.
 func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables []*table, err error) {
 	for _, name := range a.cfg.Relay.Tables {
-		sel.Table, sel.Purpose, sel.AnyOrder = name, "audit", true
+		sel.Table, sel.Purpose = name, "audit"
 		selected, err := catalog.Select(ctx, a.cfg.Relay.Source, sel)
 		if err != nil {
 			return tables, err
@@ -233,7 +233,7 @@ func (a *auditor) compare(ctx context.Context) error {
 // findCandidates reads rows of the tables again. It drops the candidates that have a row, names the events of
 // findings, and keeps what the rows of altered records say.
 func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) error {
-	sel.ID, sel.Order, sel.Time = a.cfg.Selection.ID, a.cfg.Selection.Order, a.cfg.Selection.Time
+	sel.ID, sel.Order, sel.AnyOrder, sel.Time = a.cfg.Selection.ID, a.cfg.Selection.Order, a.cfg.Selection.AnyOrder, a.cfg.Selection.Time
 	wanted := make(map[uint64]string, len(a.ledger.candidates)+len(a.findings)) // empty: not found
 	for _, c := range a.ledger.candidates {
 		wanted[c.id] = ""

@@ -136,7 +136,7 @@ const auditGCPercent = 5
 func (r *auditing) selection(cfg *config.Config) catalog.Selection {
 	sel := rowSelection(cfg, r.orderBy)
 	if r.orderBy == "" {
-		sel.Order = []string{"position", "created_at"} // outbox.columns.timestamp may be any time
+		sel.Order, sel.AnyOrder = []string{"position", "created_at"}, true // outbox.columns.timestamp may be any time
 	}
 	sel.Where, sel.Since, sel.Until = r.where, *r.since, *r.until
 	return sel

@@ -79,6 +79,9 @@ func TestAuditBesideRelay(t *testing.T) {
 	if out, code := rig.Command(t, "audit", "-c", r.Config, "--until", "1h"); code != exit.Usage || !strings.Contains(out, "no row is selected") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
+	if out, code := rig.Command(t, "audit", "-c", r.Config, "--order-by", "nothing"); code != exit.Usage || !strings.Contains(out, "none of the columns nothing") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
 	if out, code := rig.Command(t, "audit", "-c", r.Config, "--since", "2100-01-01T00:00:00Z"); code != exit.OK || !strings.Contains(out, "note: no row is selected") {
 		t.Errorf("of a quiet time: exit code %d\n%s", code, out)
 	}
