@@ -215,7 +215,7 @@ const (
 		"out the rows that it lacks; rows still in the table can be resent later."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
 		"slot, or which server this is. To refill the gap from the table: " + catalog.InstructRecover + ". To continue after it without these\n" +
-		"rows: run once with --accept-gap; rows still in the table can be resent later."
+		"rows, because a relay has sent them to another broker meanwhile, or to resend rows of the table later: run once with --accept-gap."
 	adviseRecord = "A later version of this program has stored a position record under this name. Start that version again, or give this\n" +
 		"relay a name or a position store of its own (position_topic, position.file)."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
