@@ -11,37 +11,58 @@ import (
 // ErrStalled says that the broker has acknowledged nothing for too long. Sent records may be in their destinations.
 var ErrStalled = errors.New("no record was acknowledged")
 
-// Deliver writes records with a Writer of its own, in their order, and returns the error of its Run: after nil, all of them are
-// delivered. The sequence of a record is its index plus 1; nil records are left out. done is called as that of [Writer.Run], for
-// each index. If the broker acknowledges nothing for limit, the error wraps ErrStalled.
-func Deliver(ctx context.Context, to Sink, cfg WriterConfig, records []*Record, limit time.Duration, done func(index int, err error)) error {
+// Deliver writes the records that send sends with a Writer of its own, and returns the error of its Run, or else that of send: after nil, all
+// of them are delivered. send calls Send and Flush of the Writer; its context ends when the Writer has ended. done is that of [Writer.Run].
+// If the broker acknowledges nothing for limit, unless that is 0, the error wraps ErrStalled.
+func Deliver(ctx context.Context, to Sink, cfg WriterConfig, limit time.Duration, send func(ctx context.Context, w Writer) error, done func(seqs []uint64, err error)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	progress := func() {}
+	if limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			stop(fmt.Errorf("%w for %s: %s", ErrStalled, limit, to.Stat().StallReason))
+		})
+		defer timer.Stop()
+		progress = func() { timer.Reset(limit) }
+	}
+	sending, ended := context.WithCancel(ctx)
+	defer ended()
 	writer := to.NewWriter(cfg)
-	timer := time.AfterFunc(limit, func() {
-		stop(fmt.Errorf("%w for %s: %s", ErrStalled, limit, to.Stat().StallReason))
-	})
-	defer timer.Stop()
-	var ended error
+	var failure error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
-		ended = writer.Run(ctx, func(seqs []uint64, err error) {
-			timer.Reset(limit)
-			for _, seq := range seqs {
-				done(int(seq-1), err)
-			}
+		defer ended()
+		failure = writer.Run(ctx, func(seqs []uint64, err error) {
+			progress()
+			done(seqs, err)
 		})
 	})
-	for i, rec := range records {
-		if rec == nil {
-			continue
-		}
-		rec.Seq = uint64(i + 1)
-		if writer.Send(ctx, rec) != nil {
-			break // Run says why
-		}
-	}
+	err := send(sending, writer)
 	writer.CloseSend()
 	running.Wait()
-	return ended
+	if failure != nil {
+		return failure
+	}
+	return err
+}
+
+// DeliverAll delivers records in their order. The sequence of a record is its index plus 1; nil records are left out. done is called for each
+// index. Otherwise it is [Deliver].
+func DeliverAll(ctx context.Context, to Sink, cfg WriterConfig, limit time.Duration, records []*Record, done func(index int, err error)) error {
+	return Deliver(ctx, to, cfg, limit, func(ctx context.Context, w Writer) error {
+		for i, rec := range records {
+			if rec == nil {
+				continue
+			}
+			rec.Seq = uint64(i + 1)
+			if err := w.Send(ctx, rec); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(seqs []uint64, err error) {
+		for _, seq := range seqs {
+			done(int(seq-1), err)
+		}
+	})
 }

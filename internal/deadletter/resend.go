@@ -120,7 +120,7 @@ func (r *Resender) sendPending(ctx context.Context, batch []pendingRecord) error
 	if !pending {
 		return nil
 	}
-	return sink.Deliver(ctx, r.sink, sink.WriterConfig{}, records, r.timeout, func(i int, err error) {
+	return sink.DeliverAll(ctx, r.sink, sink.WriterConfig{}, r.timeout, records, func(i int, err error) {
 		batch[i].acked, batch[i].err = err == nil, err
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -123,27 +122,20 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
 
-	s := &session{Replay: r, writer: reached.NewWriter(sink.WriterConfig{}), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), ended: make(chan struct{}), observe: observe}
+	s := &session{Replay: r, tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), observe: observe}
 	if err := s.tracker.Begin(1, time.Time{}); err != nil { // all rows are one transaction, which is never confirmed
 		return Progress{}, err
 	}
-	var ended error
-	var running sync.WaitGroup // waited for below
-	running.Go(func() {
-		defer close(s.ended)
-		ended = s.writer.Run(hard, s.recordOutcome)
-	})
-	err = s.sendRows(ctx, rate)
-	s.writer.CloseSend()
-	running.Wait()
+	err = sink.Deliver(hard, reached, sink.WriterConfig{}, 0, func(writing context.Context, w sink.Writer) error {
+		sending, stop := context.WithCancelCause(writing)
+		defer stop(nil)
+		defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
+		return s.sendRows(sending, w, rate)
+	}, s.recordOutcome)
 	s.updateProgress()
-	if refused, ok := errors.AsType[*sink.RecordError](ended); ok {
-		ended = &RowError{id: s.idOf(refused.Seq), reason: refused}
-	}
-	switch {
-	case ended != nil && hard.Err() == nil: // why the sending ended, if it did
-		err = ended
-	case ctx.Err() != nil:
+	if refused, ok := errors.AsType[*sink.RecordError](err); ok {
+		err = &RowError{id: s.idOf(refused.Seq), reason: refused}
+	} else if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return s.progress, err
@@ -152,10 +144,8 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 // A session is one call of Send.
 type session struct {
 	*Replay
-	writer     sink.Writer
 	tracker    *checkpoint.Tracker
 	acked      chan struct{} // holds a token when something was acknowledged
-	ended      chan struct{} // closed when the writer has ended
 	observe    func(Progress)
 	observedAt time.Time
 
@@ -181,15 +171,15 @@ func (s *session) recordOutcome(seqs []uint64, err error) {
 }
 
 // sendRows sends every row.
-func (s *session) sendRows(ctx context.Context, rate int) error {
+func (s *session) sendRows(ctx context.Context, w sink.Writer, rate int) error {
 	begun := time.Now()
 	return s.Rows.Each(ctx, func(values [][]byte) error {
 		if rate > 0 {
-			if err := s.waitUntil(ctx, begun.Add(time.Duration(s.progress.sent)*time.Second/time.Duration(rate))); err != nil {
+			if err := s.waitUntil(ctx, w, begun.Add(time.Duration(s.progress.sent)*time.Second/time.Duration(rate))); err != nil {
 				return err
 			}
 		}
-		if err := s.awaitAcks(ctx); err != nil {
+		if err := s.awaitAcks(ctx, w); err != nil {
 			return err
 		}
 		rec, err := s.routeRow(values)
@@ -201,7 +191,7 @@ func (s *session) sendRows(ctx context.Context, rate int) error {
 			return err
 		}
 		rec.Seq = uint64(seq)
-		if err := s.writer.Send(ctx, rec); err != nil {
+		if err := w.Send(ctx, rec); err != nil {
 			return err
 		}
 		s.ids = append(s.ids, string(values[s.id]))
@@ -212,12 +202,12 @@ func (s *session) sendRows(ctx context.Context, rate int) error {
 }
 
 // waitUntil waits until due. Buffered records are sent meanwhile.
-func (s *session) waitUntil(ctx context.Context, due time.Time) error {
+func (s *session) waitUntil(ctx context.Context, w sink.Writer, due time.Time) error {
 	left := time.Until(due)
 	if left <= 0 {
 		return nil
 	}
-	s.writer.Flush()
+	w.Flush()
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
@@ -229,13 +219,11 @@ func (s *session) waitUntil(ctx context.Context, due time.Time) error {
 }
 
 // awaitAcks waits until there are fewer than maxWindow records after the oldest unacknowledged one.
-func (s *session) awaitAcks(ctx context.Context) error {
+func (s *session) awaitAcks(ctx context.Context, w sink.Writer) error {
 	for s.tracker.Window() >= maxWindow {
-		s.writer.Flush()
+		w.Flush()
 		select {
 		case <-s.acked:
-		case <-s.ended:
-			return nil // Send says why
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -307,7 +307,7 @@ func (r *releaseRun) send(ctx context.Context, batch []deadLetter) (acked int, e
 	for i, l := range batch {
 		records[i], done[i] = l.rec, l.rec == nil
 	}
-	err = sink.Deliver(ctx, r.target, sink.WriterConfig{Fence: r.cfg.Fence}, records, releaseTimeout, func(i int, err error) {
+	err = sink.DeliverAll(ctx, r.target, sink.WriterConfig{Fence: r.cfg.Fence}, releaseTimeout, records, func(i int, err error) {
 		done[i] = err == nil
 	})
 	for acked < len(batch) && done[acked] {
