@@ -42,7 +42,7 @@ type queue struct {
 const (
 	opLogin = "login" // the first one of a connection
 	opStore = "store" // stores records
-	opRead  = "read"  // returns the records of a destination
+	opRead  = "read"  // returns up to Count records of a destination from Offset on, and its End
 	opWrite = "write" // writes a value of the position store, or makes Owner its owner if Write is 0
 	opList  = "list"  // returns the values of the position store
 )
@@ -65,6 +65,8 @@ type message struct {
 	Writer      int64
 	Known       bool // the process has written to the destination before
 	Records     []sink.StoredRecord
+	Offset, End int64
+	Count       int
 
 	Key   string
 	Owner int // 0: anybody may write the value
@@ -173,10 +175,7 @@ func (q *queue) respond(run int, m *message, f fate, cured int) (res *message) {
 	case opStore:
 		res = q.store(run, m, f, cured)
 	case opRead:
-		stored, ok := q.destinations[m.Destination]
-		if res = (&message{Records: stored}); !ok {
-			res.Code = codeMissing
-		}
+		res = q.read(m)
 	case opWrite:
 		res = &message{Code: q.write(run, m)}
 	case opList:
@@ -188,6 +187,16 @@ func (q *queue) respond(run int, m *message, f fate, cured int) (res *message) {
 		return &message{Code: codeBusy}
 	}
 	return res
+}
+
+// read returns a page of a destination. The caller must hold mu.
+func (q *queue) read(m *message) *message {
+	stored, ok := q.destinations[m.Destination]
+	if !ok {
+		return &message{Code: codeMissing}
+	}
+	end := int64(len(stored))
+	return &message{Records: stored[m.Offset:min(m.Offset+int64(m.Count), end)], End: end}
 }
 
 // instead returns the code of the error that the server returns and stores nothing, or "". The caller must hold mu.

@@ -16,6 +16,9 @@ import (
 // queueTimeout is how long a client waits for a response. It then closes the connection.
 const queueTimeout = 10 * time.Second
 
+// pageRecords is how many records of a destination a client asks for at once.
+const pageRecords = 100
+
 // A queueClient is a connection of a process to a queue, which is made when it is needed. Its methods may be called from any
 // goroutine.
 type queueClient struct {
@@ -344,19 +347,22 @@ func (r queueReader) OffsetRanges(ctx context.Context) ([]sink.OffsetRange, erro
 	if err != nil {
 		return nil, err
 	}
-	return []sink.OffsetRange{{End: int64(len(res.Records))}}, nil
+	return []sink.OffsetRange{{End: res.End}}, nil
 }
 
-// Read implements [sink.DeadLetters].
+// Read implements [sink.DeadLetters]. It asks for a page at a time: a destination takes longer than queueTimeout on a slow network.
 func (r queueReader) Read(ctx context.Context, offsets sink.OffsetRange, fn func(*sink.StoredRecord) error) error {
-	res, err := r.ask(ctx, message{Op: opRead, Destination: r.destination})
-	if err != nil {
-		return err
-	}
-	for _, rec := range res.Records[offsets.Begin:offsets.End] {
-		if err := fn(&rec); err != nil {
+	for next := offsets.Begin; next < offsets.End; {
+		res, err := r.ask(ctx, message{Op: opRead, Destination: r.destination, Offset: next, Count: int(min(pageRecords, offsets.End-next))})
+		if err != nil {
 			return err
 		}
+		for _, rec := range res.Records {
+			if err := fn(&rec); err != nil {
+				return err
+			}
+		}
+		next += int64(len(res.Records))
 	}
 	return nil
 }
