@@ -110,13 +110,11 @@ func (c *confidant) delivers(t *testing.T) {
 	process := rig.Start(t, "run", "-c", c.config(t, map[string]string{"on_bad_record": "dead-letter"}))
 	process.Logged(t, "streaming")
 	c.row(t, "orders", `{"h": "`+canary+`"}`, 10)
-	bad := []string{
-		c.row(t, canary+" is no topic", nil, 0),
-		c.row(t, "orders", `["`+canary+`"]`, 0),
-		c.row(t, "orders", nil, 3_000_000),
-	}
+	c.row(t, canary+" is no topic", nil, 0)
+	c.row(t, "orders", `["`+canary+`"]`, 0)
+	c.row(t, "orders", nil, 3_000_000)
 	rig.AwaitConfirmed(t, c.db.Conn(t), "outbox_cdc")
-	process.Logged(t, "dead letters sent")
+	process.Logged(t, "rows replaced by dead letters")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
 	wait.For(t, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
 	for _, path := range adminPaths {
@@ -125,8 +123,8 @@ func (c *confidant) delivers(t *testing.T) {
 	process.Signal(t, syscall.SIGQUIT)
 	process.Exit(t)
 	out := process.Stderr.String()
-	if !strings.Contains(out, "goroutine ") || !slices.ContainsFunc(bad, func(id string) bool { return strings.Contains(out, id) }) {
-		t.Errorf("no dump, or no bad row is named:\n%s", rig.Tail(out, 20))
+	if !strings.Contains(out, "goroutine ") {
+		t.Errorf("no dump:\n%s", rig.Tail(out, 20))
 	}
 	c.output["delivers"] = out
 }

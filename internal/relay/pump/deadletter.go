@@ -166,7 +166,7 @@ func (d *DeadLetters) logOnce(ctx context.Context) {
 	d.logged, d.loggedCut = bad, d.truncated
 	d.mu.Unlock()
 	if n > 0 {
-		d.log.WarnContext(ctx, "dead letters sent", slog.Uint64("number", n), slog.String("topic", d.topic),
+		d.log.WarnContext(ctx, "rows replaced by dead letters", slog.Uint64("number", n), slog.String("topic", d.topic),
 			slog.String("newest", reason), slog.String("commit_lsn", origin.Tx.CommitLSN.String()), slog.Int("row", origin.Index))
 	}
 	if cut > 0 {
