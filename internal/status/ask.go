@@ -20,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // askTimeout is how long Postgres and the relay may take to respond.
@@ -243,7 +244,7 @@ func (r *Report) fill(terms catalog.Terms) {
 
 // oneLine returns the first line of err: the others are further attempts that failed for the same reason.
 func oneLine(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, replication.ErrUnreachable) {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, replication.ErrUnreachable) && !errors.Is(err, sink.ErrUnreachable) {
 		return "no response within " + askTimeout.String()
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // running is the response of a healthy relay.
@@ -584,5 +586,13 @@ func TestUnreadFile(t *testing.T) {
 	r.judge(&Config{Slot: "s"})
 	if r.Title != "The next start fails with exit code 20" || !strings.Contains(r.Why, "does not let user 7 in") || !strings.Contains(r.Advice, "docs/access.md#position-file") {
 		t.Errorf("%+v", r.Verdict)
+	}
+}
+
+// The time limit of this command is not why the position record cannot be read.
+func TestUnreachableBrokerIsNamed(t *testing.T) {
+	cause := fmt.Errorf("%w at k:9092: %w (last cause: refused)", sink.ErrUnreachable, context.DeadlineExceeded)
+	if got := oneLine(cause); got != cause.Error() {
+		t.Errorf("oneLine: %s", got)
 	}
 }

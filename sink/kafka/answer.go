@@ -86,7 +86,7 @@ func (s *sender) reportDelivery(sh *sentBatch, seqs []uint64) (example string) {
 func (sh *sentBatch) classifyAnswer(res *sarama.ProduceResponse, err error) {
 	sh.block = nil
 	if err != nil {
-		sh.class, sh.err = classifyRequest(err), withCodeText(err)
+		sh.class, sh.err = classifyRequest(err), inOurWords(err)
 		return
 	}
 	sh.block = res.GetBlock(sh.part.topic.name, sh.part.id)

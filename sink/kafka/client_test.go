@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -196,6 +197,34 @@ func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
 	}
 	if s := j.String(); strings.Count(s, "\n") != 1 {
 		t.Errorf("log: %s", s)
+	}
+}
+
+// A broker that accepts the connection and sends nothing until the context ends is one that does not respond: the client itself closes
+// the connection then.
+func TestOpenNamesASilentBroker(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = conn.Read(make([]byte, 1)) // of the first request
+		cancel(errors.New("startup timeout"))
+		_, _ = io.Copy(io.Discard, conn)
+	})
+	_, err = (&Config{Brokers: []string{l.Addr().String()}}).Open(ctx, sinktest.NewJournal().Logger())
+	_ = l.Close()
+	accepting.Wait()
+	if !errors.Is(err, sink.ErrUnreachable) || !strings.HasSuffix(err.Error(), "startup timeout (last cause: "+l.Addr().String()+": no response)") {
+		t.Errorf("Open: %v", err)
 	}
 }
 

@@ -80,12 +80,9 @@ func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
 	return found
 }
 
-// errNoPong: a broker accepts the connection, but does not respond.
-var errNoPong = errors.New("no response")
-
 // pingFinding returns the finding for a ping without response.
 func pingFinding(err error) finding {
-	if errors.Is(err, errNoPong) {
+	if errors.Is(err, errNoResponse) {
 		return finding{state: "silent", text: "accepts connections but does not respond: its process is frozen, or the network drops packets"}
 	}
 	state := err.Error()
@@ -126,7 +123,7 @@ func (c *client) pingBroker(ctx context.Context, addr string, parts []topicParti
 		return err
 	})
 	if err != nil && ctx.Err() != nil && connected.Load() {
-		return nil, errNoPong
+		return nil, errNoResponse
 	}
 	return v, err
 }

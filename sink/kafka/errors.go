@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/IBM/sarama"
@@ -65,10 +66,17 @@ func (e *supersededError) Advice() string {
 		"id of its own. Only the relay's user needs Write on this id."
 }
 
-// withCodeText returns err, or a codeError if err wraps an error code.
-func withCodeText(err error) error {
+// errNoResponse: a broker accepts the connection, but does not respond.
+var errNoResponse = errors.New("no response")
+
+// inOurWords returns a codeError if err wraps an error code, errNoResponse if the client has closed the
+// connection while it waited, and otherwise err.
+func inOurWords(err error) error {
 	if k, ok := codeIn(err); ok {
 		return errorSaying(k, messageIn(err, k))
+	}
+	if errors.Is(err, net.ErrClosed) {
+		return errNoResponse
 	}
 	return err
 }

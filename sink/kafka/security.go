@@ -27,13 +27,13 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 		return fmt.Errorf("%w: %s: %s: %w", errLogin, addr, reason, err)
 	}
 	if k, ok := codeIn(err); ok && classify(k) == accessDenied {
-		return fmt.Errorf("%w: %s: %w", errLogin, addr, withCodeText(err))
+		return fmt.Errorf("%w: %s: %w", errLogin, addr, inOurWords(err))
 	}
 	if heard == repliedTLS && !encrypted {
 		return fmt.Errorf("%w: %s: the listener expects TLS: %w", errLogin, addr, err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: %w", addr, withCodeText(err))
+		return fmt.Errorf("%s: %w", addr, inOurWords(err))
 	}
 	switch {
 	case login && heard == replied:
@@ -53,7 +53,7 @@ func requestError(addr string, err error, login bool) error {
 	if errors.Is(err, io.EOF) && !login {
 		return otherListener(fmt.Errorf("%s: the broker closed the connection (does the listener expect a SASL login?): %w", addr, err))
 	}
-	return fmt.Errorf("%s: %w", addr, withCodeText(err))
+	return fmt.Errorf("%s: %w", addr, inOurWords(err))
 }
 
 const (

@@ -186,7 +186,7 @@ func TestBrokersMessageOfALogin(t *testing.T) {
 		{sarama.ErrSASLAuthenticationFailed, "or the token, are wrong"},
 		{fmt.Errorf("login: %w", sarama.ErrSASLAuthenticationFailed), "or the token, are wrong"},
 	} {
-		if got := withCodeText(tc.err).Error(); !strings.HasPrefix(got, "SASL_AUTHENTICATION_FAILED: ") || !strings.HasSuffix(got, tc.want) {
+		if got := inOurWords(tc.err).Error(); !strings.HasPrefix(got, "SASL_AUTHENTICATION_FAILED: ") || !strings.HasSuffix(got, tc.want) {
 			t.Errorf("%v: %s", tc.err, got)
 		}
 	}

@@ -196,7 +196,7 @@ const (
 	adviseUndelivered = "Do not skip anything yet: an earlier transaction is not delivered and would be lost. Nothing after it is confirmed. Correct\n" +
 		"the cause, or the reason why the broker does not accept the earlier transaction, and start the relay again."
 	adviseDecoder = "Postgres sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the version of Postgres."
-	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table.\n" +
+	adviseColumns = "Correct the key that the error names, such as a name in outbox.columns (outbox-cdc config shows the current values), or the table.\n" +
 		"If a column was renamed, name both in the key that the error names, because older rows have the old name: [old name, new name]."
 	adviseOlderRow = "If the column is new in outbox.columns, start the relay without it until these rows are delivered."
 	adviseUpdate   = "Let the publication send inserts only, as its owner: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres\n" +
@@ -260,7 +260,7 @@ const (
 
 	nextUndelivered = "correct the cause, or let the broker accept the earlier transaction, then start the relay (docs/bad-rows.md)"
 	nextUnread      = "skip its transaction, as above (docs/bad-rows.md#skip-the-transaction)"
-	nextColumns     = "name the columns, or add the missing one, then start the relay (docs/runbook.md#a-column-is-missing)"
+	nextColumns     = "correct the key that the error names, or the table, then start the relay (docs/runbook.md#a-column-is-missing)"
 	nextUnlisted    = "publish the table without the column list, as the error says (docs/runbook.md#a-column-is-missing)"
 	nextOlderRow    = "recover the rows from the table, as the error says (docs/runbook.md#a-column-is-missing)"
 	nextUpdate      = "start the relay with --set outbox.on_update=warn, or skip the transaction (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
