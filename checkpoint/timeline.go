@@ -51,7 +51,7 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 		reason = fmt.Errorf("the server left timeline %d at %s, before the record, and the slot was advanced or re-created after that",
 			p.Timeline, shared)
 	case s.Confirmed > p.EndLSN:
-		reason = errors.New("the slot was advanced or re-created by somebody else")
+		reason = errors.New("the slot was advanced or re-created by somebody else, or the position store has lost its last records")
 	default:
 		return shared, nil
 	}

@@ -213,9 +213,10 @@ const (
 		"rows that it lacks."
 	adviseOtherWAL = "Nothing was sent from this server. If it is the wrong one, correct source.dsn. If it is to stay: run once with --accept-gap, which leaves\n" +
 		"out the rows that it lacks; rows still in the table can be resent later."
-	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
-		"slot, or which server this is. To refill the gap from the table: " + catalog.InstructRecover + ". To continue after it without these\n" +
-		"rows, because a relay has sent them to another broker meanwhile, or to resend rows of the table later: run once with --accept-gap."
+	adviseGap = "Rows that were committed between the two positions may not have been delivered, or the broker has lost them. Find out who\n" +
+		"advanced or re-created the slot, whether the broker has older data, or which server this is. To refill the gap from the table:\n" +
+		catalog.InstructRecover + ". To continue after it without these rows, because a relay has sent them to another broker\n" +
+		"meanwhile, or to resend rows of the table later: run once with --accept-gap."
 	adviseRecord = "A later version of this program has stored a position record under this name. Start that version again, or give this\n" +
 		"relay a name or a position store of its own (position_topic, position.file)."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
