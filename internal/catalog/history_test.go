@@ -131,7 +131,7 @@ func TestHistory(t *testing.T) {
 		"recreated and added": {after: func(p *Publication, c *State) {
 			p.members[0] = member{oid: 201, table: 301, schema: "public", name: "outbox"}
 			p.Tables[0].OID, c.Outboxes[0].Parts[0].OID = 301, 301
-		}, err: replication.ErrPublication, says: []string{"public.outbox was dropped or renamed, re-created and added"}},
+		}, err: replication.ErrPublication, says: []string{"public.outbox was dropped or renamed, and the one that has its name now"}},
 		"detached while we read": {before: func(p *Publication, _ *State) {
 			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
 		}, after: func(*Publication, *State) {}},
@@ -151,7 +151,7 @@ func TestHistory(t *testing.T) {
 			c.Outboxes = []Outbox{outboxOf(301)}
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox"`, `"public"."outbox_old"`, InstructRecover, "0/1000000"}},
 		"replaced at once": {after: replaced(true), says: []string{"renamed from public.outbox, which is another table now"}},
-		"replaced later":   {after: replaced(false), err: replication.ErrPublication, says: []string{"public.outbox was dropped or renamed, re-created and added", InstructRecover}},
+		"replaced later":   {after: replaced(false), err: replication.ErrPublication, says: []string{"public.outbox was dropped or renamed, and the one that has its name now", InstructRecover}},
 		"a child by inheritance": {after: func(_ *Publication, c *State) {
 			c.Outboxes[0].Parts = append(c.Outboxes[0].Parts, Part{OID: 302, Schema: "public", Name: "outbox_2027", Kind: ordinaryTable, Persistence: "p"})
 		}, err: replication.ErrPublication, says: []string{`ADD TABLE "public"."outbox_2027"`, "0/1000000"}},

@@ -187,7 +187,7 @@ func (c *State) leftOut(was, now published) string {
 	}
 	all := c.entries()
 	for _, t := range was.Tables {
-		if what := now.since(t, all); what != "" {
+		if what := now.since(was, t, all); what != "" {
 			return what
 		}
 	}
@@ -236,16 +236,16 @@ func (p published) has(oid uint32) bool {
 	return slices.ContainsFunc(p.Tables, func(t entry) bool { return t.OID == oid })
 }
 
-// since returns how rows of the table were left out, or an empty text. all are the tables of the publication, with those that are
+// since returns how rows of a table of was were left out, or an empty text. all are the tables of the publication, with those that are
 // no outbox tables any more.
-func (p published) since(was entry, all []entry) string {
-	now, ok := find(all, func(t entry) bool { return t.OID == was.OID })
-	if ok && readded(was, now) {
+func (p published) since(was published, table entry, all []entry) string {
+	now, ok := find(all, func(t entry) bool { return t.OID == table.OID })
+	if ok && readded(table, now) {
 		return fmt.Sprintf("table %s was removed and added again", now.Name)
 	}
-	successor, replaced := find(p.Tables, func(t entry) bool { return t.Name == was.Name && t.OID != was.OID })
+	successor, replaced := find(p.Tables, func(t entry) bool { return t.Name == table.Name && !was.has(t.OID) })
 	if replaced && (successor.addedLater() || !ok && successor.Membership != 0) {
-		return fmt.Sprintf("table %s was dropped or renamed, re-created and added again", was.Name)
+		return fmt.Sprintf("table %s was dropped or renamed, and the one that has its name now may not have been published all the time", table.Name)
 	}
 	return ""
 }

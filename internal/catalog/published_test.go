@@ -17,7 +17,7 @@ func TestPublishedSince(t *testing.T) {
 		again    = "table public.outbox was removed and added again"
 		restored = "altered and restored"
 		reformed = "table public.outbox has another row filter or column list, and may have been removed and added again"
-		replaced = "table public.outbox was dropped or renamed, re-created and added again"
+		replaced = "table public.outbox was dropped or renamed, and the one that has its name now may not have been published all the time"
 		create   = "CREATE TABLE outbox (id int PRIMARY KEY, payload text);"
 	)
 	srv := pgtest.Server(t)
@@ -120,6 +120,25 @@ func TestPublishedSince(t *testing.T) {
 				t.Errorf("a relay that runs: %v, want %q", watched, tc.says)
 			}
 		})
+	}
+}
+
+// Two outbox tables that take each other's names were published all the time.
+func TestOutboxesSwapNames(t *testing.T) {
+	db := pgtest.Database(t)
+	execEach(t, db, "CREATE TABLE outbox (id int); CREATE TABLE other (id int); CREATE PUBLICATION pub FOR TABLE outbox, other WITH (publish = 'insert')")
+	inspect := func() *State {
+		t.Helper()
+		state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox", "other"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	recorded := inspect().Published()
+	db.Exec(t, "ALTER TABLE outbox RENAME TO third; ALTER TABLE other RENAME TO outbox; ALTER TABLE third RENAME TO other")
+	if err := inspect().CheckPublished(recorded); err != nil {
+		t.Error(err)
 	}
 }
 
