@@ -456,6 +456,33 @@ func TestBrokenResponses(t *testing.T) {
 	}
 }
 
+// TestSwitchedProtocols: a receiver that switches protocols and keeps the connection open holds up nothing.
+func TestSwitchedProtocols(t *testing.T) {
+	var healed atomic.Bool
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || healed.Load() {
+			return
+		}
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		<-ended
+		conn.Close()
+	})
+	s := start(t, Config{URL: server.URL}, sink.WriterConfig{})
+	send(t, s, 1, "a", "k")
+	s.Await("a stall", func() bool { return !s.Sink.Stat().StalledSince.IsZero() })
+	if st := s.Sink.Stat(); !strings.Contains(st.StallReason, "/a: HTTP 101 Switching Protocols: ") {
+		t.Errorf("stall %q", st.StallReason)
+	}
+	healed.Store(true)
+	s.Drain(1)
+}
+
 // TestInspect: check reports what the relay lacks.
 func TestInspect(t *testing.T) {
 	r := newReceiver(t, true)

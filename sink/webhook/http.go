@@ -144,7 +144,9 @@ func (p *poster) do(ctx context.Context, at *address, req *http.Request) (respon
 		return response{}, p.connectionError(err, conn.IdleTime)
 	}
 	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxResponse)) // the status has decided
+	if res.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which has no end
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxResponse)) // the status has decided
+	}
 	if res.StatusCode == http.StatusUnauthorized && p.authorization != nil {
 		p.authorization.forget()
 	}
