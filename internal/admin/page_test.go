@@ -92,7 +92,7 @@ func (s *situation) build() (st relay.Stat, fill func(*Server)) {
 var situations = []situation{
 	{"load", "Healthy", "Committed rows reach Kafka in", "", func(*relay.Stat) {}},
 	{"idle", "Healthy", "There are no new rows", "", nil},
-	{"topic", "Destination outbox.event.order does not exist", "have waited for", "kafka-topics.sh", func(st *relay.Stat) {
+	{"topic", "Destination outbox.event.order takes no records", "UNKNOWN_TOPIC_OR_PARTITION", "kafka-topics.sh", func(st *relay.Stat) {
 		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-3*time.Second), "topic outbox.event.order: UNKNOWN_TOPIC_OR_PARTITION"
 		st.Sink.StallMissing, st.Sink.StallAdvice = "outbox.event.order", "Create the topic: kafka-topics.sh --create"
 	}},

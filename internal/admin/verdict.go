@@ -163,8 +163,9 @@ func (st *Status) stalled() Verdict {
 	lasted := terminal.Duration(st.Sink.Stalled)
 	if missing := st.Sink.Missing; missing != "" {
 		return Verdict{
-			Bad, fmt.Sprintf("Destination %s does not exist", missing),
-			fmt.Sprintf("Records for it have waited for %s. The relay keeps retrying, and other destinations are not affected. Nothing is lost, but Postgres retains WAL meanwhile.", lasted), st.Sink.StallAdvice,
+			Bad, fmt.Sprintf("Destination %s takes no records", missing),
+			fmt.Sprintf("They have waited for %s: %s. The relay keeps retrying, and other destinations are not affected. Nothing is lost, but Postgres retains WAL meanwhile.", lasted, st.Sink.StallReason),
+			cmp.Or(st.Sink.StallAdvice, "Correct what the reason says."),
 		}
 	}
 	v := Verdict{

@@ -204,7 +204,7 @@ func (o *Outbox) verify(database string) error {
 			return fmt.Errorf("%w: table %s of %s is a foreign table: its rows are not in the WAL of this server; detach it, or send its rows from its own server", replication.ErrPublication, p.SQLName(), written(o.Configured))
 		case p.Persistence == "p":
 		case i == 0:
-			return fmt.Errorf("%w: table %s is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, written(o.Configured))
+			return fmt.Errorf("%w: table %s is unlogged or temporary: its rows are not in the WAL; name another one in outbox.tables, or run: ALTER TABLE %[2]s SET LOGGED", replication.ErrConfig, written(o.Configured))
 		default:
 			return fmt.Errorf("%w: table %s of %s is unlogged or temporary: its rows are not in the WAL; run: ALTER TABLE %[2]s SET LOGGED", replication.ErrPublication, p.SQLName(), written(o.Configured))
 		}

@@ -157,8 +157,8 @@ func TestVerdict(t *testing.T) {
 		"reconnects":     {sides(t, func(_ *Postgres, st *admin.Status) { st.Sink.Stalled, st.Sink.StallReason = 0.02, "EOF" }), admin.Good, "Healthy", "", true},
 		"slow":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Sink.Stalled, st.Sink.StallReason = 4, "no leader" }), admin.Warn, "Kafka does not acknowledge records", "For 4 s: no leader", false},
 		"topic missing": {sides(t, func(_ *Postgres, st *admin.Status) {
-			st.Sink.Stalled, st.Sink.Missing, st.Sink.StallAdvice = 4, "outbox.event.x", "create it"
-		}), admin.Bad, "Destination outbox.event.x does not exist", "have waited for 4 s", false},
+			st.Sink.Stalled, st.Sink.StallReason, st.Sink.Missing, st.Sink.StallAdvice = 4, "no topic", "outbox.event.x", "create it"
+		}), admin.Bad, "Destination outbox.event.x takes no records", "have waited for 4 s: no topic.", false},
 		"just after an outage": {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50, st.Lag.Seconds = 21, 0.2 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 21 s", true},
 		"a slow broker":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50, st.Lag.Seconds = 3, 3 }), admin.Good, "Healthy", "reach Kafka in 3 s", true},
 		"after an outage":      {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50 = 660 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 11 min", true},

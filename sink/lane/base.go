@@ -77,7 +77,7 @@ func (b *Base) RetryDenied(ctx context.Context, attempt func(context.Context) er
 	return b.Retry(ctx, func(ctx context.Context) error {
 		err := attempt(ctx)
 		if errors.Is(err, sink.ErrAccess) || errors.Is(err, sink.ErrFatal) {
-			return errors.New(err.Error())
+			return sink.Advise(errors.New(err.Error()), sink.AdviceOf(err))
 		}
 		return err
 	})

@@ -110,9 +110,9 @@ func (o *owner) Write(ctx context.Context, key string, value []byte) error {
 
 // update calls f until it succeeds, for a relay that runs.
 func (p *positionStore) update(ctx context.Context, f func(ctx context.Context) error) error {
-	return p.named(p.RetryDenied(ctx, func(ctx context.Context) error {
-		return p.conns.attempt(ctx, func() error { return f(ctx) })
-	}))
+	return p.RetryDenied(ctx, func(ctx context.Context) error {
+		return p.named(p.conns.attempt(ctx, func() error { return f(ctx) }))
+	})
 }
 
 // named adds the name of the hash to an error.

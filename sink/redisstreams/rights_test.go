@@ -152,6 +152,9 @@ func TestOwnerWaitsForRights(t *testing.T) {
 	written := make(chan error, 1)
 	go func() { written <- owner.Write(ctx, sink.PositionKey, []byte("x")) }()
 	wait.For(t, "a rejected Write", func() bool { return s.Stat().LastError != "" || len(written) > 0 })
+	if st := s.Stat(); !strings.HasPrefix(st.StallReason, "hash outbox-cdc.positions: ") || st.StallAdvice != accessAdvice {
+		t.Errorf("stall %q, %q", st.StallReason, st.StallAdvice)
+	}
 	grant("+hset")
 	if err := wait.Receive(t, "the Write", written); err != nil {
 		t.Errorf("Write: %v", err)

@@ -128,7 +128,7 @@ func TestStatusNamesTheCause(t *testing.T) {
 	}
 	topic := kafkatest.UniqueName(t)
 	insert(topic)
-	if s := status("Destination "+topic+" does not exist", ""); s.Healthy || s.Level != "bad" || !strings.Contains(s.Advice, "--create --topic "+topic) || !strings.Contains(s.Advice, "sink.kafka.create_topics") {
+	if s := status("Destination "+topic+" takes no records", ""); s.Healthy || s.Level != "bad" || !strings.Contains(s.Advice, "--create --topic "+topic) || !strings.Contains(s.Advice, "sink.kafka.create_topics") {
 		t.Errorf("a missing topic: %+v", s)
 	}
 	fake.CreateTopic(t, topic, 1, nil)
