@@ -33,7 +33,6 @@ type Condition struct {
 type Use struct {
 	Relay        string        // name of the relay
 	Destinations []Destination // of the last rows; empty if no row was read and the names depend on rows
-	Template     string        // from which a row makes the name of its destination
 	DeadLetters  string        // destination of dead letters; empty: none
 	Parks        bool          // dead letters of parked keys are read back, however late
 	Positions    string        // name of the position store; empty: none

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -27,7 +28,7 @@ func (ck *checker) inspect(ctx context.Context) []Condition {
 	return ck.defined(out)
 }
 
-// destinations returns whether a row can select any destination that the user may write.
+// destinations returns whether the destinations are known, and whether a row can select any destination that the user may write.
 func (ck *checker) destinations() []Condition {
 	if ck.short {
 		return nil // it is no reason to change anything while the relay runs
@@ -35,6 +36,12 @@ func (ck *checker) destinations() []Condition {
 	const name = "destinations"
 	r := report{group: Sink}
 	route := ck.Relay.Route
+	if known := len(ck.sample); known > 0 {
+		r.ok("known destinations", "", terminal.Counted(known, "destination")+" in the configuration or the last rows")
+	} else {
+		r.warn("known destinations", "", fmt.Sprintf("%s depends on rows, and none was read (see the condition rows): whether the destinations exist, and the user may write them, is not tested", route.Topic),
+			"run check with a role that may read the table: --dsn \"$OPERATOR_DSN\"; or again when it has rows")
+	}
 	reason := fmt.Sprintf("outbox.topic %s begins with a column", route.Topic)
 	switch prefix := route.TopicPrefix(); {
 	case route.FixedTopic() != "":
@@ -57,7 +64,7 @@ func (ck *checker) destinations() []Condition {
 // use returns what the relay uses the broker for.
 func (ck *checker) use() sink.Use {
 	return sink.Use{
-		Relay: ck.Relay.Name, Template: ck.Relay.Route.Topic, DeadLetters: ck.Relay.DeadLetterTopic, Parks: ck.Relay.ParkedKeys > 0,
+		Relay: ck.Relay.Name, DeadLetters: ck.Relay.DeadLetterTopic, Parks: ck.Relay.ParkedKeys > 0,
 		Positions: ck.Relay.Positions.Topic, Destinations: ck.sample.destinations(), Short: ck.short, Probe: ck.Probe, Limits: ck.limits,
 	}
 }

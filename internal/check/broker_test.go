@@ -73,13 +73,14 @@ func TestInspector(t *testing.T) {
 		{Sink, "stream", "a", Met, "exists", ""},
 		{Sink, "size", "a", Met, "fits", ""},
 		{Sink, "stream", "b", Failed, "is missing", "create it"},
+		{Sink, "known destinations", "", Met, "2 destinations in the configuration or the last rows", ""},
 		{Sink, "destinations", "", Met, "all begin with events.", ""},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
 	wantUse := sink.Use{
-		Relay: "orders", Template: "events.${route}", DeadLetters: "dead", Parks: true, Probe: true, Limits: ck.limits,
+		Relay: "orders", DeadLetters: "dead", Parks: true, Probe: true, Limits: ck.limits,
 		Destinations: []sink.Destination{
 			{Name: "events.a", Largest: &sink.Record{Topic: "events.a", Key: []byte("k")}},
 			{Name: "events.b", Largest: &sink.Record{Topic: "events.b", Value: []byte("four")}, Keyless: 1},

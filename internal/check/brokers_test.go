@@ -206,7 +206,7 @@ func TestBothSidesHang(t *testing.T) {
 	for _, c := range Run(t.Context(), r.config(t)) {
 		if c.State == Failed && (strings.Contains(c.Found, "no response within 500ms") || strings.Contains(c.Found, "the time limit of 3s was over")) {
 			failed[c.Group] = true
-		} else if c.State == Met && c.Group != Configuration && c.Name != "destinations" {
+		} else if c.State == Met && c.Group != Configuration && !strings.HasSuffix(c.Name, "destinations") {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -242,7 +242,7 @@ func TestHangs(t *testing.T) {
 					if !strings.Contains(c.Found, "no response within 10s") {
 						t.Errorf("%+v", c)
 					}
-				case c.Group == tt.hidden && c.Name != "destinations":
+				case c.Group == tt.hidden && !strings.HasSuffix(c.Name, "destinations"):
 					t.Errorf("%+v", c)
 				case c.Group != tt.hidden && c.State == Met:
 					others++

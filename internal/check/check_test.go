@@ -69,8 +69,8 @@ func TestNoSelect(t *testing.T) {
 	}
 	r.set("outbox.topic", "missing.${route}")
 	conditions = Run(t.Context(), r.config(t))
-	i = slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "topic" && c.Object == "missing.${route}" })
-	if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, "status names the missing ones") {
+	i = slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "known destinations" })
+	if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, "$OPERATOR_DSN") {
 		t.Errorf("%+v", conditions)
 	}
 }

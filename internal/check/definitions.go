@@ -19,6 +19,7 @@ func definitions(broker sink.Broker) []definition {
 	return slices.Concat([]definition{
 		{Configuration, "configuration", "", "Every parameter of `source.dsn` has an effect, connections to other machines are encrypted and verified, and no other setting limits what the relay can do.", true},
 	}, sourceDefinitions(), sinkDefinitions(broker), []definition{
+		{Sink, "known destinations", "", "The names of destinations are in the configuration or in the last rows. The check tests only those.", false},
 		{Sink, "destinations", "", "The names of destinations begin with a fixed prefix, so that the rights of the user can limit those that rows select.", false},
 	})
 }

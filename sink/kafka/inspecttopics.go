@@ -54,9 +54,6 @@ func (i *inspection) deadLetters() *sink.Destination {
 // topics checks the known topics.
 func (i *inspection) topics(ctx context.Context) {
 	used := i.usedTopics()
-	if len(i.use.Destinations) == 0 && !i.use.Short {
-		i.unknown()
-	}
 	var names []string
 	for _, u := range used {
 		names = append(names, u.name)
@@ -91,17 +88,6 @@ func (i *inspection) batches(partitions int) {
 		return
 	}
 	i.Met(name, "", fmt.Sprintf("sink.kafka.window.bytes is enough for the %d partitions of the last rows", partitions))
-}
-
-// unknown adds the finding about topics whose names come from rows, if no row could be read.
-func (i *inspection) unknown() {
-	template := i.use.Template
-	if i.cfg.CreateTopics != nil {
-		i.Met("topic", template, "created with its first record; no row was read, so the name is unknown")
-		return
-	}
-	i.Doubt("topic", template, "no row was read (see the condition rows), so check does not know the names; the relay does not create topics, and records for a missing one wait",
-		"create the topics, or set sink.kafka.create_topics.partitions; while a relay runs, status names the missing ones that records wait for")
 }
 
 // topic checks one topic.
