@@ -222,7 +222,7 @@ func isValue(err *pgconn.PgError) bool {
 }
 
 const (
-	remedyLogin    = "check the role and the password in source.dsn or in the file of source.dsn_file, or what source.password_command prints, or set it with ALTER ROLE … PASSWORD; Postgres does not say whether there is such a role"
+	remedyLogin    = "check the role and the password in source.dsn or in the file of source.dsn_file, or what source.password_command prints, or set it with ALTER ROLE … PASSWORD; or the password has expired: ALTER ROLE … VALID UNTIL 'infinity'; Postgres does not say which, nor whether there is such a role"
 	remedyRole     = "create the role, or let it log in: ALTER ROLE … LOGIN"
 	remedyPAM      = "on RDS and Aurora this is the IAM token: GRANT rds_iam TO …, allow the identity rds-db:connect for the role, and set source.rds_iam_region (docs/clouds.md#iam-authentication-on-rds-and-aurora)"
 	remedyDatabase = "fix the database in source.dsn, or create it"

@@ -25,7 +25,7 @@ const applicationName = "outbox-cdc"
 //     that does not trust the owners of all tables.
 //     https://www.postgresql.org/docs/current/logical-replication-security.html
 //   - standard_conforming_strings and quote_all_identifiers, which the text of our statements and of their
-//     results depends on.
+//     results depends on, and extra_float_digits, for times that are read as seconds.
 //   - No timeout. A connection that wants one sets it in its copy.
 func everySession() map[string]string {
 	return map[string]string{
@@ -41,6 +41,7 @@ func everySession() map[string]string {
 		"lock_timeout":                        "0",
 		"idle_in_transaction_session_timeout": "0",
 		"tcp_user_timeout":                    "0",
+		"extra_float_digits":                  "3",
 	}
 }
 
@@ -52,7 +53,6 @@ func textSettings() map[string]string {
 		"intervalstyle":      "postgres",
 		"timezone":           "UTC",
 		"bytea_output":       "hex",
-		"extra_float_digits": "3",
 	}
 }
 

@@ -72,9 +72,10 @@ func TestSettingsOfARole(t *testing.T) {
 			"client_encoding": "UTF8", "client_min_messages": "warning", "row_security": "off",
 			"standard_conforming_strings": "on", "quote_all_identifiers": "off",
 			"default_transaction_read_only": "off", "default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
+			"extra_float_digits": "3",
 		}
 		text := with(every, "DateStyle", "ISO, MDY", "IntervalStyle", "postgres", "TimeZone", "UTC", "bytea_output", "hex",
-			"extra_float_digits", "3", "lc_monetary", "C")
+			"lc_monetary", "C")
 		for name, tc := range map[string]struct {
 			conn *pgconn.Config
 			want map[string]string

@@ -20,6 +20,8 @@ type ServerDetails struct {
 
 	ClockAhead time.Duration // the server's clock minus ours; the error is at most half of ClockTrip
 	ClockTrip  time.Duration // round-trip time of the query
+
+	SyncStandbys string // synchronous_standby_names
 }
 
 // Server reads the settings and the load of the server.
@@ -29,7 +31,7 @@ func (r *Reader) Server(ctx context.Context) (*ServerDetails, error) {
 		return queryOne(ctx, conn, func(row pgx.CollectableRow) (v ServerDetails, err error) {
 			answered := time.Now()
 			var seconds, clock float64
-			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &v.WALBytes, &seconds, &clock)
+			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &v.WALBytes, &seconds, &clock, &v.SyncStandbys)
 			v.WALTime = time.Duration(seconds * float64(time.Second))
 			v.ClockTrip = answered.Sub(asked)
 			v.ClockAhead = time.UnixMicro(int64(clock * 1e6)).Sub(asked.Add(v.ClockTrip / 2))
@@ -38,7 +40,7 @@ func (r *Reader) Server(ctx context.Context) (*ServerDetails, error) {
 			SELECT pg_catalog.current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_catalog.pg_replication_slots),
 				pg_catalog.current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_catalog.pg_stat_replication),
 				w.wal_bytes::float8, COALESCE(extract(epoch FROM pg_catalog.clock_timestamp() - w.stats_reset), 0)::float8,
-				extract(epoch FROM pg_catalog.clock_timestamp())::float8
+				extract(epoch FROM pg_catalog.clock_timestamp())::float8, pg_catalog.current_setting('synchronous_standby_names')
 			FROM pg_catalog.pg_stat_wal w`)
 	})
 }

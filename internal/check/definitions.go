@@ -53,6 +53,7 @@ func sourceDefinitions() []definition {
 		{Source, "create", "", "The role may create the publication, if `run` would create it.", false},
 		{Source, "slots left", "", "`max_replication_slots` leaves room for the slot.", false},
 		{Source, "senders left", "", "`max_wal_senders` leaves room for the relay's WAL sender.", false},
+		{Source, "synchronous standbys", "", "`synchronous_standby_names` does not match the relay. Otherwise commits wait until the relay has delivered their rows.", true},
 		{Source, "clock", "", "The clocks of the database server and this machine differ by at most 5 s.", true},
 		{Source, "replication connection", "", "A replication connection can be opened. It is closed again.", false},
 		{Source, "pg_hba.conf", "", "The file has no errors, if the role may see them. Postgres does not load a file with errors.", false},

@@ -47,6 +47,13 @@ func TestBrokenServer(t *testing.T) {
 			},
 		}, settings: map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB"}},
 		{broken: broken{
+			name: "taken for a standby", rare: true, breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
+			title: "synchronous standbys", state: Doubt, says: "has Outbox-CDC, which matches the relay (outbox-cdc)",
+			mend: func(t *testing.T, r *rig) {
+				r.run(t, "ALTER SYSTEM SET synchronous_standby_names = 'standby_1'", "SELECT pg_reload_conf()")
+			},
+		}, settings: map[string]string{"synchronous_standby_names": `ANY 1 (standby_1, "Outbox-CDC")`, "synchronous_commit": "local"}},
+		{broken: broken{
 			name: "error in pg_hba.conf", rare: true, breaks: func(t *testing.T, r *rig) {
 				r.makeSlot(t, "pgoutput")
 				r.role = "postgres"
@@ -173,6 +180,17 @@ func TestBehind(t *testing.T) {
 		broken, fixed := behind(tt.major, tt.minor)
 		if fixed != tt.fixed || (broken == releases()[0].broken) != tt.loses || (broken == "") != (fixed == 0) {
 			t.Errorf("%d.%d: fixed in %d, %q", tt.major, tt.minor, fixed, broken)
+		}
+	}
+}
+
+// Each form of synchronous_standby_names has its names.
+func TestStandbyNames(t *testing.T) {
+	for setting, want := range map[string]string{
+		"": "", "*": "*", "a, b": "a b", `1 (a, "b ""c""", *)`: `a b "c" *`, "ANY 2(a,b)": "a b", "first 1 ( a )": "a", "any": "any", `"2 (a)"`: "2 (a)",
+	} {
+		if got := strings.Join(standbyNames(setting), " "); got != want {
+			t.Errorf("%s: %s, want %s", setting, got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -56,6 +57,7 @@ func (s *sourceChecker) run(ctx context.Context) {
 	}
 	if ask("slots left", func(ctx context.Context) (err error) { s.server, err = reader.Server(ctx); return err }) {
 		s.capacity()
+		s.synchronous()
 		s.clock()
 	}
 	if !s.short {
@@ -176,6 +178,43 @@ func (s *sourceChecker) capacity() {
 	} else {
 		s.ok("senders left", "", text)
 	}
+}
+
+// synchronous checks that Postgres does not take the relay for a synchronous standby. A name in the list may be of any client that streams
+// WAL, and * matches each.
+// https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONOUS-STANDBY-NAMES
+func (s *sourceChecker) synchronous() {
+	const name = "synchronous standbys"
+	application := replication.Walsender(s.Relay.Source.Conn).RuntimeParams["application_name"]
+	for _, standby := range standbyNames(s.server.SyncStandbys) {
+		if standby != "*" && !strings.EqualFold(standby, application) {
+			continue
+		}
+		s.warn(name, "", fmt.Sprintf("synchronous_standby_names has %s, which matches the relay (%s): commits may wait until it has delivered their rows, and while it is stopped", standby, application),
+			"name the standbys in synchronous_standby_names, each as its application_name in primary_conninfo, then SELECT pg_reload_conf()")
+		return
+	}
+	s.ok(name, "", "the relay is none")
+}
+
+// countedStandbys matches a list with the number of standbys, and standbyName one name of a list.
+var (
+	countedStandbys = regexp.MustCompile(`(?is)^\s*(?:(?:FIRST|ANY)\s+)?\d+\s*\((.*)\)\s*$`)
+	standbyName     = regexp.MustCompile(`"(?:[^"]|"")*"|[^\s,"]+`)
+)
+
+// standbyNames returns the names in a value of synchronous_standby_names.
+func standbyNames(setting string) (names []string) {
+	if m := countedStandbys.FindStringSubmatch(setting); m != nil {
+		setting = m[1]
+	}
+	for _, name := range standbyName.FindAllString(setting, -1) {
+		if quoted, ok := strings.CutPrefix(name, `"`); ok {
+			name = strings.ReplaceAll(strings.TrimSuffix(quoted, `"`), `""`, `"`)
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // maxClockError is the allowed difference of the clocks.
