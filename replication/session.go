@@ -49,10 +49,10 @@ func everySession() map[string]string {
 // and [OutputPath] is the search_path.
 func textSettings() map[string]string {
 	return map[string]string{
-		"datestyle":          "ISO",
-		"intervalstyle":      "postgres",
-		"timezone":           "UTC",
-		"bytea_output":       "hex",
+		"datestyle":     "ISO",
+		"intervalstyle": "postgres",
+		"timezone":      "UTC",
+		"bytea_output":  "hex",
 	}
 }
 

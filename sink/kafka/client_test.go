@@ -205,7 +205,7 @@ func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
 func TestOpenNamesASilentBroker(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
