@@ -215,8 +215,8 @@ func clockTamper(t *testing.T) walproxy.Tamper {
 	}}
 }
 
-// The database's clock is wrong and jumps. It delays nothing, and no record has a timestamp in the future,
-// which a broker could reject. A timestamp in the past stays, because it is the commit's.
+// The database's clock is wrong and jumps. It delays nothing, and no record has a timestamp so far in the future
+// that a broker could reject it. A timestamp in the past stays, because it is the commit's.
 func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it delivers thousands of rows through a proxy")

@@ -81,12 +81,16 @@ func (l *Ledger) takeReceived(rec *Received) {
 	l.check(delivery.Coordinates{Topic: l.topic, Offset: rec.Offset}, rec)
 }
 
+// maxAhead is how far ahead of its arrival the timestamp of a record may be: the relay sends a commit time that is up to a minute ahead
+// of its own clock as it is.
+const maxAhead = time.Minute + time.Second
+
 func (l *Ledger) check(at delivery.Coordinates, rec *Received) {
 	r := &delivery.Record{
 		Coordinates: at, Key: rec.Key, Value: rec.Value,
 		Headers: []delivery.Header{{Key: "id", Value: rec.ID}, {Key: "eventType", Value: rec.Type}},
 	}
-	if !rec.Timestamp.IsZero() && (rec.Timestamp.After(time.Now().Add(time.Second)) || time.Since(rec.Timestamp) > time.Hour) {
+	if !rec.Timestamp.IsZero() && (rec.Timestamp.After(time.Now().Add(maxAhead)) || time.Since(rec.Timestamp) > time.Hour) {
 		r.Damage = "it has the timestamp " + rec.Timestamp.String()
 	}
 	e := Event{Key: string(rec.Key), Number: NumberOf(rec.Value)}
