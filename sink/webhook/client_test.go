@@ -159,6 +159,9 @@ func TestPause(t *testing.T) {
 			s := start(t, Config{URL: server.URL}, sink.WriterConfig{})
 			send(t, s, 1, "a", "k")
 			s.Await("the pause", func() bool { return s.Sink.Stat().Retries > 0 })
+			if got := s.Sink.Stat().LastError; !strings.Contains(got, "; the receiver asks for a pause of ") {
+				t.Errorf("last error %q", got)
+			}
 			for seq := range uint64(20) {
 				send(t, s, seq+2, "a", fmt.Sprint(seq))
 			}

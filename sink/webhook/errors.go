@@ -16,7 +16,7 @@ import (
 
 const (
 	reachAdvice  = "Check sink.webhook.url and sink.webhook.origins, and that the receiver can be reached from here, or through the proxy of HTTPS_PROXY."
-	accessAdvice = "Check sink.webhook.tls: ca_file for a receiver with a private CA, cert_file and key_file if it wants a client certificate."
+	accessAdvice = "Check the host in sink.webhook.url and sink.webhook.tls: ca_file for a receiver with a private CA, cert_file and key_file if it wants a client certificate."
 )
 
 // A statusError is a response that is not an acknowledgement.
@@ -63,6 +63,11 @@ type pausedError struct {
 	error
 
 	pause time.Duration
+}
+
+// Error also says how long the pause is.
+func (e *pausedError) Error() string {
+	return fmt.Sprintf("%v; the receiver asks for a pause of %s", e.error, e.pause.Round(time.Second))
 }
 
 // RetryAfter returns the pause.

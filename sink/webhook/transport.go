@@ -97,7 +97,7 @@ func (c *client) deliver(ctx context.Context, r *lane.Request) error {
 		return &sink.RecordError{Reason: errors.New("the destination " + illegal)}
 	}
 	if left := c.pauses.left(rec.Topic, time.Now()); left > 0 {
-		return &pausedError{fmt.Errorf("%s: the receiver has asked for a pause", at.url), left}
+		return &pausedError{fmt.Errorf("%s: not sent", at.url), left}
 	}
 	if err := r.Fence(); err != nil {
 		return err
