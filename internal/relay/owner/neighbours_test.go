@@ -159,3 +159,66 @@ func TestPumpSkipsAnArchiveThatWasRemoved(t *testing.T) {
 		})
 	}
 }
+
+// The catalog is asked about a neighbour once, not at each row between those of the outbox.
+func TestPumpRemembersNeighbours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const archive = 1
+		row := func(n string) *replication.WALData {
+			return streamtest.WALData(ofTable(streamtest.InsertOf("id-"+n, "order", "k", "T", n), archive))
+		}
+		src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+			streamtest.Begin(100), streamtest.WALData(named(archive, "archive", streamtest.OutboxColumns()...)), row("1"), streamtest.OutboxRelation(), streamtest.Insert("a", 2), streamtest.Commit(100, 110),
+			streamtest.Begin(200), row("3"), streamtest.Insert("a", 4), row("5"), streamtest.Commit(200, 210),
+		}}
+		prod := newScriptedProducer()
+		s, _ := newTestSessionWith(t, settings{tables: []string{"outbox"}}, src, prod, 0)
+		state := streamtest.OutboxCatalog()
+		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: archive, Schema: "public", Name: "archive"})
+		s.owner.cfg.Pump.Neighbours.Update(t.Context(), state, func(catalog.Table) bool { return true })
+		asked := 0
+		s.catalog.Pasts = func(context.Context, uint32) (catalog.Past, error) {
+			asked++
+			return catalog.Past{}, nil
+		}
+		if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
+			t.Errorf("session ended with %v", err)
+		}
+		if prod.records() != "a/2 a/4" || asked != 1 {
+			t.Errorf("sent %s, asked %d times", prod.records(), asked)
+		}
+	})
+}
+
+// A neighbour becomes a part of an outbox, which changes nothing in its definition. The stream repeats it, and the rows after that are
+// relayed, whether or not others come in between.
+func TestPumpRelaysANeighbourThatWasAttached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const part = 1
+		row := func(n string) *replication.WALData {
+			return streamtest.WALData(ofTable(streamtest.InsertOf("id-"+n, "order", "k", "T", n), part))
+		}
+		define := streamtest.WALData(named(part, "outbox_1", streamtest.OutboxColumns()...))
+		src := &streamtest.Source{Err: streamtest.ErrLost, Script: streamtest.Script{
+			streamtest.Begin(100), define, row("1"), streamtest.Commit(100, 110), streamtest.Begin(200), define, row("2"), streamtest.Commit(200, 210),
+		}}
+		prod := newScriptedProducer()
+		s, _ := newTestSessionWith(t, settings{tables: []string{"outbox"}}, src, prod, 0)
+		state := streamtest.OutboxCatalog()
+		state.Publication.Tables = append(state.Publication.Tables, catalog.Table{OID: part, Schema: "public", Name: "outbox_1"})
+		s.owner.cfg.Pump.Neighbours.Update(t.Context(), state, func(catalog.Table) bool { return true })
+		asked := 0
+		s.catalog.Pasts = func(context.Context, uint32) (catalog.Past, error) {
+			if asked++; asked == 1 {
+				return catalog.Past{}, nil
+			}
+			return catalog.Past{Change: "attached 7", Until: 300}, nil
+		}
+		if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
+			t.Errorf("session ended with %v", err)
+		}
+		if prod.records() != "k/2" {
+			t.Errorf("sent %s, asked %d times", prod.records(), asked)
+		}
+	})
+}

@@ -33,6 +33,9 @@ func (p *Pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 	if err != nil {
 		return false, err
 	}
+	if rel, ok := out.(*decoder.Relation); ok {
+		p.forget(rel)
+	}
 	if rel := tableOf(out); rel != nil {
 		if relayed, err := p.relays(ctx, rel); !relayed || err != nil {
 			return false, err

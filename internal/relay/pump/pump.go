@@ -64,9 +64,8 @@ type Pump struct {
 	horizon pglogrepl.LSN // Config.Horizon
 
 	neighbours *Neighbours
-	relation   *decoder.Relation // the relation that relays was called for last
-	relayed    bool              // its rows are relayed
-	until      pglogrepl.LSN     // its rows are relayed if they were committed before
+	judgements map[uint32]judgement // of the tables of the session, by OID
+	judged     judgement            // the one that relays used last
 
 	updates  updatePolicy
 	messages []string
@@ -101,7 +100,7 @@ func New(cfg Config) *Pump {
 // StartSession prepares the Pump for the messages of a session: published is the publication as of its start, and c the catalog
 // of its server.
 func (p *Pump) StartSession(ctx context.Context, published *catalog.Publication, c Catalog) {
-	p.decoder, p.tx, p.relation = decoder.New(), nil, nil
+	p.decoder, p.tx, p.judgements, p.judged = decoder.New(), nil, make(map[uint32]judgement), judgement{}
 	p.published, p.catalog = published, c
 	p.tracker.Reread()
 	p.router.SetDescribe(c.Describe(ctx))
