@@ -91,11 +91,18 @@ func (c *comparison) members() error {
 		case replaced:
 			c.warn("table "+was.Name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
 		case was.Membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
+		case c.attached(was, current):
 		default:
 			return c.noLongerPublished(was)
 		}
 	}
 	return nil
+}
+
+// attached reports whether the publication still has a table, which is a partition now: by itself, or through a table above it.
+func (c *comparison) attached(was entry, current []entry) bool {
+	above := c.parts[was.OID].ancestors
+	return c.now.member(was.OID) != nil || slices.ContainsFunc(current, func(e entry) bool { return slices.Contains(above, e.OID) })
 }
 
 func (c *comparison) renamed(now, was string) {

@@ -54,7 +54,9 @@ func (p *Pump) checkRelation(rel *decoder.Relation) error {
 // judge reports whether rows of rel become records, or those of transactions before until do.
 func (p *Pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, until pglogrepl.LSN, err error) {
 	relayed, known := p.neighbours.known(rel)
-	if !known {
+	// Unsuitable types do not make it a neighbour: its rows stop the relay, as those of the table would that it was a part of.
+	hasColumns := p.router.HasColumns(rel)
+	if !relayed && (!known || hasColumns) { // a neighbour may be a part of an outbox since the last look
 		state, err := p.catalog.Inspect(ctx)
 		if err != nil {
 			return false, 0, err
@@ -65,8 +67,6 @@ func (p *Pump) judge(ctx context.Context, rel *decoder.Relation) (relayed bool, 
 	if relayed {
 		return true, 0, nil
 	}
-	// Unsuitable types do not make it a neighbour: its rows stop the relay, as those of the table would that it was a part of.
-	hasColumns := p.router.HasColumns(rel)
 	if !hasColumns {
 		if !known {
 			p.neighbours.decide(ctx, rel, false, "it is not published any more, and has not the columns of an outbox")

@@ -183,14 +183,18 @@ func (s *Source) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 // A Catalog has no table, unless the test says what it has.
 type Catalog struct {
 	Describes encode.Describe
+	State     *catalog.State // what Inspect returns; nil: an empty publication
 	Pasts     func(ctx context.Context, table uint32) (catalog.Past, error)
 }
 
 // Describe returns Describes.
 func (c *Catalog) Describe(context.Context) encode.Describe { return c.Describes }
 
-// Inspect returns an empty publication.
+// Inspect returns State.
 func (c *Catalog) Inspect(context.Context) (*catalog.State, error) {
+	if c.State != nil {
+		return c.State, nil
+	}
 	return &catalog.State{Publication: &catalog.Publication{}}, nil
 }
 
