@@ -232,6 +232,40 @@ func TestPartitionIsGone(t *testing.T) {
 	}
 }
 
+// A table that is published beside the outbox is attached to it while the relay runs: all rows after that are delivered, although only
+// this table has rows, so that nothing but its definition says that something has changed.
+func TestNeighbourIsAttached(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "internal/relay/owner and internal/catalog test the rules always")
+	for name, tc := range map[string]struct {
+		publication string
+		since       int // major version
+	}{
+		"all tables": {"FOR ALL TABLES WITH (publish = 'insert')", 0},
+		"all roots":  {"FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)", 0},
+		"a schema":   {"FOR TABLES IN SCHEMA public WITH (publish = 'insert')", 15},
+		"both":       {"FOR TABLE outbox, outbox_0 WITH (publish = 'insert')", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t)
+			if r.DB.Server.Install().Major < tc.since {
+				return
+			}
+			r.DB.Exec(t, `ALTER TABLE outbox RENAME TO whole; CREATE TABLE outbox (LIKE whole INCLUDING ALL) PARTITION BY RANGE (id);
+				CREATE TABLE outbox_0 (LIKE whole INCLUDING ALL EXCLUDING IDENTITY)`)
+			setUpWith(t, r, tc.publication)
+			process := r.Run(t)
+			r.DB.Exec(t, `INSERT INTO outbox_0 (id, aggregatetype, aggregateid, type, payload, position) VALUES ('ffffffff-ffff-ffff-ffff-ffffffffffff', 'order', 'neighbour', 'T', '{}', 0)`)
+			r.Confirmed(t)
+			r.DB.Exec(t, `DELETE FROM outbox_0; ALTER TABLE outbox ATTACH PARTITION outbox_0 FOR VALUES FROM (MINVALUE) TO (MAXVALUE)`)
+			r.Deliver(t, 50)
+			process.Terminate(t)
+			r.Settle(t, 0)
+		})
+	}
+}
+
 // An archive with the columns of an outbox that was removed from the publication, while its own rows waited and the relay was stopped,
 // is still no outbox.
 func TestArchiveIsRemoved(t *testing.T) {

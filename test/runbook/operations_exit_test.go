@@ -153,9 +153,11 @@ func wrongConfiguration(t *testing.T, o *operation, srv *pgserver.Server) {
 
 func wrongPassword(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, startSource(t, nil))
-	o.exec(t, `ALTER ROLE cdc PASSWORD 'another'`)
+	o.exec(t, `ALTER ROLE cdc PASSWORD 'another' VALID UNTIL '2020-01-01'`)
 	o.fails(t, 10, "28P01", `as "cdc"`, "ALTER ROLE … PASSWORD")
 	o.names["the one in outbox-cdc.yaml"] = secret
+	o.sql(t)
+	o.fails(t, 10, "28P01", "VALID UNTIL")
 	o.sql(t)
 	o.stream(t)
 	o.delivers(t)

@@ -61,7 +61,7 @@ func TestLedgerFindsErrors(t *testing.T) {
 		}},
 		"from the future": {broken: true, records: func() []*kgo.Record {
 			r := good("b", 0)
-			r.Timestamp = r.Timestamp.Add(time.Minute)
+			r.Timestamp = r.Timestamp.Add(2 * time.Minute)
 			return []*kgo.Record{good("a", 0), r, good("a", 1), good("a", 2)}
 		}},
 		"rolled back": {broken: true, records: func() []*kgo.Record {
