@@ -61,6 +61,9 @@ func (h *History) CheckPublished(recorded string) error { return h.last.CheckPub
 // CheckUnaltered returns what [State.CheckUnaltered] does for the State of the last call of Look.
 func (h *History) CheckUnaltered(recorded string) error { return h.last.CheckUnaltered(recorded) }
 
+// CheckKnown returns what [State.CheckKnown] does for the State of the last call of Look.
+func (h *History) CheckKnown(recorded string) error { return h.last.CheckKnown(recorded) }
+
 // LimitAt returns when the retained WAL reaches its limit, as of the last call of Look. See [Trend].
 func (h *History) LimitAt() time.Time { return h.retention.limitAt }
 

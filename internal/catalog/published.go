@@ -140,6 +140,31 @@ func (c *State) CheckUnaltered(recorded string) error {
 	return c.leftOutError(sinceRecord, "it was altered, and may not have published inserts for a while", "if it has not, the rows of that time are not delivered: ")
 }
 
+// CheckKnown returns an error if an outbox table was none at recorded, which an earlier [State.Published] has returned: nobody has sent the
+// rows that it had then. It does not know tables that are published by their partitions only.
+func (c *State) CheckKnown(recorded string) error {
+	was, ok := parsePublished(recorded)
+	if !ok || c.Publication == nil {
+		return nil
+	}
+	now := c.published(carriers(c))
+	for _, o := range c.Outboxes {
+		if len(o.Parts) == 0 {
+			continue
+		}
+		table := o.table()
+		e, published := find(now.Tables, func(e entry) bool { return e.OID == table.OID })
+		_, recorded := find(was.Tables, func(e entry) bool { return e.OID == table.OID || e.Name == table.text() })
+		if published && !recorded && !e.born {
+			return &LeftOutError{
+				fmt.Errorf("table %s was no outbox when the position was recorded: rows that it had then are not delivered", table.text()),
+				fmt.Sprintf("to send them: outbox-cdc replay --table %s --where '…' --dsn \"$OPERATOR_DSN\"", argument(o.Configured)),
+			}
+		}
+	}
+	return nil
+}
+
 // checkSince returns an error if rows of the carriers, the outbox tables, may not have been published at some time since was. changed is for
 // its text.
 func (c *State) checkSince(was published, changed string, carriers map[uint32]bool) error {
@@ -200,7 +225,7 @@ func parsePublished(recorded string) (was published, ok bool) {
 	return was, ok
 }
 
-// A LeftOutError says that the publication may have left out rows since the position was recorded, and publishes all rows now.
+// A LeftOutError says that rows may have been left out until now, and that all rows are published from now on.
 type LeftOutError struct {
 	reason      error
 	instruction string

@@ -127,6 +127,49 @@ func TestPublishedSince(t *testing.T) {
 	}
 }
 
+// A table that becomes an outbox had rows that nobody has sent, unless it was created together with its publication, or it is the successor
+// of one.
+func TestTableBecomesAnOutbox(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change string
+		tables []string
+		says   string
+	}{
+		"a neighbour":     {"", []string{"outbox", "other"}, "table public.other was no outbox when the position was recorded"},
+		"added later":     {"CREATE TABLE third (id int); ALTER PUBLICATION pub ADD TABLE third", []string{"outbox", "third"}, "table public.third was no outbox"},
+		"added at once":   {"BEGIN; CREATE TABLE third (id int); ALTER PUBLICATION pub ADD TABLE third; COMMIT", []string{"outbox", "third"}, ""},
+		"a successor":     {"BEGIN; ALTER TABLE outbox RENAME TO third; CREATE TABLE outbox (id int); ALTER PUBLICATION pub ADD TABLE outbox; COMMIT", []string{"outbox"}, ""},
+		"under its names": {"ALTER TABLE outbox RENAME TO third", []string{"third"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			execEach(t, db, "CREATE TABLE outbox (id int); CREATE TABLE other (id int); CREATE PUBLICATION pub FOR TABLE outbox, other WITH (publish = 'insert')")
+			inspect := func(tables ...string) *State {
+				t.Helper()
+				state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables(tables))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return state
+			}
+			recorded := inspect("outbox").Published()
+			if strings.HasPrefix(tc.change, "BEGIN") {
+				db.Exec(t, tc.change)
+			} else {
+				execEach(t, db, tc.change)
+			}
+			now := inspect(tc.tables...)
+			if err := now.CheckKnown(recorded); (err != nil) != (tc.says != "") || err != nil && (!strings.HasPrefix(err.Error(), tc.says) || !strings.Contains(err.Error(), "replay --table "+tc.tables[1])) {
+				t.Errorf("%v, want %q", err, tc.says)
+			}
+			if err := now.CheckKnown(now.Published()); err != nil {
+				t.Errorf("recorded since: %v", err)
+			}
+		})
+	}
+}
+
 // Two outbox tables that take each other's names were published all the time.
 func TestOutboxesSwapNames(t *testing.T) {
 	db := pgtest.Database(t)

@@ -74,6 +74,9 @@ func (r *recovery) run(ctx context.Context) error {
 	loss, err := relay.FindLoss(ctx, r.cfg, r.log)
 	if errors.Is(err, refill.ErrNothingLost) {
 		fmt.Fprintf(r.stdout, "Nothing to recover: slot %q continues at the position record.\n", r.cfg.Source.Slot)
+		if added, ok := errors.AsType[*catalog.LeftOutError](err); ok {
+			fmt.Fprintln(r.stdout, catalog.Terms{Arguments: cfg.Arguments()}.Fill("But "+added.Error()+"."))
+		}
 		return nil
 	}
 	if err != nil {

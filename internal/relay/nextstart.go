@@ -78,7 +78,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 		}
 		lost = cmp.Or(lost, next.Broken)
 		if p := next.Record; p != nil && next.Broken == nil && p.SystemID == server.SystemID {
-			next.Doubt = state.CheckUnaltered(p.Publication)
+			next.Doubt = cmp.Or(state.CheckUnaltered(p.Publication), state.CheckKnown(p.Publication))
 		}
 		if next.Catalog == nil && next.Broken == nil {
 			next.Catalog = unfit

@@ -263,6 +263,10 @@ func (r *Relay) checkPublished(recorded string) error {
 		r.log.Warn("the publication was altered, and may have left out rows before this start", slog.String("reason", doubt.Reason()),
 			slog.String("hint", "unless inserts were published all the time, look for missing rows with audit, and send them with replay"))
 	}
+	if added, ok := errors.AsType[*catalog.LeftOutError](r.history.CheckKnown(recorded)); ok && err == nil {
+		r.log.Warn("a table is an outbox from this start on, its older rows are not delivered", slog.String("reason", added.Reason()),
+			slog.String("hint", "if they are events, send them with replay"))
+	}
 	return r.tables.orUnlisted(err)
 }
 

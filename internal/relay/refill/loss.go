@@ -178,7 +178,7 @@ func (l *Loss) judge(record *checkpoint.Position) error {
 		return ErrCopyUnfinished
 	}
 	if l.Cause = l.leavesOut(record); l.Cause == nil {
-		return ErrNothingLost
+		return errors.Join(ErrNothingLost, l.state.CheckKnown(record.Publication))
 	}
 	return nil
 }
