@@ -538,8 +538,9 @@ func (h *history) recorded(w writer, key string, value []byte) {
 		return // a late write: another run holds the slot, or a standby has been promoted
 	}
 	// While one run drains, another may hold the slot. The record may then go back, but not
-	// to a position before that of the slot.
-	if p.EndLSN < h.recordOf[run] || p.EndLSN < h.slot {
+	// to a position before that of the slot, unless it is the last one of a slot that another has replaced since.
+	late := p.Generation == h.generation && h.record < h.refill.point && p.EndLSN < h.refill.point
+	if p.EndLSN < h.recordOf[run] || p.EndLSN < h.slot && !late {
 		h.violatedLocked("run %d: record %s after %s, with the slot at %s", run, p.EndLSN, h.recordOf[run], h.slot)
 	}
 	h.recordOf[run] = p.EndLSN
