@@ -10,9 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// grantOperator grants cfg.Operator the privileges on the outbox tables that an operator's commands need: USAGE of
-// their schema, SELECT for audit, replay and recover, DELETE for prune, and SELECT on the sequence of the insertion order, with which recover
-// can tell that an empty table never had a row. A Warning of the role's Step names what its owner cannot grant.
+// grantOperator grants cfg.Operator the privileges on the outbox tables, and their children by inheritance, that an operator's commands
+// need: USAGE of their schema, SELECT for audit, replay and recover, DELETE for prune, and SELECT on the sequence of the insertion order, with
+// which recover can tell that an empty table never had a row. A Warning of the role's Step names what its owner cannot grant.
 func (s *setup) grantOperator(ctx context.Context, outboxes []Outbox) ([]Step, error) {
 	name := s.cfg.Operator
 	role, err := readRole(ctx, s.conn, name)
@@ -24,11 +24,16 @@ func (s *setup) grantOperator(ctx context.Context, outboxes []Outbox) ([]Step, e
 	}
 	steps := []Step{{Object: fmt.Sprintf("role %q", name), Action: actionExists, Warning: role.operatorWarning()}}
 	for _, o := range outboxes {
-		step, err := s.grantTable(ctx, o.table())
-		if err != nil {
-			return nil, err
+		for i, part := range o.Parts {
+			if i > 0 && len(part.ancestors) > 0 { // commands read and delete rows of a partition through the table above it
+				continue
+			}
+			step, err := s.grantTable(ctx, part)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, step)
 		}
-		steps = append(steps, step)
 	}
 	return steps, nil
 }

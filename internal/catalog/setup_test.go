@@ -66,6 +66,14 @@ func TestSetupAndDrop(t *testing.T) {
 		if err := read(); err != nil {
 			t.Errorf("the operator cannot read the table: %v", err)
 		}
+		db.Exec(t, `CREATE TABLE child () INHERITS (outbox); CREATE TABLE parts (id int) PARTITION BY LIST (id); CREATE TABLE part PARTITION OF parts FOR VALUES IN (1);
+			ALTER PUBLICATION `+replication.QuoteIdent(cfg.Publication)+" ADD TABLE child, parts")
+		cfg.Tables = append(cfg.Tables, "parts")
+		if steps, err := Setup(t.Context(), cfg); err != nil || len(steps) != 7 || !strings.Contains(steps[5].Object, `"child"`) || !strings.Contains(steps[6].Object, `"parts"`) {
+			t.Errorf("a child and a partition: %+v, %v", steps, err)
+		}
+		cfg.Tables = cfg.Tables[:2]
+		db.Exec(t, "DROP TABLE child, parts")
 		db.Exec(t, fmt.Sprintf(`REVOKE USAGE ON SCHEMA "my ""schema" FROM %q`, cfg.Operator))
 		if err := read(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`GRANT USAGE ON SCHEMA "my ""schema" TO %q; GRANT SELECT ON "my ""schema"."out;box" TO %[1]q`, cfg.Operator)) {
 			t.Errorf("without USAGE: %v", err)
