@@ -169,6 +169,7 @@ func TestSetupRefuses(t *testing.T) {
 			"publication without table": {before: "CREATE TABLE other (i int); CREATE PUBLICATION pub FOR TABLE other", want: replication.ErrPublication, text: `ADD TABLE "public"."outbox"`},
 			"publication of updates":    {before: "CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'update')", want: replication.ErrPublication, text: "inserts"},
 			"slot without publication":  {before: "SELECT pg_create_logical_replication_slot(current_database()::text, 'pgoutput')", want: replication.ErrPublication, text: "does not exist"},
+			"publication misspelled":    {before: "SELECT pg_create_logical_replication_slot(current_database()::text, 'pgoutput'); CREATE PUBLICATION other", want: replication.ErrPublication, text: `; the database has "other": if that one is meant, correct source.publication`},
 			"physical slot":             {before: "CREATE PUBLICATION pub FOR TABLE outbox; SELECT pg_create_physical_replication_slot(current_database()::text)", want: replication.ErrConfig, text: "physical"},
 			"two-phase slot":            {before: "CREATE PUBLICATION pub FOR TABLE outbox; SELECT pg_create_logical_replication_slot(current_database()::text, 'pgoutput', false, true)", want: replication.ErrConfig, text: "two_phase"},
 		} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,11 +57,11 @@ func (c *State) verifyPublication() error {
 	case p == nil && c.SlotElsewhere():
 		return c.slotElsewhere()
 	case p == nil && c.Slot != nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, even if you re-create it: run %s",
-			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, c.InstructStartOver())
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does%s rows committed without a publication are not delivered, even if you re-create it: run %s",
+			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, c.misspelled(), c.InstructStartOver())
 	case p == nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: %s",
-			replication.ErrPublication, c.PublicationName, c.Database, InstructSetup)
+		return fmt.Errorf("%w: publication %q does not exist in database %q%s create it and the slot with: %s",
+			replication.ErrPublication, c.PublicationName, c.Database, c.misspelled(), InstructSetup)
 	case c.Messages && p.isEmpty():
 		return nil
 	case !p.Insert:
@@ -75,6 +76,18 @@ func (c *State) verifyPublication() error {
 			replication.ErrPublication, p.Name, c.Resume(p.Add(table)))
 	}
 	return nil
+}
+
+// misspelled returns the names of other publications, one of which may be meant, as a part of a sentence that begins and ends another.
+func (c *State) misspelled() string {
+	var names []string
+	for _, name := range c.others {
+		names = append(names, strconv.Quote(name))
+	}
+	if names == nil {
+		return ";"
+	}
+	return "; the database has " + strings.Join(names, ", ") + ": if that one is meant, correct source.publication and start the relay again, and no row is lost; otherwise"
 }
 
 // verifyTables checks that the outbox tables exist and that the WAL has their rows.
