@@ -1,6 +1,9 @@
 package runbook
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,18 +24,20 @@ var jobRecipes = map[string]recipe{
 	"Preview records":    long(previewRecords),
 	"Upgrade the relay":  upgradeRelay,
 	"Upgrade Postgres to a new major version, or move to another server": long(moveSource),
-	"Rotate the password":           rotatePassword,
-	"Fail over Postgres":            failover,
-	"Move to another Kafka cluster": moveSink,
-	"Add partitions":                addPartitions,
-	"Prune delivered rows":          long(deleteRows),
-	"Re-create the slot":            long(recreateSlot),
-	"Replay rows from the table":    long(replayRows),
-	"Resend dead letters":           long(resendDeadLetters),
-	"End a long transaction":        long(endLongTransaction),
-	"Limit retained WAL":            long(limitRetainedWAL),
-	"The disk of Postgres is full":  long(diskFull),
-	"Remove everything":             removeEverything,
+	"Rotate the password":             rotatePassword,
+	"Fail over Postgres":              failover,
+	"Move to another Kafka cluster":   moveSink,
+	"Add partitions":                  addPartitions,
+	"Prune delivered rows":            long(deleteRows),
+	"Re-create the slot":              long(recreateSlot),
+	"Add a table":                     long(addTable),
+	"Give a table a relay of its own": long(splitRelay),
+	"Replay rows from the table":      long(replayRows),
+	"Resend dead letters":             long(resendDeadLetters),
+	"End a long transaction":          long(endLongTransaction),
+	"Limit retained WAL":              long(limitRetainedWAL),
+	"The disk of Postgres is full":    long(diskFull),
+	"Remove everything":               removeEverything,
 
 	"Recover":                          recoverSlot,
 	"Recover automatically":            long(recoverAutomatically),
@@ -172,6 +177,62 @@ func recreateSlot(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.streams(t)
 	o.arrived(t, lost)
 }
+
+// insertBilling inserts a row into the second table and returns its id.
+func (o *operation) insertBilling(t *testing.T) string {
+	t.Helper()
+	return pgtest.QueryRow[string](t, o.db, `INSERT INTO billing_outbox (id, aggregatetype, aggregateid, type, payload)
+		VALUES (gen_random_uuid(), $1, 'k', 'T', '{}') RETURNING id::text`, o.aggregate)
+}
+
+func addTable(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	o.sql(t)
+	stopped := o.insertBilling(t)
+	o.more = "outbox: {tables: [outbox, billing_outbox]}\n"
+	o.configure(t)
+	r = o.streams(t)
+	o.arrived(t, stopped)
+	o.arrived(t, o.insertBilling(t))
+	r.Terminate(t)
+	if out, _ := o.sh(t); !strings.Contains(out, "2 of 2 rows resent") {
+		t.Errorf("replay:\n%s", out)
+	}
+}
+
+// splitRelay gives the second table a relay of its own, with a row of each table in the slots while none runs.
+func splitRelay(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).exec(t, "CREATE TABLE billing_outbox (LIKE outbox INCLUDING ALL); ALTER TABLE billing_outbox OWNER TO owner; ALTER PUBLICATION outbox_cdc ADD TABLE billing_outbox")
+	o.more = "outbox: {tables: [outbox, billing_outbox]}\n"
+	o.configure(t)
+	r := o.stream(t)
+	o.arrived(t, o.insertBilling(t))
+	second := strings.ReplaceAll(o.yaml(), o.slot+", slot: "+o.slot, o.slot+"_2, slot: "+o.slot+"_2") + "name: " + o.slot + "_2\nadmin: {listen: \"\"}\n"
+	rig.Must(t, os.WriteFile(filepath.Join(o.dir, "billing.yaml"), []byte(strings.ReplaceAll(second, "[outbox, billing_outbox]", "[billing_outbox]")), 0o600))
+	o.sh(t)
+	o.arrived(t, o.insertBilling(t))
+	o.delivers(t)
+	r.Terminate(t)
+	rows := []string{o.insertBilling(t), o.write(t)}
+	o.names["0/202C978"] = confirmed.FindStringSubmatch(r.Stderr.String())[1]
+	o.more = ""
+	o.configure(t)
+	o.sh(t)
+	for _, id := range append(rows, o.insertBilling(t), o.write(t)) {
+		o.arrived(t, id)
+	}
+	o.sql(t)
+	o.arrived(t, o.insertBilling(t))
+	o.delivers(t)
+	if n := o.events.total(); n != 9 {
+		t.Errorf("%d records of 9 rows", n)
+	}
+}
+
+// confirmed matches the position in the last line of a relay's log.
+var confirmed = regexp.MustCompile(`msg=stopped exit_code=0 confirmed=(\S+)`)
 
 func replayRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).loseRow(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)

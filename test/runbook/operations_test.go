@@ -278,12 +278,17 @@ func (o *operation) setup(t *testing.T) *operation {
 // configure writes the relay's configuration.
 func (o *operation) configure(t *testing.T) {
 	t.Helper()
-	rig.Must(t, os.WriteFile(filepath.Join(o.dir, "outbox-cdc.yaml"), fmt.Appendf(nil, `
+	rig.Must(t, os.WriteFile(filepath.Join(o.dir, "outbox-cdc.yaml"), []byte(o.yaml()), 0o600))
+}
+
+// yaml returns the relay's configuration.
+func (o *operation) yaml() string {
+	return fmt.Sprintf(`
 source: {dsn: "postgres://cdc:%s@%s/%s?sslmode=disable", publication: %s, slot: %s}
 sink: {kafka: {brokers: [%q]%s}}
 startup_timeout: %s
 drain_timeout: 5s
-%s`, o.password, o.source, o.db.Name, o.slot, o.slot, o.broker, o.login, cmp.Or(o.patience, 15*time.Second), o.more), 0o600))
+%s`, o.password, o.source, o.db.Name, o.slot, o.slot, o.broker, o.login, cmp.Or(o.patience, 15*time.Second), o.more)
 }
 
 // shell returns a shell script that runs a line of the page.
@@ -541,6 +546,15 @@ func (e *events) has(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ids[id] > 0
+}
+
+func (e *events) total() (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, times := range e.ids {
+		n += times
+	}
+	return n
 }
 
 func TestMain(m *testing.M) { rig.Main(m) }
