@@ -69,7 +69,8 @@ type PositionReader interface {
 	ReadPositions(ctx context.Context, store, name string) ([]StoredValue, error)
 }
 
-// An OffsetRange is the offsets of a partition from Begin up to, but not including, End.
+// An OffsetRange is the offsets of a partition from Begin up to, but not including, End. Begin is 0 if no record was removed from the
+// beginning.
 type OffsetRange struct {
 	Partition  int32
 	Begin, End int64

@@ -33,8 +33,7 @@ func (c *client) OffsetRanges(ctx context.Context, subjects ...string) (map[stri
 		err := c.retry(ctx, func(ctx context.Context, l *link) error {
 			stream, err := openStream(ctx, l, subject)
 			if stream != nil {
-				state := stream.CachedInfo().State
-				ranges[subject] = []sink.OffsetRange{{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}}
+				ranges[subject] = []sink.OffsetRange{rangeOf(stream.CachedInfo().State)}
 			}
 			return err
 		})
@@ -43,6 +42,15 @@ func (c *client) OffsetRanges(ctx context.Context, subjects ...string) (map[stri
 		}
 	}
 	return ranges, nil
+}
+
+// rangeOf returns the sequences of a stream, of which the first one is 1.
+func rangeOf(state jetstream.StreamState) sink.OffsetRange {
+	offsets := sink.OffsetRange{Begin: int64(max(state.FirstSeq, 1)), End: int64(state.LastSeq) + 1}
+	if offsets.Begin == 1 && state.NumDeleted == 0 {
+		offsets.Begin = 0
+	}
+	return offsets
 }
 
 // Read implements [sink.Reader].
@@ -103,7 +111,7 @@ func openMessages(ctx context.Context, l *link, subject string, offsets sink.Off
 	}
 	consumer, err := call(ctx, l, func(ctx context.Context) (jetstream.Consumer, error) {
 		return stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-			FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(offsets.Begin),
+			FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(offsets.Begin, 1)),
 		})
 	})
 	if err != nil || consumer.CachedInfo().NumPending == 0 {

@@ -3,6 +3,8 @@ package jetstream
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/natstest"
@@ -41,5 +43,23 @@ func TestReadAcrossFaults(t *testing.T) {
 				t.Errorf("read %d of 200 messages: %v", n, err)
 			}
 		})
+	}
+}
+
+// A range begins at 0 as long as no message was removed: then a record that is not there was never stored, or its stream was lost.
+func TestRangeOfAWholeStream(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state jetstream.StreamState
+		want  sink.OffsetRange
+	}{
+		"empty":          {jetstream.StreamState{}, sink.OffsetRange{End: 1}},
+		"whole":          {jetstream.StreamState{FirstSeq: 1, LastSeq: 5}, sink.OffsetRange{End: 6}},
+		"beginning gone": {jetstream.StreamState{FirstSeq: 3, LastSeq: 5}, sink.OffsetRange{Begin: 3, End: 6}},
+		"all gone":       {jetstream.StreamState{FirstSeq: 6, LastSeq: 5}, sink.OffsetRange{Begin: 6, End: 6}},
+		"a gap":          {jetstream.StreamState{FirstSeq: 1, LastSeq: 5, NumDeleted: 1}, sink.OffsetRange{Begin: 1, End: 6}},
+	} {
+		if got := rangeOf(tc.state); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
 	}
 }
