@@ -152,6 +152,7 @@ func TestChartWithAllValues(t *testing.T) {
 		"drain_timeout":    *pod.TerminationGracePeriodSeconds == 76,
 		"secrets":          relay.VolumeMounts[2].MountPath == "/run/secrets/kafka" && pod.Volumes[2].Secret.SecretName == "kafka",
 		"env":              relay.Env[0].ValueFrom.SecretKeyRef.Name == "kafka",
+		"volumes":          pod.Volumes[3].PersistentVolumeClaim.ClaimName == "position" && relay.VolumeMounts[3].MountPath == "/var/lib/outbox-cdc",
 		"resources":        relay.Resources.Limits.Memory().String() == "1Gi" && relay.Resources.Requests.Cpu().String() == "1",
 		"spread":           len(pod.TopologySpreadConstraints) == 1 && pod.TopologySpreadConstraints[0].TopologyKey == "topology.kubernetes.io/region",
 		"scheduling":       pod.NodeSelector["disk"] == "ssd" && pod.Tolerations[0].Key == "dedicated" && pod.Affinity.NodeAffinity != nil && pod.PriorityClassName == "high",
