@@ -103,9 +103,16 @@ func (c *client) ensureBucket(ctx context.Context, l *link, bucket string) error
 	return err
 }
 
-// retry is [client.retry] for a relay that runs.
+// retry is [client.retry] for a relay that runs. If somebody has deleted the bucket, the relay does not create it again: the values of
+// other relays are lost too.
 func (s *positionStore) retry(ctx context.Context, f func(ctx context.Context, l *link) error) error {
-	return s.client.RetryDenied(ctx, func(ctx context.Context) error { return s.client.use(ctx, f) })
+	return s.client.RetryDenied(ctx, func(ctx context.Context) error {
+		err := s.client.use(ctx, f)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return sink.Advise(fmt.Errorf("bucket %s does not exist: %w", s.name, err), "Find out who has deleted it, then restart the relay, which creates it again and continues at the position of the slot.")
+		}
+		return err
+	})
 }
 
 // Read implements [sink.PositionStore].
