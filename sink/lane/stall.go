@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -54,7 +55,8 @@ func (w *Writer) oldestStall(now time.Time) stall {
 		return !since.IsZero() && (s.since.IsZero() || since.Before(s.since))
 	}
 	if since, silent := w.silentSince(); silent && now.Sub(since) >= silenceAfter {
-		s = stall{since: since, reason: w.silenceReason(), advice: w.options.ReachAdvice}
+		cause := w.silence()
+		s = stall{since: since, reason: cause.Error(), advice: cmp.Or(sink.AdviceOf(cause), w.options.ReachAdvice)}
 	}
 	if c := &w.connection; c.attempts > 0 && older(c.since) {
 		s = stall{since: c.since, reason: c.cause.Error(), advice: cmp.Or(sink.AdviceOf(c.cause), w.options.ReachAdvice)}
@@ -83,14 +85,14 @@ func (w *Writer) silentSince() (since time.Time, silent bool) {
 	return since, true
 }
 
-// silenceReason returns why the broker does not respond, as far as it is known.
-func (w *Writer) silenceReason() string {
+// silence returns why the broker does not respond, as far as it is known.
+func (w *Writer) silence() error {
 	if e, ok := w.transport.(Explainer); ok {
-		if reason := e.SilenceReason(); reason != "" {
-			return reason
+		if cause := e.Silence(); cause != nil {
+			return cause
 		}
 	}
-	return "the broker at " + w.options.Broker + " does not respond"
+	return fmt.Errorf("the broker at %s does not respond", w.options.Broker)
 }
 
 // monitor logs stalls, and writes the log lines of the other goroutines, until ctx ends.

@@ -23,8 +23,8 @@ type Transport interface {
 
 // An Explainer is a Transport that may know why the broker does not respond to requests.
 type Explainer interface {
-	// SilenceReason returns the reason, or "". It must not block, nor call Done.
-	SilenceReason() string
+	// Silence returns the cause, or nil. It must not block, nor call Done.
+	Silence() error
 }
 
 // A Request is the next records of one lane, in order.

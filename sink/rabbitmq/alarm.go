@@ -63,10 +63,15 @@ func (e *blockedError) Error() string {
 	return fmt.Sprintf("%s: the broker blocks publishing: %s", e.addr, e.reason)
 }
 
+// Advice implements [sink.Advised].
+func (e *blockedError) Advice() string {
+	return "Free what the broker lacks: it has an alarm (rabbitmqctl status) and takes no messages until that is over."
+}
+
 func (e *blockedError) Is(target error) bool { return target == lane.ErrConnection }
 
-// SilenceReason implements [lane.Explainer].
-func (t *transport) SilenceReason() string {
+// Silence implements [lane.Explainer].
+func (t *transport) Silence() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.links {
@@ -74,10 +79,10 @@ func (t *transport) SilenceReason() string {
 			continue
 		}
 		if reason, _ := l.alarm.state(); reason != "" {
-			return (&blockedError{l.addr, reason}).Error()
+			return &blockedError{l.addr, reason}
 		}
 	}
-	return ""
+	return nil
 }
 
 // awaitUnblocked waits a little while the broker blocks the connection. The error says that it still does, or that ctx has ended.

@@ -211,6 +211,7 @@ func TestBlocked(t *testing.T) {
 	w.send("events/x", 100)
 	w.Await("the log line", func() bool { return strings.Contains(w.Journal.String(), "broker blocks publishing") })
 	w.send("events/x", 100)
+	w.Await("the alarm as the stall", func() bool { return strings.Contains(w.Sink.Stat().StallAdvice, "rabbitmqctl status") })
 	if w.Acked() == 300 || w.Sink.Stat().Reconnects > 0 {
 		t.Errorf("%d are acknowledged, %d reconnects", w.Acked(), w.Sink.Stat().Reconnects)
 	}
