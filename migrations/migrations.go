@@ -23,8 +23,8 @@ var (
 	ErrDropped = errors.New("the table was created by these migrations, and somebody has dropped it")
 	// ErrPublished means that a publication still contains the table, so a relay may be reading it.
 	ErrPublished = errors.New("a publication contains the table")
-	// ErrNoSchema means that Config names no schema, and the search_path has none that exists.
-	ErrNoSchema = errors.New("no schema of the search_path exists")
+	// ErrNoSchema means that the schema of Config does not exist, or that Config names none, and none of the search_path exists.
+	ErrNoSchema = errors.New("there is no such schema")
 )
 
 // A Migration is one version of the schema.
@@ -130,7 +130,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 			return nil, fmt.Errorf("read search_path: %w", err)
 		}
 		if !schema.Valid {
-			return nil, fmt.Errorf("table %s: %w, which is: %s; create the schema, or name another one with the table", table, ErrNoSchema, path)
+			return nil, fmt.Errorf("table %s: %w in the search_path, which is: %s; create the schema, or name another one with the table", table, ErrNoSchema, path)
 		}
 		if table.schema, _, err = parseName(schema.String); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", schema.String, err)
@@ -217,13 +217,15 @@ func (m *migrator) run(
 func (m *migrator) up(s script) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, s.up)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "42P07" { // duplicate_table
+		switch pgErr, _ := errors.AsType[*pgconn.PgError](err); {
+		case err == nil:
+			return nil
+		case pgErr != nil && pgErr.Code == "42P07": // duplicate_table
 			return fmt.Errorf("migration %s: %w: %w", s.name, ErrTableExists, err)
+		case pgErr != nil && pgErr.Code == "3F000": // invalid_schema_name
+			return fmt.Errorf("migration %s: %w: %w", s.name, ErrNoSchema, err)
 		}
-		if err != nil {
-			return fmt.Errorf("migration %s: %w", s.name, err)
-		}
-		return nil
+		return fmt.Errorf("migration %s: %w", s.name, err)
 	}
 }
 

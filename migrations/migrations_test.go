@@ -289,6 +289,9 @@ func TestUpNeedsASchema(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `ALTER DATABASE `+db.Name+` SET search_path = nowhere`)
+	if _, err := Up(t.Context(), pool(t, db), Config{Table: "missing.outbox"}); !errors.Is(err, ErrNoSchema) || !strings.Contains(err.Error(), `"missing"`) {
+		t.Errorf("Up = %v, want ErrNoSchema with the schema", err)
+	}
 	if _, err := Up(t.Context(), pool(t, db), Config{}); !errors.Is(err, ErrNoSchema) || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("Up = %v, want ErrNoSchema with the search_path", err)
 	}

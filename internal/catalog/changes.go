@@ -126,15 +126,15 @@ func (c *comparison) roots(was *State) {
 // noLongerPublished is the error about a table that the publication had.
 func (c *comparison) noLongerPublished(was entry) error {
 	what, table := was.Name, was.sql
-	how := "it was removed from it, or moved out of its schemas"
+	how, unless := "it was removed from it, or moved out of its schemas", ""
 	switch now, ok := c.parts[was.OID]; {
 	case !ok:
-		how = "it was removed or dropped (a re-created table must be added again)"
+		how, unless = "it was removed or dropped (a re-created table must be added again)", ", unless the table is dropped"
 	case now.SQLName() != table:
 		what, table = fmt.Sprintf("%s, which is %s now,", what, now.text()), now.SQLName()
 	}
-	return fmt.Errorf("%w: table %s is no longer in publication %q: %s; rows inserted since then are not delivered: run %s, then %s",
-		replication.ErrPublication, what, c.now.Name, how, c.now.Add(table), c.instruction)
+	return fmt.Errorf("%w: table %s is no longer in publication %q: %s; rows inserted since then are not delivered: run %s%s, then %s",
+		replication.ErrPublication, what, c.now.Name, how, c.now.Add(table), unless, c.instruction)
 }
 
 // tables compares the columns of each table.
