@@ -100,10 +100,13 @@ func (p *Publication) entries() []entry {
 	return all
 }
 
+// viaRoot is the word of options for publish_via_partition_root.
+const viaRoot = "via_root"
+
 // options returns the owner and the options of p as text.
 func (p *Publication) options() string {
 	var all []string
-	for name, on := range map[string]bool{"insert": p.Insert, "update": p.Update, "delete": p.Delete, "truncate": p.Truncate, "via_root": p.ViaRoot, "all_tables": p.AllTables} {
+	for name, on := range map[string]bool{"insert": p.Insert, "update": p.Update, "delete": p.Delete, "truncate": p.Truncate, viaRoot: p.ViaRoot, "all_tables": p.AllTables} {
 		if on {
 			all = append(all, name)
 		}
@@ -144,7 +147,7 @@ func (c *State) CheckUnaltered(recorded string) error {
 // rows that it had then. It does not know tables that are published by their partitions only.
 func (c *State) CheckKnown(recorded string) error {
 	was, ok := parsePublished(recorded)
-	if !ok || c.Publication == nil {
+	if !ok || c.Publication == nil || strings.Contains(was.Options, viaRoot) != c.Publication.ViaRoot {
 		return nil
 	}
 	now := c.published(carriers(c))
