@@ -203,7 +203,7 @@ func TestProblems(t *testing.T) {
 			file: "name: 12\nsource: [a]\noutbox:\n  tables: outbox\n  tombstone_on_empty: yes\n  place: {column: a}\n" +
 				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
 			want: []string{
-				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
+				"c.yaml:1: name: found a number; allowed is at most 249 letters, digits, '.', '_' and '-': put it in quotes",
 				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, password_command, password_timeout, password_lifetime, rds_iam_region, publication, slot, create, initial_copy, initial_copy_where, slot_failover, lease, on_slot_loss, wait_for_slot",
 				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",

@@ -128,7 +128,7 @@ var kinds = map[reflect.Type]kind{
 func (c *Config) sourceKeys() []key {
 	return []key{
 		{
-			path: "name", at: &c.Name, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "letters, digits, '.', '_' and '-'", example: "orders",
+			path: "name", at: &c.Name, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "at most 249 letters, digits, '.', '_' and '-'", example: "orders",
 			doc: "Name of this relay in logs and metrics, as client id at the broker, and of its position record. Relays that share `position_topic` need different names, and a relay and its standby the same one. Default: the slot's name.",
 		},
 
