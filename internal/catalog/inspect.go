@@ -35,7 +35,7 @@ type State struct {
 
 	PublicationName, SlotName string           // the names that were looked up
 	Publication               *Publication     // nil: missing
-	others                    []string         // the other publications of the database, if it is missing
+	OtherPublications         []string         // of the database, if it is missing
 	Outboxes                  []Outbox         // the outbox tables of the configuration, in its order
 	Slot                      *Slot            // nil: missing
 	Oldest                    *OpenTransaction // oldest one of the cluster that has written; nil: none
@@ -219,7 +219,7 @@ func (c *State) readTables(ctx context.Context, conn executor, tables *Tables) e
 		before = c.Outboxes
 	}
 	if err == nil && c.Publication == nil {
-		c.others, err = query(ctx, conn, pgx.RowTo[string], "read the publications", "SELECT pubname FROM pg_catalog.pg_publication ORDER BY pubname LIMIT 5")
+		c.OtherPublications, err = query(ctx, conn, pgx.RowTo[string], "read the publications", "SELECT pubname FROM pg_catalog.pg_publication ORDER BY pubname LIMIT 5")
 	}
 	return err
 }

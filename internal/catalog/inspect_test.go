@@ -95,6 +95,7 @@ func TestInspectServer(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, "CREATE PUBLICATION other")
 		began := time.Now()
 		got, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot", nil)
 		if err != nil {
@@ -104,6 +105,7 @@ func TestInspectServer(t *testing.T) {
 			ServerVersion: pgtest.QueryRow[int](t, db, "SELECT current_setting('server_version_num')::int"),
 			SystemID:      pgtest.QueryRow[string](t, db, "SELECT system_identifier::text FROM pg_control_system()"),
 			Database:      db.Name, WALLevel: "logical", Encoding: "UTF8", MaxSlotWALKeepSize: -1, StandbySlots: []StandbySlot{}, PublicationName: "pub", SlotName: "no_slot",
+			OtherPublications: []string{"other"},
 		}
 		if got.WALEnd == 0 || got.ReadAt.Before(began) || got.ReadAt.After(time.Now()) {
 			t.Errorf("WAL ends at %s, read at %s", got.WALEnd, got.ReadAt)

@@ -81,7 +81,7 @@ func (c *State) verifyPublication() error {
 // misspelled returns the names of other publications, one of which may be meant, as a part of a sentence that begins and ends another.
 func (c *State) misspelled() string {
 	var names []string
-	for _, name := range c.others {
+	for _, name := range c.OtherPublications {
 		names = append(names, strconv.Quote(name))
 	}
 	if names == nil {
