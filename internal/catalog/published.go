@@ -157,8 +157,8 @@ func (c *State) CheckKnown(recorded string) error {
 		}
 		table := o.table()
 		e, published := find(now.Tables, func(e entry) bool { return e.OID == table.OID })
-		_, recorded := find(was.Tables, func(e entry) bool { return e.OID == table.OID || e.Name == table.text() })
-		if published && !recorded && !e.born {
+		_, known := find(was.Tables, func(e entry) bool { return e.OID == table.OID || e.Name == table.text() })
+		if published && !known && !e.born {
 			return &LeftOutError{
 				fmt.Errorf("table %s was no outbox when the position was recorded: rows that it had then are not delivered", table.text()),
 				fmt.Sprintf("to send them: outbox-cdc replay --table %s --where '…' --dsn \"$OPERATOR_DSN\"", argument(o.Configured)),

@@ -57,10 +57,10 @@ func (c *State) verifyPublication() error {
 	case p == nil && c.SlotElsewhere():
 		return c.slotElsewhere()
 	case p == nil && c.Slot != nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does%s rows committed without a publication are not delivered, even if you re-create it: run %s",
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; %srows committed without a publication are not delivered, even if you re-create it: run %s",
 			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName, c.misspelled(), c.InstructStartOver())
 	case p == nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q%s create it and the slot with: %s",
+		return fmt.Errorf("%w: publication %q does not exist in database %q; %screate it and the slot with: %s",
 			replication.ErrPublication, c.PublicationName, c.Database, c.misspelled(), InstructSetup)
 	case c.Messages && p.isEmpty():
 		return nil
@@ -78,16 +78,16 @@ func (c *State) verifyPublication() error {
 	return nil
 }
 
-// misspelled returns the names of other publications, one of which may be meant, as a part of a sentence that begins and ends another.
+// misspelled returns what to do if another publication is meant, as the beginning of a sentence, or an empty text if there is none.
 func (c *State) misspelled() string {
 	var names []string
 	for _, name := range c.OtherPublications {
 		names = append(names, strconv.Quote(name))
 	}
 	if names == nil {
-		return ";"
+		return ""
 	}
-	return "; the database has " + strings.Join(names, ", ") + ": if that one is meant, correct source.publication and start the relay again, and no row is lost; otherwise"
+	return "the database has " + strings.Join(names, ", ") + ": if that one is meant, correct source.publication and start the relay again, and no row is lost; otherwise "
 }
 
 // verifyTables checks that the outbox tables exist and that the WAL has their rows.

@@ -65,7 +65,6 @@ type Pump struct {
 
 	neighbours *Neighbours
 	judgements map[uint32]judgement // of the tables of the session, by OID
-	judged     judgement            // the one that relays used last
 
 	updates  updatePolicy
 	messages []string
@@ -100,7 +99,7 @@ func New(cfg Config) *Pump {
 // StartSession prepares the Pump for the messages of a session: published is the publication as of its start, and c the catalog
 // of its server.
 func (p *Pump) StartSession(ctx context.Context, published *catalog.Publication, c Catalog) {
-	p.decoder, p.tx, p.judgements, p.judged = decoder.New(), nil, make(map[uint32]judgement), judgement{}
+	p.decoder, p.tx, p.judgements = decoder.New(), nil, make(map[uint32]judgement)
 	p.published, p.catalog = published, c
 	p.tracker.Reread()
 	p.router.SetDescribe(c.Describe(ctx))

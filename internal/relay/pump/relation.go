@@ -13,33 +13,26 @@ import (
 // A judgement says which rows of a table become records. It holds until the stream repeats the definition of the table, which Postgres
 // does after each change of it.
 type judgement struct {
-	table   uint32 // OID; 0: none
 	relayed bool
 	until   pglogrepl.LSN // rows of transactions before it are relayed too
 }
 
 // forget drops the judgement of a table that the stream defines, perhaps as it was: it may have become a part of an outbox.
-func (p *Pump) forget(rel *decoder.Relation) {
-	delete(p.judgements, rel.OID)
-	p.judged = judgement{}
-}
+func (p *Pump) forget(rel *decoder.Relation) { delete(p.judgements, rel.OID) }
 
 // relays reports whether a row of rel, in the open transaction, becomes a record. It reads the catalog if it does not know the
 // table.
 func (p *Pump) relays(ctx context.Context, rel *decoder.Relation) (bool, error) {
-	if rel.OID != p.judged.table {
-		j, ok := p.judgements[rel.OID]
-		if !ok {
-			relayed, until, err := p.judge(ctx, rel)
-			if err != nil {
-				return false, err
-			}
-			j = judgement{rel.OID, relayed, until}
-			p.judgements[rel.OID] = j
+	j, ok := p.judgements[rel.OID]
+	if !ok {
+		relayed, until, err := p.judge(ctx, rel)
+		if err != nil {
+			return false, err
 		}
-		p.judged = j
+		j = judgement{relayed, until}
+		p.judgements[rel.OID] = j
 	}
-	return p.judged.relayed || p.tx != nil && p.tx.CommitLSN < p.judged.until, nil
+	return j.relayed || p.tx != nil && p.tx.CommitLSN < j.until, nil
 }
 
 // checkRelation returns a [*RelationError] if rows of rel cannot become records.
