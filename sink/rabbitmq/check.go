@@ -34,6 +34,25 @@ func (b *broker) CheckDestinations(ctx context.Context, destinations ...string) 
 // checkDestination returns an error that wraps sink.ErrMissing if a destination does not exist, or sink.ErrAccess if the
 // user may not write to it.
 func (k *connection) checkDestination(d destination, user string) error {
+	if reason, _ := k.alarm.state(); reason != "" { // the broker reads no further request of this connection
+		return &blockedError{k.addr, reason}
+	}
+	if err := k.checkExists(d, user); err != nil {
+		return err
+	}
+	ch, err := k.Channel()
+	if err != nil {
+		return err
+	}
+	err = k.checkWrite(ch, d, user)
+	if _, blocked := errors.AsType[*blockedError](err); !blocked { // otherwise the end of the channel would have no response
+		_ = ch.Close()
+	}
+	return err
+}
+
+// checkExists returns an error that wraps sink.ErrMissing if a destination does not exist.
+func (k *connection) checkExists(d destination, user string) error {
 	ch, err := k.Channel()
 	if err != nil {
 		return err
@@ -53,21 +72,15 @@ func (k *connection) checkDestination(d destination, user string) error {
 		case e.Code != amqp.ResourceLocked && e.Code != amqp.PreconditionFailed: // it exists
 			return fmt.Errorf("%s: %s: %w", k.addr, d, code)
 		}
-	} else if err != nil {
-		return err
+		return nil
 	}
-	return k.checkWrite(d, user)
+	return err
 }
 
 // checkWrite returns an error that wraps sink.ErrAccess if the user may not write to a destination. AMQP has no request for
 // that. So it publishes a message whose properties are invalid: the broker checks the permissions first, then rejects the
 // message, and stores nothing.
-func (k *connection) checkWrite(d destination, user string) error {
-	ch, err := k.Channel()
-	if err != nil {
-		return err
-	}
-	defer ch.Close()
+func (k *connection) checkWrite(ch *amqp.Channel, d destination, user string) error {
 	if err := ch.Confirm(false); err != nil {
 		return err
 	}

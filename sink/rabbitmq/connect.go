@@ -19,6 +19,9 @@ import (
 // connectTimeout limits each attempt to connect to a server, including TLS and the login.
 const connectTimeout = 10 * time.Second
 
+// closeWait is how long the broker may take to respond to the end of a connection. While it blocks the connection, it does not.
+const closeWait = 2 * time.Second
+
 // silentClose is how long RabbitMQ waits at least before it closes the connection of a login that fails. It sends no response.
 // A connection that is lost sooner was lost for another reason.
 const silentClose = 2 * time.Second
@@ -161,8 +164,10 @@ func (k *connection) checkCapabilities() error {
 	return nil
 }
 
-// close ends the connection in an orderly way if the broker responds soon.
+// close ends the connection in an orderly way if the broker responds within closeWait.
 func (k *connection) close() {
-	_ = k.CloseDeadline(time.Now().Add(2 * time.Second))
+	late := time.AfterFunc(closeWait, func() { _ = k.wire.Close() }) // the heartbeats of the library move its own deadline
+	defer late.Stop()
+	_ = k.Close()
 	_ = k.wire.Close()
 }

@@ -353,8 +353,31 @@ func TestAlarm(t *testing.T) {
 	})
 }
 
-// A check of several destinations ends while the broker blocks publishing, and so does the connection.
-func TestCheckDuringAlarm(t *testing.T) {
+// A check of several destinations ends while the broker blocks publishing, although it then reads nothing more.
+func TestInspectDuringAlarm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		unblock := make(chan struct{})
+		defer close(unblock)
+		s := startFake(t, func(published) reaction { return reaction{block: unblock} })
+		start := time.Now()
+		findings := s.config().Inspect(t.Context(), sink.Use{Destinations: []sink.Destination{{Name: "events"}, {Name: "others"}}})
+		if took := bubble.Since(start); took > closeWait {
+			t.Errorf("it took %s", took)
+		}
+		if len(findings) != 3 {
+			t.Fatalf("found %+v", findings)
+		}
+		for _, f := range findings[1:] {
+			if f.State != sink.Failed || !strings.Contains(f.Found, "the broker blocks publishing: low on memory") || !strings.Contains(f.Fix, "rabbitmqctl status") {
+				t.Errorf("found %+v", f)
+			}
+		}
+	})
+}
+
+// A check of several destinations ends although an alarm begins and ends at each, and so does the connection.
+func TestCheckDuringShortAlarms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		unblock := make(chan struct{})
@@ -369,8 +392,8 @@ func TestCheckDuringAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 5 {
-			if err := k.checkWrite(destination{exchange: "events"}, "guest"); err != nil && !strings.Contains(err.Error(), "block") {
-				t.Errorf("checkWrite: %v", err)
+			if err := k.checkDestination(destination{exchange: "events"}, "guest"); err != nil && !strings.Contains(err.Error(), "block") {
+				t.Errorf("checkDestination: %v", err)
 			}
 		}
 		start := time.Now()

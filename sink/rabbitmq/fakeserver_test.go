@@ -106,7 +106,7 @@ const (
 	channelOpen, channelClose, channelCloseOk       = 20<<16 + 10, 20<<16 + 40, 20<<16 + 41
 	connectionBlocked, connectionUnblocked          = 10<<16 + 60, 10<<16 + 61
 	basicPublish, basicReturn, basicAck, basicNack  = 60<<16 + 40, 60<<16 + 50, 60<<16 + 80, 60<<16 + 120
-	confirmSelect                                   = 85<<16 + 10
+	exchangeDeclare, confirmSelect                  = 40<<16 + 10, 85<<16 + 10
 )
 
 // A fakeChannel is the state of a channel.
@@ -239,8 +239,8 @@ func (c *fakeConn) handleMethod(id uint16, method int, args []byte) bool {
 		c.method(id, channelCloseOk)
 	case channelCloseOk:
 		delete(c.channels, id)
-	case confirmSelect:
-		c.method(id, confirmSelect+1)
+	case exchangeDeclare, confirmSelect:
+		c.method(id, method+1)
 	case basicPublish:
 		ch := c.channels[id]
 		exchange := args[3 : 3+args[2]]
