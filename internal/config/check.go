@@ -29,6 +29,9 @@ func (c *Config) check() error {
 	}
 	add(c.checkPassword())
 	add(c.checkRoute())
+	if c.Admin.Listen != "" {
+		add(c.checkPorts("admin.listen", 0, c.Admin.Listen))
+	}
 	if c.broker().stores && c.PositionTopic == c.DeadLetterTopic {
 		add(c.invalid("position_topic", "must not be the same topic as dead_letter_topic"))
 	}
@@ -72,13 +75,13 @@ func (c *Config) check() error {
 	return join(errs...)
 }
 
-// checkPorts reports addresses of a list of host:port whose port does not exist.
-func (c *Config) checkPorts(path string, addresses []string) error {
+// checkPorts reports which of the addresses, as host:port, has a port that is not in the range from least to 65535.
+func (c *Config) checkPorts(path string, least uint64, addresses ...string) error {
 	var errs []error
 	for _, address := range addresses {
 		_, port, _ := net.SplitHostPort(address)
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			errs = append(errs, c.invalid(path, "found %q; a port is a number from 1 to 65535", address))
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n < least {
+			errs = append(errs, c.invalid(path, "found %q; a port is a number from %d to 65535", address, least))
 		}
 	}
 	return join(errs...)

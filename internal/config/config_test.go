@@ -365,6 +365,11 @@ func TestProblems(t *testing.T) {
 			want: []string{`c.yaml:1: sink.kafka.brokers: found "[::1]:65536"; a port is a number from 1 to 65535`},
 		},
 		{
+			name: "a port of the admin server that is none",
+			file: "admin: {listen: \"127.0.0.1:99999\"}",
+			want: []string{`c.yaml:1: admin.listen: found "127.0.0.1:99999"; a port is a number from 0 to 65535`},
+		},
+		{
 			name: "half a login",
 			file: "sink: {kafka: {sasl: {mechanism: PLAIN}, tls: {enabled: true, cert_file: x}}}",
 			want: []string{

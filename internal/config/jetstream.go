@@ -61,7 +61,7 @@ func jetStreamBroker() broker {
 // checkJetStream reports keys of sink.jetstream that contradict each other or others.
 func (c *Config) checkJetStream() error {
 	j := c.Sink.JetStream
-	errs := []error{c.checkPorts(atJetStream+"servers", j.Servers), c.checkUser(atJetStream)}
+	errs := []error{c.checkPorts(atJetStream+"servers", 1, j.Servers...), c.checkUser(atJetStream)}
 	if c.PositionTopic != "" && !jetstream.IsBucket(c.PositionTopic) {
 		errs = append(errs, c.invalid("position_topic", "found %q; a bucket of NATS has letters, digits, '_' and '-' only", c.PositionTopic))
 	}

@@ -49,7 +49,7 @@ func kafkaBroker() broker {
 // checkKafka reports keys of sink.kafka that contradict each other or others.
 func (c *Config) checkKafka() error {
 	k := c.Sink.Kafka
-	errs := []error{c.checkPorts("sink.kafka.brokers", k.Brokers)}
+	errs := []error{c.checkPorts("sink.kafka.brokers", 1, k.Brokers...)}
 	add := func(err error) { errs = append(errs, err) }
 	if illegal := (kafka.Names{}).Illegal(c.PositionTopic); illegal != "" && c.PositionTopic != "" {
 		add(c.invalid("position_topic", "%q %s", c.PositionTopic, illegal))

@@ -55,7 +55,7 @@ func rabbitMQBroker() broker {
 // checkRabbitMQ reports keys of sink.rabbitmq that contradict each other.
 func (c *Config) checkRabbitMQ() error {
 	r := c.Sink.RabbitMQ
-	errs := []error{c.checkPorts(atRabbit+"servers", r.Servers)}
+	errs := []error{c.checkPorts(atRabbit+"servers", 1, r.Servers...)}
 	errs = append(errs, c.checkUser(atRabbit))
 	if r.User == "" && len(r.Servers) > 0 && r.TLS.CertFile == "" {
 		errs = append(errs, c.invalid(atRabbit+"servers", "requires %suser, or %scert_file with the certificate that identifies the user", atRabbit, atRabbitTLS))

@@ -53,7 +53,7 @@ func (c *Config) RedisStreams() (redisstreams.Config, error) {
 	encryption, tlsErr := c.encryption(atRedisTLS)
 	credentials, loginErr := c.redisLogin(atRedis, r.User)
 	sentinel, sentinelErr := c.redisSentinel()
-	if err := join(missingErr, c.checkPorts(atRedis+"addresses", r.Addresses), tlsErr, loginErr, sentinelErr); err != nil {
+	if err := join(missingErr, c.checkPorts(atRedis+"addresses", 1, r.Addresses...), tlsErr, loginErr, sentinelErr); err != nil {
 		return redisstreams.Config{}, err
 	}
 	cfg := redisstreams.Config{
