@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -89,6 +90,9 @@ func (d *Dialer) DialTLS(ctx context.Context, network, addr string) (net.Conn, e
 	secured := tls.Client(raw, cfg)
 	if err := secured.HandshakeContext(handshake); err != nil {
 		_ = raw.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("no response to the TLS handshake (does the server expect no TLS?): %w", err)
+		}
 		return nil, &DialError{err}
 	}
 	return d.fenced(ctx, secured)

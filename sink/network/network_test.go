@@ -119,6 +119,24 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A server that does not respond to a TLS handshake, as one that waits for the end of a line, may expect no TLS.
+func TestSilentHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := make(chan net.Conn, 1)
+		d := network.Dialer{Dial: pipes(far), Timeout: time.Second, TLS: func() (*tls.Config, error) { return new(tls.Config), nil }}
+		read := make(chan struct{})
+		go func() {
+			_, _ = io.Copy(io.Discard, <-far)
+			close(read)
+		}()
+		_, err := d.Connect(t.Context(), "tcp", "host:1")
+		if want := "no response to the TLS handshake (does the server expect no TLS?): context deadline exceeded"; !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
+			t.Errorf("Connect: %v, want %s", err, want)
+		}
+		<-read
+	})
+}
+
 // First starts with the server of the index, asks the next one when a server is silent or has failed, and releases what is made
 // too late.
 func TestFirst(t *testing.T) {
