@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -113,6 +115,7 @@ func TestSlotInUse(t *testing.T) {
 // A relay under another name than the last one of the slot does not find the position record, and must not start without it.
 func TestAnotherName(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "internal/check tests the condition always")
 	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 100)

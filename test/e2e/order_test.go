@@ -34,6 +34,7 @@ func TestBrokerFence(t *testing.T) {
 // row.
 func TestNoBrokerFence(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "internal/relay/owner tests the warning always")
 	r, fake := rig.NewFake(t, kfake.NumBrokers(1))
 	fake.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		fake.Control.KeepControl()

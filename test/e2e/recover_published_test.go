@@ -243,6 +243,7 @@ func TestStopIsNotForgotten(t *testing.T) {
 // recover can still send the rows. The start after that has nothing to say.
 func TestAlteredPublication(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "internal/catalog tests what is found always")
 	r, _ := newAlone(t)
 	deliverAndStop(t, r, 50)
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert, delete')`)

@@ -152,6 +152,7 @@ func TestSilentSource(t *testing.T) {
 // the slot for it. The relay terminates that WAL sender and streams again, before the server notices.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestSlotInUse runs always")
 	r := rig.New(t)
 	firewall := newForgetful(t, r.DB.Server.Addr())
 	dsn := strings.Replace(r.DB.DSN, r.DB.Server.Addr(), firewall.addr, 1)

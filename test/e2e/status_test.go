@@ -53,6 +53,7 @@ func runStatus(t *testing.T, r *rig.Rig, args ...string) (s statusOutput) {
 // TestStatusOfAStoppedRelay: status and check say why a relay has stopped, until the next one has started.
 func TestStatusOfAStoppedRelay(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestStatus runs always")
 	r := rig.New(t)
 	process := r.Run(t)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('pad', repeat('x', 2000000)))`)
@@ -146,6 +147,7 @@ func TestStatus(t *testing.T) {
 // Where there is no terminal, --watch prints one answer after the other, and ends well.
 func TestStatusWatchedThroughAPipe(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestStatusWatchedOnATerminal runs always")
 	r := rig.New(t)
 	admin := r.Run(t).AdminAt(t)
 	watch := rig.Start(t, "status", "-c", r.Config, "--admin", admin, "--watch")

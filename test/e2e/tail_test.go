@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -111,6 +113,7 @@ func TestTailShowsWhatIsProduced(t *testing.T) {
 // With --until-end, tail stops after the rows that are committed, also if there are none; with --for, after a time.
 func TestTailStops(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "internal/tail tests the end always")
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
 		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
 			t.Fatalf("setup: exit code %d\n%s", code, out)
@@ -144,6 +147,7 @@ func TestTailStops(t *testing.T) {
 // nothing.
 func TestTailFromTheSlot(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestTailShowsWhatIsProduced runs always")
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
 		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
 			t.Fatalf("setup: exit code %d\n%s", code, out)
@@ -228,6 +232,7 @@ outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: 
 // Where no slot can be had, that is said with what helps; and waiting for a transaction can be ended.
 func TestTailWithoutASlot(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestTailShowsWhatIsProduced runs always")
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_replication_slots": "1"}})
 	db := pgtest.DatabaseOn(t, srv)
 	rig.Migrate(t, db.DSN)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -82,6 +84,7 @@ func TestWriter(t *testing.T) {
 // Events of one call keep their order: few and so many that they are copied, of changing sizes.
 func TestWriterOrder(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "package outbox tests the order always")
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, headers jsonb)`)
 		w.run(t)
@@ -113,6 +116,7 @@ func TestWriterOrder(t *testing.T) {
 // that adds headers (an initial copy adds no lsn by itself), as jsonb prints it.
 func TestWriterLimit(t *testing.T) {
 	t.Parallel()
+	need.FullRun(t, "TestWriter runs always")
 	r := rig.New(t)
 	rig.Must(t, pgx.BeginFunc(t.Context(), r.Connect(t), func(tx pgx.Tx) error {
 		for numbers := 333_280; ; numbers-- { // the first is too many
