@@ -27,7 +27,9 @@ func ExampleTracker() {
 	first := read(0x200, 0x230)
 	second := read(0x230, 0x260)
 
-	tracker.Keepalive(0x280)
+	if err := tracker.Keepalive(0x280); err != nil {
+		fmt.Println(err)
+	}
 
 	for _, seq := range []checkpoint.Seq{second, first} {
 		if err := tracker.Ack(seq); err != nil {

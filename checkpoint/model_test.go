@@ -55,6 +55,20 @@ func (m *model) confirmed() pglogrepl.LSN {
 	return confirmed
 }
 
+// passed returns the last transaction that ends at or before the confirmed position.
+func (m *model) passed() (last Landmark) {
+	confirmed, began := m.confirmed(), Landmark{}
+	for _, e := range m.log {
+		if e.kind == begin {
+			began = Landmark{e.lsn, e.time.UnixMicro()}
+		}
+		if e.kind == commit && e.lsn <= confirmed {
+			last = began
+		}
+	}
+	return last
+}
+
 func (m *model) outstanding() (seqs []Seq) {
 	for _, e := range m.log {
 		if e.kind == record && !m.acked[e.seq] {
@@ -220,7 +234,7 @@ func (h *history) step() {
 		if op&8 != 0 {
 			walEnd = h.wal - pglogrepl.LSN(op) // the server reads old WAL
 		}
-		h.tracker.Keepalive(walEnd)
+		h.must(h.tracker.Keepalive(walEnd))
 		h.read(event{kind: keepalive, lsn: walEnd})
 		if !open {
 			h.wal = max(h.wal, walEnd)
@@ -267,14 +281,15 @@ func (h *history) next() Seq {
 	return seq
 }
 
-// reread simulates a new session. It reads events again from the confirmed position, at most the given
-// number, and may end inside a transaction. Some records are acknowledged in between.
+// reread simulates a new session. It reads events again from the confirmed position, or from where the slot was before a crash, at most
+// the given number, and may end inside a transaction. Some records are acknowledged in between.
 func (h *history) reread(most int) {
-	h.tracker.Reread()
 	from, sent := h.tracker.Confirmed(), false
 	if open, _, ok := h.model.open(); ok {
 		from = min(from, open)
 	}
+	from -= min(from, pglogrepl.LSN(h.draw()))
+	h.tracker.Reread(from)
 	for _, e := range h.model.log {
 		if e.kind == begin {
 			sent = e.lsn >= from
@@ -335,6 +350,10 @@ func (h *history) compare() {
 		h.tb.Fatalf("%s: Confirmed() = %s after %s: lower, or not a position that was read", h.name, got, h.before)
 	}
 	h.before = got
+
+	if _, last := h.tracker.Passed(); last != h.model.passed() && (last != Landmark{} || h.model.passed().CommitLSN >= h.model.start) { // before the start it may be unknown
+		h.tb.Fatalf("%s: the last transaction before %s is %s, want %s", h.name, got, last, h.model.passed())
+	}
 
 	left := h.model.outstanding()
 	if got, want := h.tracker.Outstanding(), len(left); got != want {

@@ -27,6 +27,10 @@ type Position struct {
 	Slot   string
 	EndLSN pglogrepl.LSN // every transaction that ends at or before it is acknowledged
 
+	// Last is the last transaction before EndLSN that a stream of the publication Streamed has. The zero Landmark is unknown.
+	Last     Landmark
+	Streamed string
+
 	// Open has the acknowledged rows of the first transaction after EndLSN, so that the relay need not
 	// resend a large transaction from its first row. The zero Prefix: no acknowledged rows.
 	Open Prefix
@@ -94,6 +98,7 @@ type positionJSON struct {
 	Start      string          `json:"timeline_start,omitempty"`
 	Slot       string          `json:"slot"`
 	EndLSN     string          `json:"end_lsn"`
+	Last       *landmarkJSON   `json:"last,omitempty"`
 	Copying    bool            `json:"copying,omitempty"`
 	CopyBegan  time.Time       `json:"copy_began,omitzero"`
 	Parked     bool            `json:"keys_parked,omitempty"`
@@ -106,6 +111,12 @@ type positionJSON struct {
 	Advanced   time.Time       `json:"advanced_at,omitzero"`
 	WrittenAt  time.Time       `json:"written_at"`
 	Stopped    *Stop           `json:"stopped,omitempty"`
+}
+
+type landmarkJSON struct {
+	CommitLSN   string    `json:"commit_lsn"`
+	CommitTime  time.Time `json:"commit_time"`
+	Publication string    `json:"publication"`
 }
 
 type openJSON struct {
@@ -129,6 +140,9 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	}
 	if o := p.Open; o.Rows > 0 {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
+	}
+	if l := p.Last; l != (Landmark{}) {
+		v.Last = &landmarkJSON{l.CommitLSN.String(), time.UnixMicro(l.Micros).UTC(), p.Streamed}
 	}
 	if p.TimelineStart != 0 {
 		v.Start = p.TimelineStart.String()
@@ -170,6 +184,13 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("open transaction of a position record: commit_lsn %q, %d rows", o.CommitLSN, o.Rows)
 		}
 		read.Open = Prefix{lsn, o.Rows, o.CRC}
+	}
+	if l := v.Last; l != nil {
+		lsn, err := pglogrepl.ParseLSN(l.CommitLSN)
+		if err != nil {
+			return fmt.Errorf("last transaction of a position record: %w", err)
+		}
+		read.Last, read.Streamed = Landmark{lsn, l.CommitTime.UnixMicro()}, l.Publication
 	}
 	if read.Refill, err = v.Refill.parse(); err != nil {
 		return err

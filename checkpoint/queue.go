@@ -22,6 +22,8 @@ type transaction struct {
 	confirms     pglogrepl.LSN
 	commitMicros int64  // Unix time; 0: unknown
 	notes        *notes // nil: none
+
+	later Landmark // the last transaction before confirms, if that has no records and so is not in flight; zero: none
 }
 
 // notes are values that only a few transactions have.
@@ -48,6 +50,16 @@ func (txn *transaction) commitTime() time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(txn.commitMicros)
+}
+
+func (txn *transaction) landmark() Landmark { return Landmark{txn.commitLSN, txn.commitMicros} }
+
+// newest returns the last transaction before the position that txn confirms.
+func (txn *transaction) newest() Landmark {
+	if txn.later == (Landmark{}) {
+		return txn.landmark()
+	}
+	return txn.later
 }
 
 // confirmed returns the argument of onConfirmed for txn.

@@ -17,10 +17,16 @@ type reading struct {
 // unconfirmed transaction with the same rows, and the open transaction from its first
 // row, possibly with more rows. The Tracker forgets rows of the last session that it has
 // not numbered.
-func (t *Tracker) Reread() {
+//
+// from is where the server starts to send: the confirmed position of the slot. If that is before
+// Confirmed, the server also resends transactions that were confirmed, and the Tracker compares the
+// last one. 0 means that from is unknown, and nothing is compared.
+func (t *Tracker) Reread(from pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.isOpen, t.snapshot, t.seen = false, "", 0
+	t.seenAgain = recognition{from: from, done: from == 0}
+	t.recognized.Store(from == 0)
 }
 
 // matchResent compares the transaction that begins with what an earlier session has read. If

@@ -82,7 +82,11 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 	switch op {
 	case "start":
 	case "begin":
-		err = tracker.Begin(parseLSN(t, args[0]), time.Time{})
+		at := time.Time{}
+		if len(args) == 2 { // otherwise unknown
+			at = time.Unix(int64(parseCount(t, args[1:])), 0)
+		}
+		err = tracker.Begin(parseLSN(t, args[0]), at)
 	case "resume":
 		p := Prefix{CommitLSN: parseLSN(t, args[0]), Rows: int64(parseCount(t, args[1:]))}
 		p.CRC = crc32.Checksum([]byte(strings.Repeat("row", int(p.Rows))), castagnoli)
@@ -102,9 +106,15 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 	case "commit":
 		err = tracker.Commit(parseLSN(t, args[0]))
 	case "keepalive":
-		tracker.Keepalive(parseLSN(t, args[0]))
+		err = tracker.Keepalive(parseLSN(t, args[0]))
+	case "recall":
+		tracker.Recall(Landmark{parseLSN(t, args[0]), int64(parseCount(t, args[1:])) * 1_000_000})
 	case "reread":
-		tracker.Reread()
+		from := pglogrepl.LSN(0)
+		if len(args) == 1 {
+			from = parseLSN(t, args[0])
+		}
+		tracker.Reread(from)
 	case "ack":
 		err = tracker.Ack(parseSeqs(t, args)...)
 	case "locate":
@@ -126,6 +136,12 @@ func printState(tracker *Tracker) string {
 	state := "confirmed " + tracker.Confirmed().String()
 	if n := tracker.Window(); n > 0 {
 		state += fmt.Sprintf(", %d of %d outstanding", tracker.Outstanding(), n)
+	}
+	if _, last := tracker.Passed(); last.Micros != 0 {
+		state += " after " + last.String()
+	}
+	if tracker.seenAgain.from != 0 && tracker.Recognized() {
+		state += ", recognized"
 	}
 	if lsn, acked, ok := tracker.OpenTransaction(); ok {
 		state += fmt.Sprintf(", %s open, %d acknowledged", lsn, acked)

@@ -16,6 +16,8 @@ type Server struct {
 	Slot      string
 	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
 	WALEnd    pglogrepl.LSN // end of the flushed WAL
+
+	Publication string // its name
 }
 
 // A History maps each ancestor of a timeline to its fork, the position at which the server left it.
@@ -120,11 +122,16 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason error) {
 	return p.EndLSN, nil
 }
 
-// Moved returns p for server s and position end. It keeps the snapshots that are valid on s. It keeps
+// Moved returns p for server s and position end. It keeps the snapshots that are valid on s, and the last transaction if it is known to
+// be the last one before end. It keeps
 // the open transaction if neither the position nor the timeline has changed, or if a refill begins at the position.
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	shared, _ := p.shared(s)
-	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > shared })
+	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > min(shared, end) })
+	if end != shared || p.Last.CommitLSN >= shared || p.Streamed != s.Publication {
+		p.Last = Landmark{}
+	}
+	p.Streamed = s.Publication
 	if start := s.History.start(s.Timeline); start != 0 || p.Timeline != s.Timeline {
 		p.TimelineStart = start
 	}

@@ -117,14 +117,49 @@ func TestLostTail(t *testing.T) {
 	}
 }
 
+// A record continues after its last transaction unless somebody has moved the slot, the server was promoted without that transaction, or
+// the stream is that of another publication: then nobody knows which transaction is the last one.
+func TestMovedKeepsTheLastTransaction(t *testing.T) {
+	p := recorded() // at 1/100, after the transaction at 1/C0
+	same := Server{SystemID: p.SystemID, Timeline: 2, History: History{1: 0x5000}, Slot: p.Slot, WALEnd: p.EndLSN, Publication: "orders"}
+	promoted := func(fork pglogrepl.LSN) Server {
+		s := same
+		s.Timeline, s.History = 3, History{1: 0x5000, 2: fork}
+		return s
+	}
+	other := same
+	other.Publication = "payments"
+	for name, tc := range map[string]struct {
+		server Server
+		end    pglogrepl.LSN
+		keeps  bool
+	}{
+		"at the record":                     {same, p.EndLSN, true},
+		"where somebody has moved the slot": {same, p.EndLSN + 8, false},
+		"at an earlier position":            {same, p.EndLSN - 8, false},
+		"of another publication":            {other, p.EndLSN, false},
+		"at a fork after the transaction":   {promoted(0x1_0000_00D0), 0x1_0000_00D0, true},
+		"at a fork before the transaction":  {promoted(0x1_0000_00B0), 0x1_0000_00B0, false},
+	} {
+		want := Landmark{}
+		if tc.keeps {
+			want = p.Last
+		}
+		if moved := p.Moved(tc.server, tc.end); moved.Last != want || moved.Streamed != tc.server.Publication {
+			t.Errorf("%s: the last transaction of %q is %s, want %s", name, moved.Streamed, moved.Last, want)
+		}
+	}
+}
+
 // Snapshots from after the fork are invalid: on the new timeline, their transaction ids mean other
 // transactions.
 func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 	p := recorded() // with snapshots at 1/80 and 0/80
 	server := Server{SystemID: p.SystemID, Timeline: 3, History: History{1: 0x5000, 2: 0x1_0000_007F}, Slot: p.Slot}
-	moved := p.Moved(server, 0x90)
+	moved := p.Moved(server, 0x1_0000_0090)
 	want := p
-	want.Timeline, want.TimelineStart, want.EndLSN, want.Snapshots = 3, 0x1_0000_007F, 0x90, p.Snapshots[1:]
+	want.Last, want.Streamed = Landmark{}, "" // it is from after the fork
+	want.Timeline, want.TimelineStart, want.EndLSN, want.Snapshots = 3, 0x1_0000_007F, 0x1_0000_0090, p.Snapshots[1:]
 	if diff := cmp.Diff(want, moved); diff != "" {
 		t.Errorf("promoted (-want +got):\n%s", diff)
 	}
@@ -132,19 +167,19 @@ func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 		t.Errorf("p was changed:\n%s", diff)
 	}
 	server.History[2]++
-	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 2 {
+	if moved := p.Moved(server, 0x1_0000_0090); len(moved.Snapshots) != 2 {
 		t.Errorf("of a snapshot at the fork: %v", moved.Snapshots)
 	}
 	server.Timeline, server.History, server.WALEnd = 2, History{1: 0x5000}, p.EndLSN
-	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 2 || moved.TimelineStart != 0x5000 {
+	if moved := p.Moved(server, 0x1_0000_0090); len(moved.Snapshots) != 2 || moved.TimelineStart != 0x5000 {
 		t.Errorf("on the same timeline: %+v", moved)
 	}
 	server.History = History{1: 0x4000}
-	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 || moved.TimelineStart != 0x4000 {
+	if moved := p.Moved(server, 0x1_0000_0090); len(moved.Snapshots) != 0 || moved.TimelineStart != 0x4000 {
 		t.Errorf("on a diverged timeline: %+v", moved)
 	}
 	server.SystemID = "1"
-	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 {
+	if moved := p.Moved(server, 0x1_0000_0090); len(moved.Snapshots) != 0 {
 		t.Errorf("of another system: %v", moved.Snapshots)
 	}
 }

@@ -19,11 +19,11 @@ type Seq uint64
 // transaction when it is confirmed.
 //
 // One goroutine reads the stream and calls Begin, Next, Cancel, Trace, Snapshot, Commit
-// and Keepalive. Resume and Reread must be called while no goroutine reads. All other
+// and Keepalive. Resume, Recall and Reread must be called while no goroutine reads. All other
 // methods may be called from any goroutine. No method blocks for long: a method waits for
 // the other methods and for onConfirmed only.
 //
-// A Tracker uses one bit per record and 48 bytes per transaction in Window, and a few bytes
+// A Tracker uses one bit per record and 64 bytes per transaction in Window, and a few bytes
 // for each 256 records and each MiB of rows. So its memory depends on how far the newest
 // record is ahead of the oldest unacknowledged one, not on the size of a transaction.
 type Tracker struct {
@@ -46,6 +46,10 @@ type Tracker struct {
 	marks       marks  // the marks in (base, last], and the last one before
 	bytes       int64  // size of all rows numbered so far
 	resume      Prefix // delivered by an earlier process; zero: nothing
+
+	passed     Landmark    // the last transaction that ends at or before confirmed; zero: unknown
+	seenAgain  recognition // by the current session
+	recognized atomic.Bool // see Recognized
 
 	// The records in (seen, last] were numbered by an earlier session. The current session has
 	// not read them yet, and the server must resend them.
@@ -79,12 +83,15 @@ func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 // transaction is open.
 //
 // The error is a [*RereadError] if the server should have resent another transaction
-// first. The session must end then.
+// first, or a [*HistoryError]. The session must end then.
 func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isOpen {
 		panic("checkpoint: Begin inside a transaction")
+	}
+	if err := t.recognize(commitLSN); err != nil {
+		return err
 	}
 	t.open = transaction{first: t.last + 1, last: unfinished, commitLSN: commitLSN}
 	if !commitTime.IsZero() {
@@ -201,18 +208,22 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 			return t.forgetResumed()
 		}
 	}
+	mark := t.open.landmark()
+	if t.openIsConfirmed() {
+		t.seenAgain.resent, mark = mark, Landmark{}
+	}
 	if t.complete {
 		if t.open.last != unfinished {
 			t.seen = t.open.last
 		}
-		t.extendReach(endLSN)
+		t.extendReach(endLSN, mark)
 		return nil
 	}
 	if t.last >= t.open.first {
 		t.inFlight.tail().last = t.last
 	}
 	t.seen = t.last
-	t.extendReach(endLSN)
+	t.extendReach(endLSN, mark)
 	if snapshot != "" {
 		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: snapshot, CommitTime: t.open.commitTime()})
 	}
@@ -222,12 +233,19 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 
 // Keepalive reports a keepalive with position walEnd. The Tracker confirms it when every
 // record up to here is acknowledged. Inside a transaction, Keepalive has no effect.
-func (t *Tracker) Keepalive(walEnd pglogrepl.LSN) {
+//
+// The error is a [*HistoryError]. The session must end then.
+func (t *Tracker) Keepalive(walEnd pglogrepl.LSN) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.isOpen {
-		t.extendReach(walEnd)
+	if t.isOpen {
+		return nil
 	}
+	if err := t.recognize(walEnd); err != nil {
+		return err
+	}
+	t.extendReach(walEnd, Landmark{})
+	return nil
 }
 
 // Ack acknowledges records, in any order. It stops at a Seq that was never issued or is
@@ -354,14 +372,17 @@ func (t *Tracker) OpenTransaction() (commitLSN pglogrepl.LSN, acked int, ok bool
 }
 
 // extendReach has the Tracker confirm lsn when every record up to the newest one is
-// acknowledged. No transaction may be open.
-func (t *Tracker) extendReach(lsn pglogrepl.LSN) {
+// acknowledged. newest is the transaction that ends there, or zero. No transaction may be open.
+func (t *Tracker) extendReach(lsn pglogrepl.LSN, newest Landmark) {
 	if t.inFlight.len() == 0 {
-		t.confirm(lsn)
+		t.confirm(lsn, newest)
 		return
 	}
 	txn := t.inFlight.tail()
 	txn.confirms = max(txn.confirms, lsn)
+	if newest.isAfter(txn.newest()) {
+		txn.later = newest
+	}
 }
 
 // carrySnapshot adds s to the newest transaction in flight. If none is in flight, s is
@@ -389,7 +410,7 @@ func (t *Tracker) advance() {
 	for t.inFlight.len() > 0 && t.inFlight.head().last <= t.base {
 		txn := *t.inFlight.head()
 		t.inFlight.pop()
-		t.confirm(txn.confirms)
+		t.confirm(txn.confirms, txn.newest())
 		done := txn.confirmed()
 		t.forgetNotes(done)
 		t.onConfirmed(done)
@@ -406,9 +427,13 @@ func (t *Tracker) forgetNotes(txn Transaction) {
 	}
 }
 
-// confirm raises the confirmed position to lsn. A lower LSN has no effect.
-func (t *Tracker) confirm(lsn pglogrepl.LSN) {
+// confirm raises the confirmed position to lsn. A lower LSN has no effect. newest is the last transaction
+// before lsn that was read since the last call, or zero.
+func (t *Tracker) confirm(lsn pglogrepl.LSN, newest Landmark) {
 	if uint64(lsn) > t.confirmed.Load() {
 		t.confirmed.Store(uint64(lsn))
+	}
+	if newest.isAfter(t.passed) {
+		t.passed = newest
 	}
 }

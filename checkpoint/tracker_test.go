@@ -56,10 +56,10 @@ func TestTrackerTakesAcksFromManyGoroutines(t *testing.T) {
 		for range perTransaction {
 			records <- sent{mustNext(t, tracker), lsn + 48}
 		}
-		tracker.Keepalive(lsn)
+		mustKeepalive(t, tracker, lsn)
 		lsn += 48
 		mustCommit(t, tracker, lsn)
-		tracker.Keepalive(lsn)
+		mustKeepalive(t, tracker, lsn)
 	}
 	close(records)
 	wg.Wait()
@@ -125,7 +125,7 @@ func TestTrackerDoesNotAllocateInSteadyState(t *testing.T) {
 			seqs[i] = mustNext(t, tracker)
 		}
 		mustCommit(t, tracker, lsn+48)
-		tracker.Keepalive(lsn + 48)
+		mustKeepalive(t, tracker, lsn+48)
 		mustAck(t, tracker, seqs[5:]...)
 		mustAck(t, tracker, seqs[:5]...)
 	})
@@ -146,6 +146,13 @@ func mustNext(tb testing.TB, tracker *Tracker) Seq { //nolint:thelper // as must
 		tb.Fatal(err)
 	}
 	return seq
+}
+
+func mustKeepalive(tb testing.TB, tracker *Tracker, walEnd pglogrepl.LSN) {
+	tb.Helper()
+	if err := tracker.Keepalive(walEnd); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 func mustCommit(tb testing.TB, tracker *Tracker, endLSN pglogrepl.LSN) { //nolint:thelper // as mustAck

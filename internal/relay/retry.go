@@ -64,8 +64,7 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 		w.fenced = time.Now()
 		w.log.WarnContext(ctx, "fenced, taking the relay's identity back", slog.String("err", err.Error()),
 			slog.String("fix", strings.Join(strings.Fields(cmp.Or(fault.Advice(err), fault.Next(err))), " ")))
-	case errors.Is(err, fault.ErrOwnershipEnded):
-		w.log.InfoContext(ctx, "starting over at the position record", slog.String("reason", err.Error()))
+	case errors.Is(err, fault.ErrCopyAccepted): // its start is logged
 	case in == waitingForBroker:
 		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
 	default:

@@ -107,7 +107,7 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 			wait(sink.ErrSuperseded, 2)
 			r.reset()
 		}
-		wait(fmt.Errorf("%w: it has moved the slot", fault.ErrOwnershipEnded), 1) // a standby takes over
+		wait(fault.ErrCopyAccepted, 1)
 		wait(inUse(29), 5)
 		wait(fmt.Errorf("%w; %w: no right to", inUse(29), fault.ErrSenderKept), 5)
 		var lines []string
@@ -119,7 +119,6 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 			`level=WARN msg="waiting for the source" err="source unreachable: read from port 40000"`,
 			`level=INFO msg="standby: another process uses the slot" pid=17`,
 			`level=WARN msg="fenced, taking the relay's identity back" err="superseded by a newer owner" fix="` + fault.Next(sink.ErrSuperseded) + `"`,
-			`level=INFO msg="starting over at the position record" reason="` + fault.ErrOwnershipEnded.Error() + `: it has moved the slot"`,
 			`level=INFO msg="standby: another process uses the slot" pid=29`,
 			fmt.Sprintf(`level=WARN msg="waiting for the source" err=%q`, inUse(29).Error()+"; "+fault.ErrSenderKept.Error()+": no right to"),
 		}

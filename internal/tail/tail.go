@@ -123,7 +123,7 @@ func newTail(cfg relay.Config, router *encode.Router, stream source, neighbours 
 // the end of UntilEnd is reached, and otherwise the error of show or of the stream.
 func (t *Tail) Run(ctx context.Context, show func(*Row) error) error {
 	t.show = show
-	t.pump.StartSession(ctx, t.published, t.catalog)
+	t.pump.StartSession(ctx, 0, t.published, t.catalog)
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	batches := make(chan *replication.Batch, batchQueue)

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
 // A server that was restored from an older copy of its files has the slot, but at an older position. The
-// relay detects that.
+// relay detects that, also after services have written so much to the copy that its WAL is longer than that of the record.
+// If the copy is to stay, the relay sends every row of it.
 func TestRestoredCopy(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it restores a copy of a server")
@@ -34,6 +36,14 @@ func TestRestoredCopy(t *testing.T) {
 	rig.Must(t, os.Rename(copied, pg.DataDir()))
 	rig.Must(t, pg.Restart(t.Context()))
 	r.Refused(t, 15, last.EndLSN.String(), "older copy", "--accept-gap")
+	for walEnd := "SELECT pg_current_wal_flush_lsn() <= $1::pg_lsn"; pgtest.QueryRow[bool](t, r.DB, walEnd, last.EndLSN.String()); {
+		r.Load.Run(t.Context(), t, 1000)
+	}
+	for range 2 {
+		r.Refused(t, 15, last.EndLSN.String(), "older copy, such as a restored backup, with rows of its own", "starts at the slot's own position")
+	}
+	r.GoesOn(t, "--accept-gap")
+	r.GoesOn(t)
 }
 
 // If relay and server crash together, the slot returns to its last saved position. The position record limits what the

@@ -71,9 +71,9 @@ var plants = []mistake{
 	{"a contested row is sent at once", []plant.Edit{
 		plant.In(resumeFile, "return p.contested > 0 && !part.resumed }", "return false }"),
 	}, "stored again"},
-	{"an ownership begins in the session of one that has ended", []plant.Edit{
-		plant.In(openFile, "t.id == id && t.life.Err() == nil", "t.id == id"),
-		plant.In(takeoverFile, "	if s.resumes {\n", "	if s.resumes && false {\n"),
+	{"a session begins where the ownership before it was", []plant.Edit{
+		plant.In(openFile, "import (\n", "import (\n\t\"github.com/jackc/pglogrepl\"\n"),
+		plant.In(openFile, "stream.Start(opening, 0)", "stream.Start(opening, func() (from pglogrepl.LSN) {\n\t\tif t := o.tracker.Load(); t != nil {\n\t\t\tfrom = t.Confirmed()\n\t\t}\n\t\treturn from\n\t}())"),
 	}, "in a session that began at"},
 	{"no marker is written", []plant.Edit{
 		plant.In(resumeFile, "	if err := r.fence(ctx); err != nil {", "	if err := r.fence(ctx); err != nil && false {"),

@@ -32,9 +32,9 @@ var (
 	// ErrPositionUnsaved: every record was acknowledged, but the last position could not be saved.
 	ErrPositionUnsaved = errors.New("stopped, but could not save the last position; the next start may resend records")
 
-	// ErrOwnershipEnded: the session started at the confirmed position of an ownership that cannot continue. The position record may
-	// be older, and the next ownership needs the rows from there on.
-	ErrOwnershipEnded = errors.New("another relay may have sent rows since this one streamed")
+	// ErrCopyAccepted: the server is a copy from before the position record, and the operator has accepted that. The next ownership
+	// starts at the slot's own position.
+	ErrCopyAccepted = errors.New("the server is an older copy, which was accepted")
 
 	// ErrSlotTaken: the WAL sender that holds the slot is not that of the session.
 	ErrSlotTaken = errors.New("another connection has the slot")
@@ -128,6 +128,7 @@ var faults = []fault{
 	{is(checkpoint.ErrOtherSystem), exit.Continuity, Never, adviseOtherSystem, nextOtherSystem},
 	{is(checkpoint.ErrOtherSlot), exit.Continuity, Never, adviseOtherSlot, nextOtherSlot},
 	{is(checkpoint.ErrEarlierTimeline), exit.Continuity, Never, adviseEarlier, nextEarlier},
+	{as[*checkpoint.HistoryError], exit.Continuity, Never, adviseCopiedServer, nextOtherWAL},
 	{is(checkpoint.ErrOtherWAL), exit.Continuity, Never, adviseOtherWAL, nextOtherWAL},
 	{is(catalog.ErrPruned), exit.Continuity, Never, "", nextPruned},
 	{is(catalog.ErrParts), exit.Continuity, Never, "", nextParts},
@@ -143,7 +144,7 @@ var faults = []fault{
 	{as[*checkpoint.RereadError], exit.Continuity, Never, adviseGap, nextGap},
 	{is(pump.ErrSkip), exit.Usage, Never, "", ""},
 
-	{is(ErrOwnershipEnded), exit.Source, Outage, "", ""},
+	{is(ErrCopyAccepted), exit.Source, Outage, "", ""},
 	{is(position.ErrReplaced), exit.SlotInUse, Standby, "", ""},
 	{is(sink.ErrSuperseded), exit.Fenced, Outage, "", nextFenced},
 	{is(ErrSlotTaken), exit.SlotInUse, Standby, "", ""},
@@ -213,6 +214,9 @@ const (
 		"rows that it lacks."
 	adviseOtherWAL = "Nothing was sent from this server. If it is the wrong one, correct source.dsn. If it is to stay: run once with --accept-gap, which leaves\n" +
 		"out the rows that it lacks; rows still in the table can be resent later."
+	adviseCopiedServer = "Nothing was sent from this server. If it is the wrong one, correct source.dsn. If it is to stay: run once with --accept-gap. The relay then\n" +
+		"starts at the slot's own position, so it sends every row that was written to this server; rows that were delivered before\n" +
+		"the backup was made may come again, with the same ids."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered, or the broker has lost them. Find out who\n" +
 		"advanced or re-created the slot, whether the broker has older data, or which server this is. To refill the gap from the table:\n" +
 		catalog.InstructRecover + ". To continue after it without these rows, because a relay has sent them to another broker\n" +

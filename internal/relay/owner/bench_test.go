@@ -27,7 +27,7 @@ func BenchmarkPump(b *testing.B) {
 		acker := new(acker)
 		s := newTestSession(b, nil, acker, 0)
 		acker.ack = s.ackRecords
-		s.pump.StartSession(b.Context(), s.published, &s.catalog)
+		s.pump.StartSession(b.Context(), 0, s.published, &s.catalog)
 		left := 0
 		for b.Loop() {
 			if left--; left > 0 {
@@ -151,7 +151,7 @@ func TestGate(t *testing.T) {
 	l, acker := newLoad(10, 200), new(acker)
 	s := newTestSession(t, nil, acker, 0)
 	acker.ack = s.ackRecords
-	s.pump.StartSession(t.Context(), s.published, &s.catalog)
+	s.pump.StartSession(t.Context(), 0, s.published, &s.catalog)
 	var mu sync.Mutex
 	copied := 0
 	var dst []byte

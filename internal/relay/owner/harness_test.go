@@ -131,6 +131,7 @@ type testSession struct {
 	*ownership
 	owner     *Owner
 	src       source
+	from      pglogrepl.LSN // see Session.from
 	published *catalog.Publication
 	catalog   streamtest.Catalog
 	watch     func(context.Context) error
@@ -225,6 +226,7 @@ func (s *testSession) next(ctx context.Context, src source) error {
 		s.ownership.run(ctx)
 	}
 	opened := s.owner.startSession(ctx, src, slotIdentity{}, 1)
+	opened.from = s.from
 	return s.runSession(ctx, opened, s.published, &s.catalog, s.watch)
 }
 

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pglogrepl"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// OpenSession acquires the slot and starts the stream: at the confirmed position of the current ownership if that may continue, or
-// else at the slot's own position.
+// OpenSession acquires the slot and starts the stream at the slot's own position: the Tracker recognizes what the server then resends.
 func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream, error) {
 	opening, cancel := context.WithTimeout(ctx, o.cfg.StartupTimeout)
 	defer cancel()
@@ -22,19 +19,12 @@ func (o *Owner) OpenSession(ctx context.Context) (*Session, *replication.Stream,
 		return nil, nil, err
 	}
 	id := slotIdentity{system: stream.System(), slot: o.cfg.Source.Slot}
-	var from pglogrepl.LSN
-	t := o.ownership
-	resumes := t != nil && t.id == id && t.life.Err() == nil
-	if resumes {
-		from = t.tracker.Confirmed()
-	}
-	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {
+	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, 0)); err != nil {
 		_ = stream.Close(opening, 0)
 		return nil, nil, o.endLostSender(ctx, stream, err)
 	}
 	o.sender = sender{id.system.ID, stream.PID()}
 	s := o.startSession(ctx, stream, id, stream.PID())
-	s.resumes = resumes
 	s.observer = catalog.Observe(stream.Config(), o.cfg.Tables)
 	return s, stream, nil
 }

@@ -3,6 +3,7 @@ package owner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -119,6 +120,9 @@ func (o *Owner) RunSession(ctx context.Context, s *Session, published *catalog.P
 	}
 	if t.over {
 		o.ownership = nil
+	}
+	if copied, ok := errors.AsType[*checkpoint.HistoryError](err); ok && o.positions.Starter.AcceptCopy(copied) {
+		return fmt.Errorf("%w: %s", fault.ErrCopyAccepted, copied.Error())
 	}
 	return err
 }

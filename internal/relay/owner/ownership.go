@@ -110,7 +110,7 @@ func (t *ownership) runSession(ctx context.Context, s *Session, published *catal
 		}
 	})
 	running, release := s.during(hard)
-	t.pump.StartSession(running, published, c)
+	t.pump.StartSession(running, s.from, published, c)
 	if err := t.pump.Run(running, t.life.Done(), s.batches); err != nil && running.Err() == nil {
 		t.failSession(s, t.explainSend(running, err))
 	}

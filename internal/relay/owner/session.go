@@ -43,11 +43,11 @@ type slotIdentity struct {
 // starts to read immediately, so that the server does not time out, and confirms nothing until an
 // ownership sets positions.
 type Session struct {
-	stream  source
-	id      slotIdentity
-	pid     uint32 // of the WAL sender that holds the slot
-	resumes bool   // it reads on where the current ownership is
-	clock   *clock
+	stream source
+	id     slotIdentity
+	pid    uint32 // of the WAL sender that holds the slot
+	clock  *clock
+	from   pglogrepl.LSN // the confirmed position of the slot as of the start of the session
 
 	observer *catalog.Observer // of the server that streams; used by one goroutine at a time: by takeOver, then by the watcher
 

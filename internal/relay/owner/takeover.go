@@ -3,7 +3,6 @@ package owner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -51,6 +50,7 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 	if err != nil {
 		return err
 	}
+	s.from = server.Confirmed
 	ended, err := o.proveOwnership(ctx, s, stream, server)
 	if err != nil {
 		return err
@@ -58,10 +58,6 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 	if o.ownership != nil && ended == nil {
 		o.followServer(ctx, stream)
 		return o.cfg.Pump.Skip.StartSession(s.id.system, o.ownership.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
-	}
-	if s.resumes {
-		o.endOwnership(ctx, ended)
-		return ownershipEnded(ended)
 	}
 	if server, err = o.mayOwn(ctx, s, stream); err != nil {
 		return err
@@ -76,12 +72,6 @@ func (o *Owner) takeOver(ctx context.Context, s *Session, stream *replication.St
 	}
 	o.followServer(ctx, stream)
 	return o.startOwnership(ctx, s, server, slot)
-}
-
-// ownershipEnded returns [fault.ErrOwnershipEnded] with its cause. It does not wrap the cause, because the record of another owner,
-// which the next session reads, decides whether that is an error.
-func ownershipEnded(cause error) error {
-	return fmt.Errorf("%w: %s", fault.ErrOwnershipEnded, cause.Error())
 }
 
 // proveOwnership returns why the current ownership cannot continue, or nil if it can, or if there is none.
@@ -176,6 +166,7 @@ func (o *Owner) checkSlot(ctx context.Context, s *Session, stream *replication.S
 	}
 	stream.Heard(asked)
 	server := serverOf(s, stream)
+	server.Publication = o.cfg.Source.Publication
 	server.Confirmed, server.WALEnd = state.Slot.ConfirmedFlushLSN, state.WALEnd
 	return server, state.Slot, nil
 }

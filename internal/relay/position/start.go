@@ -24,6 +24,8 @@ type Starter struct {
 	writer      *Writer
 	deadLetters string // where records of parked keys are, for messages
 	acceptGap   bool   // the first ownership may start after a gap
+	acceptsCopy bool   // the current ownership is the first one, and acceptGap was set for it
+	copied      error  // see AcceptCopy; nil: no copy is accepted
 	startOver   bool   // StartOver was called since the last ownership started
 	log         *slog.Logger
 }
@@ -103,6 +105,11 @@ func (t *Starter) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogre
 			return 0, err
 		}
 	}
+	if t.copied != nil {
+		t.log.WarnContext(ctx, "copy of the server accepted, rows that were delivered before it was made may come again",
+			slog.String("from", s.Confirmed.String()), slog.Any("reason", t.copied))
+		start, t.copied = 0, nil
+	}
 	next := stored
 	if stored.Copying && t.acceptGap {
 		t.log.WarnContext(ctx, "gap accepted, rows of the initial copy may not have been delivered")
@@ -141,10 +148,23 @@ func (t *Starter) continueRecord(ctx context.Context, stored *checkpoint.Positio
 // StartOver has the next ownership not continue an interrupted refill, because its rows have changed.
 func (t *Starter) StartOver() { t.startOver = true }
 
+// AcceptCopy has the next ownership start at the slot's own position, and reports whether the operator allows that: reason says that the
+// server is a copy from before the record.
+func (t *Starter) AcceptCopy(reason *checkpoint.HistoryError) bool {
+	if !t.acceptsCopy {
+		return false
+	}
+	t.copied = reason
+	return true
+}
+
 // StartOwnership makes tracker the Tracker whose position is written. It must not have read anything.
 func (t *Starter) StartOwnership(tracker *checkpoint.Tracker) {
+	t.acceptsCopy = t.acceptGap
 	t.acceptGap, t.startOver = false, false
-	tracker.Resume(t.record.Next().Open)
+	next := t.record.Next()
+	tracker.Resume(next.Open)
+	tracker.Recall(next.Last)
 	t.writer.startOwnership(tracker)
 	t.parked.startOwnership(t.record.Stored(), t.record.Next())
 }

@@ -56,11 +56,14 @@ func (w *Writer) Refilled() <-chan struct{} { return w.refilled }
 // Wake has Run write a record if the Tracker is ahead.
 func (w *Writer) Wake() { signal(w.wake) }
 
-// Confirmed returns the position to confirm to Postgres, and wakes Run if the Tracker may be ahead of the record.
+// Confirmed returns the position to confirm to Postgres, 0 for none, and wakes Run if the Tracker may be ahead of the record.
 func (w *Writer) Confirmed() pglogrepl.LSN {
 	confirmed, recorded := w.tracker.Confirmed(), w.record.confirmable()
 	if confirmed > recorded || w.tracker.Prefix() != (checkpoint.Prefix{}) {
 		w.Wake()
+	}
+	if !w.tracker.Recognized() {
+		return 0
 	}
 	return min(confirmed, recorded) // confirmed may be 0, for the slot's own position
 }
@@ -115,7 +118,7 @@ func (w *Writer) Run(ctx context.Context) error {
 func (w *Writer) Write(ctx context.Context) (wrote bool, err error) {
 	p, atOnce := w.record.nextWrite()
 	snapshot := w.snapshot.Load() // before Confirmed, so that the position covers the snapshot
-	confirmed := w.tracker.Confirmed()
+	confirmed, last := w.tracker.Passed()
 	open := w.tracker.Prefix()
 	copied := (p.Copying || p.Refill != nil) && w.copied.Load()
 	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
@@ -125,7 +128,10 @@ func (w *Writer) Write(ctx context.Context) (wrote bool, err error) {
 	if err := w.timeline.check(ctx); err != nil {
 		return false, err
 	}
-	p.EndLSN, p.Open, p.AdvancedAt = max(p.EndLSN, confirmed), open, time.Now()
+	if confirmed >= p.EndLSN {
+		p.EndLSN, p.Last = confirmed, last
+	}
+	p.Open, p.AdvancedAt = open, time.Now()
 	refilled := copied && p.Refill != nil
 	if refilled {
 		p = p.EndRefill()

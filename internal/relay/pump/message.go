@@ -13,7 +13,9 @@ import (
 func (p *Pump) Handle(ctx context.Context, m replication.Message) (ended bool, err error) {
 	switch m := m.(type) {
 	case *replication.Keepalive:
-		p.tracker.Keepalive(m.WALEnd)
+		if err := p.tracker.Keepalive(m.WALEnd); err != nil {
+			return false, err
+		}
 		if p.tx == nil {
 			p.skip.notePosition(m.WALEnd)
 		}

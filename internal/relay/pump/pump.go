@@ -96,12 +96,12 @@ func New(cfg Config) *Pump {
 	return p
 }
 
-// StartSession prepares the Pump for the messages of a session: published is the publication as of its start, and c the catalog
-// of its server.
-func (p *Pump) StartSession(ctx context.Context, published *catalog.Publication, c Catalog) {
+// StartSession prepares the Pump for the messages of a session: from is where the server starts to send, published is the publication as
+// of the start of the session, and c the catalog of its server.
+func (p *Pump) StartSession(ctx context.Context, from pglogrepl.LSN, published *catalog.Publication, c Catalog) {
 	p.decoder, p.tx, p.judgements = decoder.New(), nil, make(map[uint32]judgement)
 	p.published, p.catalog = published, c
-	p.tracker.Reread()
+	p.tracker.Reread(from)
 	p.router.SetDescribe(c.Describe(ctx))
 }
 

@@ -87,6 +87,7 @@ func Start(tb testing.TB, w *position.Positions, s checkpoint.Server) *checkpoin
 	}
 	tracker := checkpoint.New(start, nil)
 	w.Starter.StartOwnership(tracker)
+	tracker.Reread(0)
 	return tracker
 }
 
