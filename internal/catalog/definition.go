@@ -11,7 +11,7 @@ import (
 // snapshot, can compare: [State.Verify] takes several.
 type definition struct {
 	publication string // its OID and version, and the OIDs of the memberships of its tables and schemas
-	parts       string // OID and name of each part of the outbox tables, and when it came to its schema
+	parts       string // OID, name and persistence of each part of the outbox tables, and when it came to its schema
 	oids        string // of the parts, as an array
 }
 
@@ -26,7 +26,7 @@ const definitionSQL = `
 				WHERE d.classid = pg_catalog.to_regclass('pg_catalog.pg_publication_namespace')
 					AND d.refclassid = 'pg_catalog.pg_publication'::regclass AND d.refobjid = p.oid))
 			FROM pg_catalog.pg_publication p WHERE p.pubname = $3), '') AS publication,
-		COALESCE((SELECT pg_catalog.string_agg(c.oid || ' ' || c.relname || ' ' || ` + selectPlaced + `, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class c
+		COALESCE((SELECT pg_catalog.string_agg(c.oid || ' ' || c.relname || ' ' || c.relpersistence::text || ' ' || ` + selectPlaced + `, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class c
 			WHERE c.oid = ANY ($6::oid[]) OR c.oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($6::oid[]))), '') AS parts`
 
 // definition returns the definition of c as definitionSQL selects it if nothing has changed.
@@ -51,7 +51,7 @@ func (c *State) definition() definition {
 	parts = slices.CompactFunc(parts, func(a, b Part) bool { return a.OID == b.OID })
 	var texts, oids []string
 	for _, p := range parts {
-		texts, oids = append(texts, fmt.Sprint(p.OID, " ", p.Name, " ", p.placed)), append(oids, oid(p.OID))
+		texts, oids = append(texts, fmt.Sprint(p.OID, " ", p.Name, " ", p.Persistence, " ", p.placed)), append(oids, oid(p.OID))
 	}
 	d.parts, d.oids = strings.Join(texts, " "), "{"+strings.Join(oids, ",")+"}"
 	return d

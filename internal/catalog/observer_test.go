@@ -233,6 +233,31 @@ func TestEmitSnapshot(t *testing.T) {
 	})
 }
 
+// While a partition is unlogged, its rows are not in the WAL, so no snapshot is written that sees them.
+func TestEmitSnapshotOfAnUnloggedPartition(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.Exec(t, `DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY) PARTITION BY RANGE (id);
+			CREATE TABLE part PARTITION OF outbox FOR VALUES FROM (1) TO (9); ALTER PUBLICATION pub ADD TABLE outbox`)
+		s.cfg.MessagePrefix = MessagePrefix
+		o := Observe(s.cfg, NewTables([]string{"outbox"}))
+		defer o.Close(t.Context())
+		if _, err := o.Inspect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			change  string
+			changed bool
+		}{{"SELECT", false}, {"ALTER TABLE part SET UNLOGGED", true}, {"ALTER TABLE part SET LOGGED", false}} {
+			s.Exec(t, step.change)
+			if changed, err := o.EmitSnapshot(t.Context(), "nonce"); changed != step.changed || err != nil {
+				t.Errorf("after %s: changed %t, %v", step.change, changed, err)
+			}
+		}
+	})
+}
+
 // A snapshot is not written if a transaction that is visible in it may have written rows that are not published.
 func TestEmitSnapshotOfChangedTables(t *testing.T) {
 	t.Parallel()
