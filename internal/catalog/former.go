@@ -40,7 +40,7 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 		case name == nil:
 			dropped = append(dropped, e)
 		default:
-			if err := c.checkRenamed(ctx, session, *name, delivered); err != nil {
+			if err := c.checkRenamed(ctx, session, e.OID, *name, delivered); err != nil {
 				return err
 			}
 		}
@@ -77,7 +77,7 @@ func (c *State) partitioned(was published) (roots []Part) {
 }
 
 // checkRenamed returns an error unless every row of a table, written in SQL, is delivered.
-func (c *State) checkRenamed(ctx context.Context, conn executor, table, delivered string) error {
+func (c *State) checkRenamed(ctx context.Context, conn executor, oid uint32, table, delivered string) error {
 	left, err := queryOne(ctx, conn, pgx.RowTo[bool], "look for undelivered rows in "+table, fmt.Sprintf(
 		"SELECT EXISTS (SELECT FROM %s WHERE NOT pg_catalog.pg_visible_in_snapshot(%s, $1::pg_catalog.pg_snapshot))", table, xidColumn), delivered)
 	switch {
@@ -90,8 +90,12 @@ func (c *State) checkRenamed(ctx context.Context, conn executor, table, delivere
 	for _, o := range c.Outboxes {
 		tables = append(tables, o.Configured)
 	}
-	return fmt.Errorf("%w: table %s was an outbox when the position was recorded, and may have rows that are not delivered; to send them too: %s --set %s",
-		ErrRefill, table, InstructRecover, argument("outbox.tables="+strings.Join(tables, ",")))
+	first := ""
+	if c.Publication != nil && c.Publication.member(oid) == nil {
+		first = c.Publication.Add(table) + ", as the owner of the table, then "
+	}
+	return fmt.Errorf("%w: table %s was an outbox when the position was recorded, and may have rows that are not delivered; to send them too: %s%s --set %s",
+		ErrRefill, table, first, InstructRecover, argument("outbox.tables="+strings.Join(tables, ",")))
 }
 
 // checkPartitions returns an error if the slot has undelivered rows that a partitioned table, whose changes are published via the root, has

@@ -21,6 +21,7 @@ func TestFormerOutboxes(t *testing.T) {
 		"the same":                  {put, ""},
 		"renamed":                   {renamed + ";" + put, ""},
 		"renamed, with a row":       {put + ";" + renamed, `table public.outbox_old was an outbox when the position was recorded, and may have rows that are not delivered; to send them too: outbox-cdc recover --dsn "$OPERATOR_DSN" --set outbox.tables=public.outbox_old,outbox`},
+		"renamed, not published":    {put + ";" + renamed + "; ALTER PUBLICATION pub DROP TABLE outbox_old", `to send them too: ALTER PUBLICATION "pub" ADD TABLE public.outbox_old, as the owner of the table, then outbox-cdc recover`},
 		"dropped":                   {dropped + ";" + put, ""},
 		"dropped, with a row":       {put + ";" + dropped, "inserted since the publication has it once more"},
 		"dropped, unpublished":      {put + "; DROP PUBLICATION pub; CREATE PUBLICATION pub; " + dropped, "table public.outbox was dropped"},

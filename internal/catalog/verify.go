@@ -297,7 +297,7 @@ func (c *State) SlotElsewhere() bool {
 }
 
 func (c *State) slotElsewhere() error {
-	return fmt.Errorf("%w: slot %q belongs to database %q, and source.dsn leads to %q: let it lead to that database, or choose another slot name",
+	return fmt.Errorf("%w: slot %q belongs to database %q, and source.dsn leads to %q: let it lead to that database; or choose another slot name, if no relay has used this one",
 		replication.ErrConfig, c.Slot.Name, c.Slot.Database, c.Database)
 }
 

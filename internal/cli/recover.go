@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -98,6 +99,9 @@ func (r *recovery) explain(l *refill.Loss) {
 	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
 		fmt.Fprintf(r.stdout, "  %s of %s not delivered at %s, of the position record's last snapshot\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
+	}
+	if errors.Is(l.Cause, replication.ErrSlotMissing) {
+		fmt.Fprintln(r.stdout, "If this server was restored from a backup that has no slots, rows that were written to it before now may count as delivered: see docs/recover.md#which-server-this-is")
 	}
 	if l.Resumes {
 		fmt.Fprintln(r.stdout, "An earlier recover was interrupted. This one continues after the acknowledged rows.")

@@ -112,7 +112,7 @@ func TestNotEnoughReplicas(t *testing.T) {
 			rig.Must(t, follower.Shutdown(t.Context()))
 			r.Silent(t)
 			refused := r.Collector.Count()
-			process.Logged(t, "NOT_ENOUGH_REPLICAS")
+			process.Logged(t, "min.insync.replicas") // in words, or with the code of a rejection
 			<-time.After(time.Second)
 			if n := r.Collector.Count() - refused; n != 0 {
 				t.Errorf("%d records were taken by one broker, two are demanded", n)

@@ -44,7 +44,7 @@ var exitRecipes = map[string]recipe{
 	"`53400`: no free slot":                                                              long(noFreeSlot),
 	"setup waits for other transactions (55P03)":                                         long(setupWaits),
 	"A transaction locks a table (55P03)":                                                long(tableLocked),
-	"the slot is physical, temporary, of another plugin or database, or has `two_phase`": long(slotOfAnotherKind),
+	"the slot is physical, temporary, of another plugin, or has `two_phase`": long(slotOfAnotherKind),
 
 	"Exit 11":                     long(slotInvalidated),
 	"Exit 12":                     long(slotHeld),
