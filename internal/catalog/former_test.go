@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -89,6 +90,32 @@ func TestFormerPartitions(t *testing.T) {
 }
 
 // inspectOutbox reads the catalog of publication pub, table outbox and the slot that is called as the database.
+// A table that became an outbox after the position was recorded cannot have a delivered row. Of another one, without any, undelivered rows
+// may have been deleted too.
+func TestMissingRowsOfALaterChild(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		execEach(t, db, `CREATE TABLE outbox (n int, xid xid8 NOT NULL DEFAULT pg_current_xact_id(), position bigserial);
+			CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert'); INSERT INTO outbox (n) VALUES (1)`)
+		missing := Missing{Recorded: inspectOutbox(t, db).Published(), Delivered: pgtest.QueryRow[string](t, db, "SELECT pg_current_snapshot()::text")}
+		execEach(t, db, `CREATE TABLE later () INHERITS (outbox); ALTER PUBLICATION pub ADD TABLE later; INSERT INTO later (n) VALUES (2)`)
+		for _, step := range []struct {
+			before string
+			pruned bool
+		}{{"SELECT", false}, {"DELETE FROM ONLY outbox; INSERT INTO outbox (n) VALUES (3)", true}} {
+			execEach(t, db, step.before)
+			c, err := OpenMissing(t.Context(), replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}, []string{"outbox"}, missing)
+			if err == nil {
+				c.Close(t.Context())
+			}
+			if errors.Is(err, ErrPruned) != step.pruned || err != nil && !strings.Contains(err.Error(), `"outbox" has no delivered row`) {
+				t.Errorf("after %s: %v", step.before, err)
+			}
+		}
+	})
+}
+
 func inspectOutbox(t *testing.T, db *pgtest.DB) *State {
 	t.Helper()
 	state, err := Inspect(t.Context(), db.Config(t), "pub", db.Name, NewTables([]string{"outbox"}))

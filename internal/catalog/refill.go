@@ -34,6 +34,10 @@ type Missing struct {
 	// Earlier are snapshots between both, the oldest first: see [Copy.Parts].
 	Earlier []string
 
+	// Recorded is what [State.Published] returned when Delivered was taken. A table that was no outbox then needs no delivered row to prove
+	// that its rows are all there. Empty: unknown.
+	Recorded string
+
 	Assume Assumptions
 }
 
@@ -155,6 +159,7 @@ func PublishViaRoot(publication string) string {
 // checkRefill returns an error that wraps ErrRefill unless every table still has all its missing rows, and their
 // order.
 func (c *Copy) checkRefill(ctx context.Context) error {
+	was, recorded := parsePublished(c.missing.Recorded)
 	for i := range c.Tables {
 		t := &c.Tables[i]
 		if t.partition && len(c.Tables) > 1 {
@@ -168,7 +173,7 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 		case alter != "":
 			return fmt.Errorf("%w: table %s has no columns with the transaction and the order of each row; for the next time: %s", ErrRefill, t.SQLName(), alter)
 		}
-		if c.missing.Assume.Unpruned {
+		if c.missing.Assume.Unpruned || recorded && !t.partition && !was.has(t.OID) {
 			continue
 		}
 		if whole, err := c.isWhole(ctx, *t); err != nil {

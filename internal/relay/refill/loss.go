@@ -220,7 +220,7 @@ func (l *Loss) selectRows() error {
 		return fmt.Errorf("%w: %s; %s", catalog.ErrRefill, reason, replayInstead)
 	}
 	l.Snapshot = snapshot
-	l.missing = catalog.Missing{Delivered: snapshot.Text, Assume: assume}
+	l.missing = catalog.Missing{Delivered: snapshot.Text, Recorded: lost.Publication, Assume: assume}
 	if l.Resumes {
 		l.missing.Until, l.missing.Earlier = l.begins.Refill.Until, l.begins.Refill.Earlier
 	} else {
