@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,6 +59,15 @@ type LockError struct {
 	waiting bool   // it has not given up
 	what    string // what it waited for
 	holders []holder
+}
+
+// ErrOlderTransactions: the creation of a slot has waited too long for the end of every older transaction that has written. A [LockError]
+// is it.
+var ErrOlderTransactions = errors.New("older transactions have not ended")
+
+// Is makes e ErrOlderTransactions if it is about the creation of a slot.
+func (e *LockError) Is(target error) bool {
+	return target == ErrOlderTransactions && e.what == olderTransactions
 }
 
 // Error names the lock, and the transactions that hold it if they are known.

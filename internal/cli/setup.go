@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
@@ -66,6 +67,10 @@ confirmed. Setup does not change the tables.`,
 			f := command.Failed(err)
 			f.Where = []string{"source: " + command.Address(setupCfg.Conn)}
 			f.Object = "slot " + setupCfg.Slot
+			if cmd.Context().Err() != nil {
+				f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before everything was done"), exit.Unexpected, "interrupted", ""
+				f.Next = "to continue: the same command"
+			}
 			return f
 		}
 		if !*drop {

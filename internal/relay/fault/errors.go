@@ -169,6 +169,7 @@ var faults = []fault{
 	{is(replication.ErrAccess), exit.Source, Briefly, "", nextLogin},
 	{as[*replication.CredentialsError], exit.Source, Later, "", nextCredentials},
 	{as[*advisory.HeldError], exit.Unexpected, Standby, adviseHeld, ""},
+	{is(catalog.ErrOlderTransactions), exit.Source, Outage, "", nextTransactions},
 	{as[*catalog.LockError], exit.Source, Outage, adviseLock, nextLock},
 	{replication.IsDiskFull, exit.Source, Outage, "", nextDiskFull},
 	{is(replication.ErrBusy), exit.Source, Outage, "", nextBusy},
@@ -252,6 +253,7 @@ const NextPrivilege = "grant the role what the error names, then run the command
 const (
 	nextWALLevel     = "set wal_level and restart Postgres, then run the command again (docs/access.md#postgres)"
 	nextLock         = "wait for the end of the transactions that the error names, or end them (docs/access.md#a-transaction-locks-a-table-55p03)"
+	nextTransactions = "wait for the end of the transactions that the error names, or end them (docs/access.md#setup-waits-for-other-transactions-55p03)"
 	nextPooler       = "a pooler has answered; connect to Postgres itself (docs/clouds.md#poolers)"
 	nextConfig       = "change the setting that the error names, then run the command again (docs/access.md#postgres)"
 	nextMayNotCreate = "create what is missing as the owner: " + catalog.InstructSetup + ", then start the relay (docs/roles.md#create-them)"

@@ -137,6 +137,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"slot in use":           {replication.ErrSlotInUse, 12, Standby, ""},
 		"source refuses":        {replication.ErrAccess, 10, Briefly, ""},
 		"busy":                  {replication.ErrBusy, 10, Outage, ""},
+		"older transactions":    {catalog.ErrOlderTransactions, 10, Outage, ""},
 		"table is locked":       {fmt.Errorf("%w: %w", replication.ErrBusy, &catalog.LockError{}), 10, Outage, "--set startup_timeout"},
 		"lock is held":          {&advisory.HeldError{Err: replication.ErrBusy}, 1, Standby, "pg_terminate_backend"},
 		"stopping":              {replication.ErrServerStopping, 10, Outage, ""},
