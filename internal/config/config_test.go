@@ -365,6 +365,11 @@ func TestProblems(t *testing.T) {
 			want: []string{`c.yaml:1: sink.kafka.brokers: found "[::1]:65536"; a port is a number from 1 to 65535`},
 		},
 		{
+			name: "the beginning of a key",
+			file: "sink: {redis: {}}",
+			want: []string{"c.yaml:1: sink.redis: unknown key; the nearest key here is redis_streams; known keys: kafka, jetstream, rabbitmq, redis_streams, sqs, webhook"},
+		},
+		{
 			name: "a port of the admin server that is none",
 			file: "admin: {listen: \"127.0.0.1:99999\"}",
 			want: []string{`c.yaml:1: admin.listen: found "127.0.0.1:99999"; a port is a number from 0 to 65535`},

@@ -110,9 +110,13 @@ func (f *fileReader) unknown(path, full string, name *yaml.Node) {
 	meant := hint(Nearest(full, paths()))
 	if meant == "" {
 		known := childrenOf(path)
-		near := slices.MinFunc(known, func(a, b string) int {
-			return cmp.Compare(editDistance(name.Value, a), editDistance(name.Value, b))
-		})
+		distance := func(key string) int {
+			if strings.HasPrefix(key, name.Value) || strings.HasPrefix(name.Value, key) {
+				return 0 // redis for redis_streams
+			}
+			return editDistance(name.Value, key)
+		}
+		near := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 		meant = "; the nearest key here is " + near + "; known keys: " + strings.Join(known, ", ")
 	}
 	f.problem(f.at(name), full, "unknown key%s", meant)
