@@ -32,23 +32,31 @@ func (b *broker) CheckDestinations(ctx context.Context, destinations ...string) 
 }
 
 // checkDestination returns an error that wraps sink.ErrMissing if a destination does not exist, or sink.ErrAccess if the
-// user may not write to it.
+// user may not write to it. In an alarm, the broker reads no further request of a connection that has published, not even the end of a
+// channel: checkDestination then returns a *blockedError, and leaves a request behind that ends with the connection.
 func (k *connection) checkDestination(d destination, user string) error {
-	if reason, _ := k.alarm.state(); reason != "" { // the broker reads no further request of this connection
+	reason, changed := k.alarm.state()
+	if reason != "" {
 		return &blockedError{k.addr, reason}
 	}
-	if err := k.checkExists(d, user); err != nil {
+	checked := make(chan error, 1)
+	go func() {
+		err := k.checkExists(d, user)
+		if err == nil {
+			err = k.checkWrite(d, user)
+		}
+		checked <- err
+	}()
+	select {
+	case err := <-checked:
+		if reason, _ = k.alarm.state(); err == nil && reason != "" {
+			return &blockedError{k.addr, reason}
+		}
 		return err
+	case <-changed:
+		reason, _ = k.alarm.state()
+		return &blockedError{k.addr, cmp.Or(reason, "for a moment")}
 	}
-	ch, err := k.Channel()
-	if err != nil {
-		return err
-	}
-	err = k.checkWrite(ch, d, user)
-	if _, blocked := errors.AsType[*blockedError](err); !blocked { // otherwise the end of the channel would have no response
-		_ = ch.Close()
-	}
-	return err
 }
 
 // checkExists returns an error that wraps sink.ErrMissing if a destination does not exist.
@@ -80,15 +88,16 @@ func (k *connection) checkExists(d destination, user string) error {
 // checkWrite returns an error that wraps sink.ErrAccess if the user may not write to a destination. AMQP has no request for
 // that. So it publishes a message whose properties are invalid: the broker checks the permissions first, then rejects the
 // message, and stores nothing.
-func (k *connection) checkWrite(ch *amqp.Channel, d destination, user string) error {
+func (k *connection) checkWrite(d destination, user string) error {
+	ch, err := k.Channel()
+	if err != nil {
+		return err
+	}
+	defer ch.Close()
 	if err := ch.Confirm(false); err != nil {
 		return err
 	}
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
-	reason, changed := k.alarm.state()
-	if reason != "" {
-		return &blockedError{k.addr, reason}
-	}
 	confirm, err := ch.PublishWithDeferredConfirm(d.exchange, d.routingKey, true, false, amqp.Publishing{
 		Expiration: "outbox-cdc checks the permission to write", UserId: "outbox-cdc checks the permission to write",
 	})
@@ -100,14 +109,7 @@ func (k *connection) checkWrite(ch *amqp.Channel, d destination, user string) er
 		if confirm.Acked() {
 			return nil
 		}
-		err := k.writeCheckResult(<-closes, d, user)
-		if reason, _ := k.alarm.state(); err == nil && reason != "" {
-			return &blockedError{k.addr, reason}
-		}
-		return err
-	case <-changed:
-		reason, _ = k.alarm.state()
-		return &blockedError{k.addr, cmp.Or(reason, "for a moment")}
+		return k.writeCheckResult(<-closes, d, user)
 	case <-time.After(writeCheckWait):
 		return fmt.Errorf("%s: no response to the check of %s in %s (does the broker block publishing?)", k.addr, d, writeCheckWait)
 	}

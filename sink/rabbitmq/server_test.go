@@ -217,6 +217,15 @@ func TestBlocked(t *testing.T) {
 	}
 	// The broker may answer a check before it says that it blocks the new connection.
 	w.Await("a check to find the problem", func() bool { return w.Sink.CheckDestinations(timeout(t, time.Second), "events/x") != nil })
+	inspecting := timeout(t, wait.Patience())
+	w.Await("check to say it of every destination", func() bool {
+		findings := configOf(r, vhost).Inspect(inspecting, sink.Use{Destinations: []sink.Destination{{Name: "events/x"}, {Name: "events/y"}}})
+		t.Log(findings)
+		return len(findings) == 3 && strings.Contains(findings[1].Found, "blocks publishing") && strings.Contains(findings[2].Found, "blocks publishing")
+	})
+	if inspecting.Err() != nil {
+		t.Error("check waited for its end")
+	}
 	unblock()
 	w.AwaitAcked(300)
 	r.Run(t, "set_vm_memory_high_watermark", "0.00001")
