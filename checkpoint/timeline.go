@@ -122,9 +122,9 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason error) {
 	return p.EndLSN, nil
 }
 
-// Moved returns p for server s and position end. It keeps the snapshots that are valid on s, and the last transaction if it is known to
-// be the last one before end. It keeps
-// the open transaction if neither the position nor the timeline has changed, or if a refill begins at the position.
+// Moved returns p for server s and position end. It keeps the snapshots that are valid on s, and the last transaction if that is the last
+// one before end there. It keeps the open transaction if neither the position nor the timeline has changed, or if a refill begins at the
+// position.
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	shared, _ := p.shared(s)
 	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > min(shared, end) })
