@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // aliveWithin is how soon after a strike a row written after it has to be seen.
@@ -233,7 +235,9 @@ func (s *soak) settle(t *testing.T) {
 	for _, i := range s.relays {
 		i.process.Load().Terminate(t)
 	}
-	rig.Must(t, s.catchUp(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience())
+	defer cancel()
+	rig.Must(t, s.catchUp(ctx))
 	s.finishParked(t)
 	s.checker.Finish()
 	s.confirms.Finish()

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -63,7 +64,7 @@ type rabbitReader struct {
 
 	mu        sync.Mutex
 	markers   int64 // number of markers that were sent
-	publisher *amqp.Connection
+	publisher *amqpLink
 }
 
 func (r *rabbitReader) collect(t *testing.T, f Collect) rig.CatchUp {
@@ -98,6 +99,7 @@ func (r *rabbitReader) mark(ctx context.Context) (int64, error) {
 		}
 		r.publisher = conn
 	}
+	defer context.AfterFunc(ctx, r.publisher.abort)()
 	ch, err := r.publisher.Channel()
 	if err != nil {
 		return 0, err
@@ -109,17 +111,35 @@ func (r *rabbitReader) mark(ctx context.Context) (int64, error) {
 	})
 }
 
-func (r *rabbitReader) dial() (*amqp.Connection, error) {
-	return amqp.DialConfig(r.url, amqp.Config{Dial: amqp.DefaultDial(readTimeout)})
+// An amqpLink is a connection that can be aborted. A server that was killed may accept a request afterwards, and never respond to it.
+type amqpLink struct {
+	*amqp.Connection
+
+	raw net.Conn
+}
+
+func (l *amqpLink) abort() { _ = l.raw.Close() }
+
+func (r *rabbitReader) dial() (*amqpLink, error) {
+	l := new(amqpLink)
+	conn, err := amqp.DialConfig(r.url, amqp.Config{Dial: func(network, addr string) (raw net.Conn, err error) {
+		l.raw, err = amqp.DefaultDial(readTimeout)(network, addr)
+		return l.raw, err
+	}})
+	l.Connection = conn
+	return l, err
 }
 
 func (r *rabbitReader) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.publisher != nil {
-		_ = r.publisher.Close()
+		r.publisher.abort()
 	}
 }
+
+// consumeTimeout limits how long a server takes to register a consumer.
+const consumeTimeout = 10 * time.Second
 
 // prefetch is the maximum number of messages without an acknowledgement.
 const prefetch = 500
@@ -130,8 +150,9 @@ func (r *rabbitReader) consume(ctx context.Context, f Collect) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.abort()
+	defer context.AfterFunc(ctx, conn.abort)()
+	late := time.AfterFunc(consumeTimeout, conn.abort)
 	ch, err := conn.Channel()
 	if err != nil {
 		return err
@@ -143,6 +164,7 @@ func (r *rabbitReader) consume(ctx context.Context, f Collect) error {
 	if err != nil {
 		return err
 	}
+	late.Stop()
 	var last []string // ids of the last messages, of which the server may not have the acknowledgement
 	defer func() {
 		for _, id := range last {
