@@ -61,7 +61,7 @@ type LockError struct {
 	holders []holder
 }
 
-// ErrOlderTransactions: the creation of a slot has waited too long for the end of every older transaction that has written. A [LockError]
+// ErrOlderTransactions means that the creation of a slot has waited too long for the end of every older transaction that has written. A [LockError]
 // is it.
 var ErrOlderTransactions = errors.New("older transactions have not ended")
 
