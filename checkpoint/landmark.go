@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Landmark identifies a transaction of the WAL: a copy of the server that was restored from a backup, and then written to, has no
+// A Landmark identifies a transaction of the WAL that every session gets, see [Tracker.Note]: a copy of the server that was restored from a backup, and then written to, has no
 // commit record at the same position with the same time. The zero Landmark is unknown.
 type Landmark struct {
 	CommitLSN pglogrepl.LSN
@@ -17,12 +17,23 @@ type Landmark struct {
 // isAfter reports whether l is later in the same WAL than other, or other is unknown.
 func (l Landmark) isAfter(other Landmark) bool { return l.CommitLSN > other.CommitLSN }
 
-// A recognition compares what a session resends with what was confirmed before. A server never decodes a confirmed transaction again
-// unless its slot has gone back; then it resends the last of them, and no later one, before anything new.
+// A recognition compares what a session resends with what was confirmed before. If the slot has gone back, the server resends confirmed
+// transactions before anything new. The last Landmark among what was confirmed must be there, and no later one.
 type recognition struct {
-	from   pglogrepl.LSN // where the server starts to send
-	resent Landmark      // the last resent transaction that was confirmed before; zero: none yet
-	done   bool          // everything that was confirmed before is compared
+	from  pglogrepl.LSN // where the server starts to send
+	found Landmark      // the last Landmark, as it is at the time when it is resent; zero: not yet
+	later Landmark      // a later one that is resent; zero: none
+	done  bool          // everything that was confirmed before is compared
+}
+
+// add compares a resent transaction with the last Landmark. counts says whether it is one itself.
+func (r *recognition) add(resent, last Landmark, counts bool) {
+	switch {
+	case resent == last:
+		r.found = resent
+	case counts && resent.isAfter(last):
+		r.later = resent
+	}
 }
 
 // Recall sets the last transaction that an earlier process has confirmed, for the first Reread. The zero Landmark is unknown.
@@ -32,28 +43,25 @@ func (t *Tracker) Recall(last Landmark) { t.passed = last }
 // be confirmed to Postgres: the slot would lose the rows that only this server has.
 func (t *Tracker) Recognized() bool { return t.recognized.Load() }
 
-// Passed returns the confirmed position, and the last transaction before it, whether it had records or not.
+// Passed returns the confirmed position, and the last Landmark before it.
 func (t *Tracker) Passed() (confirmed pglogrepl.LSN, last Landmark) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.Confirmed(), t.passed
 }
 
-// recognize compares what the session has resent, if it has resent everything that was confirmed before: the next thing is at lsn.
+// recognize decides about the session, if it has resent everything that was confirmed before: the next thing is at lsn.
 func (t *Tracker) recognize(lsn pglogrepl.LSN) error {
-	if t.seenAgain.done || uint64(lsn) < t.confirmed.Load() {
+	r := &t.seenAgain
+	if r.done || uint64(lsn) < t.confirmed.Load() {
 		return nil
 	}
-	known, found := t.passed, t.seenAgain.resent
-	missing := found == Landmark{} && known.CommitLSN >= t.seenAgain.from
-	other := found != Landmark{} && found != known
-	if known != (Landmark{}) && (missing || other) {
-		return &HistoryError{Confirmed: t.Confirmed(), Known: known, Found: found}
+	last := t.passed
+	missing := last.CommitLSN >= r.from && r.found != last
+	if last != (Landmark{}) && (missing || r.later.isAfter(last)) {
+		return &HistoryError{Confirmed: t.Confirmed(), Known: last, Found: r.later}
 	}
-	if known == (Landmark{}) {
-		t.passed = found
-	}
-	t.seenAgain.done = true
+	r.done = true
 	t.recognized.Store(true)
 	return nil
 }
@@ -62,16 +70,16 @@ func (t *Tracker) recognize(lsn pglogrepl.LSN) error {
 // that, to which somebody has written. It wraps [ErrOtherWAL].
 type HistoryError struct {
 	Confirmed    pglogrepl.LSN
-	Known, Found Landmark // the last transaction before Confirmed, and that of the server; Found may be zero: none
+	Known, Found Landmark // the last one before Confirmed, and a later one that the server has; Found may be zero: it lacks Known
 }
 
-// Error names both transactions.
+// Error names the transactions.
 func (e *HistoryError) Error() string {
-	found := "no transaction"
+	found := "lacks it"
 	if e.Found != (Landmark{}) {
-		found = "the transaction " + e.Found.String()
+		found = "has also " + e.Found.String()
 	}
-	return fmt.Sprintf("the last transaction before the record at %s was %s, and the server has %s there: an older copy, such as a restored backup, with rows of its own",
+	return fmt.Sprintf("the last transaction before the record at %s was %s, and the server %s: an older copy, such as a restored backup, with rows of its own",
 		e.Confirmed, e.Known, found)
 }
 

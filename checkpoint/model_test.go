@@ -55,14 +55,16 @@ func (m *model) confirmed() pglogrepl.LSN {
 	return confirmed
 }
 
-// passed returns the last transaction that ends at or before the confirmed position.
+// passed returns the last transaction with a record or a snapshot that ends at or before the confirmed position.
 func (m *model) passed() (last Landmark) {
-	confirmed, began := m.confirmed(), Landmark{}
+	confirmed, began, counts := m.confirmed(), Landmark{}, false
 	for _, e := range m.log {
-		if e.kind == begin {
-			began = Landmark{e.lsn, e.time.UnixMicro()}
-		}
-		if e.kind == commit && e.lsn <= confirmed {
+		switch {
+		case e.kind == begin:
+			began, counts = Landmark{e.lsn, e.time.UnixMicro()}, false
+		case e.kind == record:
+			counts = true
+		case e.kind == commit && (counts || e.snapshot != "") && e.lsn <= confirmed:
 			last = began
 		}
 	}

@@ -27,9 +27,9 @@ type Position struct {
 	Slot   string
 	EndLSN pglogrepl.LSN // every transaction that ends at or before it is acknowledged
 
-	// Last is the last transaction before EndLSN that a stream of the publication Streamed has. The zero Landmark is unknown.
-	Last     Landmark
-	Streamed string
+	// Last is the last Landmark before EndLSN, for sessions with the same [Server.Reading]. The zero Landmark is unknown.
+	Last    Landmark
+	Reading string
 
 	// Open has the acknowledged rows of the first transaction after EndLSN, so that the relay need not
 	// resend a large transaction from its first row. The zero Prefix: no acknowledged rows.
@@ -114,9 +114,9 @@ type positionJSON struct {
 }
 
 type landmarkJSON struct {
-	CommitLSN   string    `json:"commit_lsn"`
-	CommitTime  time.Time `json:"commit_time"`
-	Publication string    `json:"publication"`
+	CommitLSN string `json:"commit_lsn"`
+	Micros    int64  `json:"commit_micros"` // a number, because a replication origin may set a time that JSON does not have
+	Reading   string `json:"reading"`
 }
 
 type openJSON struct {
@@ -142,7 +142,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
 	}
 	if l := p.Last; l != (Landmark{}) {
-		v.Last = &landmarkJSON{l.CommitLSN.String(), time.UnixMicro(l.Micros).UTC(), p.Streamed}
+		v.Last = &landmarkJSON{l.CommitLSN.String(), l.Micros, p.Reading}
 	}
 	if p.TimelineStart != 0 {
 		v.Start = p.TimelineStart.String()
@@ -190,7 +190,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		if err != nil {
 			return fmt.Errorf("last transaction of a position record: %w", err)
 		}
-		read.Last, read.Streamed = Landmark{lsn, l.CommitTime.UnixMicro()}, l.Publication
+		read.Last, read.Reading = Landmark{lsn, l.Micros}, l.Reading
 	}
 	if read.Refill, err = v.Refill.parse(); err != nil {
 		return err

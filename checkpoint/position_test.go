@@ -13,7 +13,7 @@ import (
 func recorded() Position {
 	return Position{
 		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Generation: 3,
-		Last: Landmark{0x1_0000_00C0, 1_772_366_399_000_001}, Streamed: "orders",
+		Last: Landmark{0x1_0000_00C0, 1_772_366_399_000_001}, Reading: "orders",
 		AdvancedAt: time.Date(2026, 3, 1, 11, 58, 0, 0, time.UTC),
 		Snapshots:  []Snapshot{{0x1_0000_0080, "750:752:750", time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC)}, {EndLSN: 0x80, Text: "740:740:"}},
 		WrittenAt:  time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
@@ -26,7 +26,7 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","last":{"commit_lsn":"1/C0","commit_time":"2026-03-01T11:59:59.000001Z","publication":"orders"},"generation":3,"owner":5,` +
+	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","last":{"commit_lsn":"1/C0","commit_micros":1772366399000001,"reading":"orders"},"generation":3,"owner":5,` +
 		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750","commit_time":"2026-03-01T11:59:59Z"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
 		`"advanced_at":"2026-03-01T11:58:00Z","written_at":"2026-03-01T12:00:00.000005Z"}`
 	if string(data) != want {

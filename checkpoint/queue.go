@@ -23,7 +23,7 @@ type transaction struct {
 	commitMicros int64  // Unix time; 0: unknown
 	notes        *notes // nil: none
 
-	later Landmark // the last transaction before confirms, if that has no records and so is not in flight; zero: none
+	later Landmark // the last one before confirms, if that transaction has no records and so is not in flight; zero: none
 }
 
 // notes are values that only a few transactions have.

@@ -91,7 +91,7 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string, unpru
 		lost, unpruned = p.Refill.Lost, unpruned || p.Refill.Unpruned
 	}
 	lost.Owner, lost.Open, lost.KeysParked, lost.Publication, lost.Stopped = 0, Prefix{}, false, "", nil
-	lost.Last, lost.Streamed = Landmark{}, ""
+	lost.Last, lost.Reading = Landmark{}, ""
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
 		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start, Unpruned: unpruned}, KeysParked: p.KeysParked,
@@ -118,7 +118,7 @@ func (p Position) Adopt(s Server) Position {
 		p.Snapshots = []Snapshot{{Text: p.Snapshots[0].Text, CommitTime: p.Snapshots[0].CommitTime}}
 	}
 	p.SystemID, p.Timeline, p.TimelineStart, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Slot, 0, Prefix{}
-	p.Last, p.Streamed = Landmark{}, ""
+	p.Last, p.Reading = Landmark{}, ""
 	return p
 }
 

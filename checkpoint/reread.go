@@ -20,7 +20,7 @@ type reading struct {
 //
 // from is where the server starts to send: the confirmed position of the slot. If that is before
 // Confirmed, the server also resends transactions that were confirmed, and the Tracker compares the
-// last one. 0 means that from is unknown, and nothing is compared.
+// last Landmark. 0 means that from is unknown, and nothing is compared.
 func (t *Tracker) Reread(from pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -101,6 +101,8 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 				break
 			}
 		}
+	case "note":
+		tracker.Note()
 	case "cancel":
 		tracker.Cancel()
 	case "commit":

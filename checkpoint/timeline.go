@@ -17,7 +17,7 @@ type Server struct {
 	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
 	WALEnd    pglogrepl.LSN // end of the flushed WAL
 
-	Publication string // its name
+	Reading string // what decides which transactions have rows: the publication, and settings of the relay
 }
 
 // A History maps each ancestor of a timeline to its fork, the position at which the server left it.
@@ -128,10 +128,10 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason error) {
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	shared, _ := p.shared(s)
 	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > min(shared, end) })
-	if end != shared || p.Last.CommitLSN >= shared || p.Streamed != s.Publication {
+	if end != shared || p.Last.CommitLSN >= shared || p.Reading != s.Reading {
 		p.Last = Landmark{}
 	}
-	p.Streamed = s.Publication
+	p.Reading = s.Reading
 	if start := s.History.start(s.Timeline); start != 0 || p.Timeline != s.Timeline {
 		p.TimelineStart = start
 	}

@@ -121,14 +121,14 @@ func TestLostTail(t *testing.T) {
 // the stream is that of another publication: then nobody knows which transaction is the last one.
 func TestMovedKeepsTheLastTransaction(t *testing.T) {
 	p := recorded() // at 1/100, after the transaction at 1/C0
-	same := Server{SystemID: p.SystemID, Timeline: 2, History: History{1: 0x5000}, Slot: p.Slot, WALEnd: p.EndLSN, Publication: "orders"}
+	same := Server{SystemID: p.SystemID, Timeline: 2, History: History{1: 0x5000}, Slot: p.Slot, WALEnd: p.EndLSN, Reading: "orders"}
 	promoted := func(fork pglogrepl.LSN) Server {
 		s := same
 		s.Timeline, s.History = 3, History{1: 0x5000, 2: fork}
 		return s
 	}
 	other := same
-	other.Publication = "payments"
+	other.Reading = "payments"
 	for name, tc := range map[string]struct {
 		server Server
 		end    pglogrepl.LSN
@@ -145,8 +145,8 @@ func TestMovedKeepsTheLastTransaction(t *testing.T) {
 		if tc.keeps {
 			want = p.Last
 		}
-		if moved := p.Moved(tc.server, tc.end); moved.Last != want || moved.Streamed != tc.server.Publication {
-			t.Errorf("%s: the last transaction of %q is %s, want %s", name, moved.Streamed, moved.Last, want)
+		if moved := p.Moved(tc.server, tc.end); moved.Last != want || moved.Reading != tc.server.Reading {
+			t.Errorf("%s: the last transaction of %q is %s, want %s", name, moved.Reading, moved.Last, want)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 	server := Server{SystemID: p.SystemID, Timeline: 3, History: History{1: 0x5000, 2: 0x1_0000_007F}, Slot: p.Slot}
 	moved := p.Moved(server, 0x1_0000_0090)
 	want := p
-	want.Last, want.Streamed = Landmark{}, "" // it is from after the fork
+	want.Last, want.Reading = Landmark{}, "" // it is from after the fork
 	want.Timeline, want.TimelineStart, want.EndLSN, want.Snapshots = 3, 0x1_0000_007F, 0x1_0000_0090, p.Snapshots[1:]
 	if diff := cmp.Diff(want, moved); diff != "" {
 		t.Errorf("promoted (-want +got):\n%s", diff)

@@ -41,6 +41,7 @@ type Tracker struct {
 	open        transaction // the transaction being read; valid while isOpen
 	isOpen      bool
 	snapshot    string // of the open transaction
+	counts      bool   // the open transaction can be a Landmark, see Note
 	traces      int    // number of transactions in inFlight with a trace
 	snapshots   int    // number of transactions in inFlight with a snapshot
 	marks       marks  // the marks in (base, last], and the last one before
@@ -101,7 +102,7 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	if err := t.matchResent(commitLSN); err != nil {
 		return err
 	}
-	t.isOpen = true
+	t.isOpen, t.counts = true, false
 	return nil
 }
 
@@ -121,6 +122,7 @@ func (t *Tracker) Next(row []byte) (Seq, error) {
 	if !t.isOpen {
 		panic("checkpoint: Next outside a transaction")
 	}
+	t.counts = true
 	if t.complete || t.read.rows <= t.known {
 		return 0, t.checkResentRow()
 	}
@@ -183,7 +185,16 @@ func (t *Tracker) Snapshot(text string) {
 	if !t.isOpen {
 		panic("checkpoint: Snapshot outside a transaction")
 	}
-	t.snapshot = text
+	t.snapshot, t.counts = text, true
+}
+
+// Note says that the open transaction has something that every session gets and reads in the same way, as one with a row or a snapshot has.
+// Only such a transaction can be a [Landmark]: after changes to a publication, Postgres may resend a transaction that has only rows of other
+// tables, or not. Note has no effect outside a transaction.
+func (t *Tracker) Note() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts = true
 }
 
 // Commit completes the open transaction, which ends at endLSN. The Tracker confirms endLSN
@@ -208,9 +219,11 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 			return t.forgetResumed()
 		}
 	}
-	mark := t.open.landmark()
+	mark := Landmark{}
 	if t.openIsConfirmed() {
-		t.seenAgain.resent, mark = mark, Landmark{}
+		t.seenAgain.add(t.open.landmark(), t.passed, t.counts)
+	} else if t.counts {
+		mark = t.open.landmark()
 	}
 	if t.complete {
 		if t.open.last != unfinished {
@@ -372,7 +385,7 @@ func (t *Tracker) OpenTransaction() (commitLSN pglogrepl.LSN, acked int, ok bool
 }
 
 // extendReach has the Tracker confirm lsn when every record up to the newest one is
-// acknowledged. newest is the transaction that ends there, or zero. No transaction may be open.
+// acknowledged. newest is the transaction that ends there, if it can be a Landmark. No transaction may be open.
 func (t *Tracker) extendReach(lsn pglogrepl.LSN, newest Landmark) {
 	if t.inFlight.len() == 0 {
 		t.confirm(lsn, newest)
@@ -427,7 +440,7 @@ func (t *Tracker) forgetNotes(txn Transaction) {
 	}
 }
 
-// confirm raises the confirmed position to lsn. A lower LSN has no effect. newest is the last transaction
+// confirm raises the confirmed position to lsn. A lower LSN has no effect. newest is the last Landmark
 // before lsn that was read since the last call, or zero.
 func (t *Tracker) confirm(lsn pglogrepl.LSN, newest Landmark) {
 	if uint64(lsn) > t.confirmed.Load() {

@@ -27,6 +27,14 @@ type Tables struct {
 // NewTables returns Tables that know no identities yet.
 func NewTables(names []string) *Tables { return &Tables{names: names, oid: make(map[string]uint32)} }
 
+// String returns the names. t may be nil.
+func (t *Tables) String() string {
+	if t == nil {
+		return ""
+	}
+	return strings.Join(t.names, ",")
+}
+
 // An Outbox is a table of the configuration, with every table whose rows are its rows.
 type Outbox struct {
 	Configured string // its name in the configuration

@@ -124,6 +124,9 @@ func (o *Owner) RunSession(ctx context.Context, s *Session, published *catalog.P
 	if copied, ok := errors.AsType[*checkpoint.HistoryError](err); ok && o.positions.Starter.AcceptCopy(copied) {
 		return fmt.Errorf("%w: %s", fault.ErrCopyAccepted, copied.Error())
 	}
+	if t.tracker.Recognized() {
+		o.positions.Starter.RefuseCopies()
+	}
 	return err
 }
 

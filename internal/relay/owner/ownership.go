@@ -92,7 +92,6 @@ func (t *ownership) runSession(ctx context.Context, s *Session, published *catal
 	defer cancel()
 
 	t.fence.open(s.stream, s.clock)
-	s.positions.Store(t.positions)
 	t.writer.Flush() // records may have waited since the last session
 	ended := make(chan struct{})
 	defer func() { <-ended }()
@@ -111,6 +110,7 @@ func (t *ownership) runSession(ctx context.Context, s *Session, published *catal
 	})
 	running, release := s.during(hard)
 	t.pump.StartSession(running, s.from, published, c)
+	s.positions.Store(t.positions) // not before: the Tracker would still have recognized what the last session has read
 	if err := t.pump.Run(running, t.life.Done(), s.batches); err != nil && running.Err() == nil {
 		t.failSession(s, t.explainSend(running, err))
 	}

@@ -241,30 +241,6 @@ func TestOwnershipEndsIfOtherRowsComeAgain(t *testing.T) {
 	})
 }
 
-// When the slot has gone back, the server resends what was confirmed, with the last transaction. A copy of the server from before that, to
-// which somebody has written, does not have it: the relay sends and confirms nothing of it, because it cannot tell which rows are new.
-func TestOwnershipEndsOnACopyOfTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		prod := newScriptedProducer()
-		s := newTestSession(t, nil, prod, 0)
-		first := streamtest.Transaction(200, 210, "a", 1)
-		for i, script := range []streamtest.Script{streamtest.Join(first), streamtest.Join(first, streamtest.Transaction(300, 310, "a", 2))} {
-			if err := s.next(t.Context(), &streamtest.Source{Script: script, Err: streamtest.ErrLost}); !errors.Is(err, streamtest.ErrLost) {
-				t.Fatalf("session %d ended with %v", i+1, err)
-			}
-			s.from = 150
-		}
-		copied := &streamtest.Source{Script: streamtest.Join(first, streamtest.Transaction(280, 290, "a", 3), streamtest.Transaction(400, 410, "a", 4)), Err: streamtest.ErrLost}
-		err := s.next(t.Context(), copied)
-		if !isA[*checkpoint.HistoryError](err) || fault.ExitCode(err) != exit.Continuity {
-			t.Errorf("the session on the copy ended with %v", err)
-		}
-		if got := prod.records(); got != "a/1 a/2" || copied.Confirmed != 0 {
-			t.Errorf("sent %s, confirmed %s to the copy", got, copied.Confirmed)
-		}
-	})
-}
-
 // When another session follows, the relay does not wait for a server that has been silent for too long. It waits for one
 // that may still respond, and when it stops.
 func TestLostSessionIsLeftAtOnce(t *testing.T) {

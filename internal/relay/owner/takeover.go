@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -166,9 +167,14 @@ func (o *Owner) checkSlot(ctx context.Context, s *Session, stream *replication.S
 	}
 	stream.Heard(asked)
 	server := serverOf(s, stream)
-	server.Publication = o.cfg.Source.Publication
+	server.Reading = o.reading()
 	server.Confirmed, server.WALEnd = state.Slot.ConfirmedFlushLSN, state.WALEnd
 	return server, state.Slot, nil
+}
+
+// reading returns what decides which transactions have rows. After a change of it, what an earlier process has confirmed proves nothing.
+func (o *Owner) reading() string {
+	return strings.Join([]string{o.cfg.Source.Publication, o.cfg.Tables.String(), strings.Join(o.cfg.Pump.Messages, ","), string(o.cfg.Pump.OnUpdate)}, " ")
 }
 
 // startOwnership starts an ownership at the position record, after BeginOwnership of the [position.Starter].

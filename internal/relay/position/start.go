@@ -158,6 +158,9 @@ func (t *Starter) AcceptCopy(reason *checkpoint.HistoryError) bool {
 	return true
 }
 
+// RefuseCopies ends what AcceptCopy allows: the server that the operator has meant is recognized.
+func (t *Starter) RefuseCopies() { t.acceptsCopy = false }
+
 // StartOwnership makes tracker the Tracker whose position is written. It must not have read anything.
 func (t *Starter) StartOwnership(tracker *checkpoint.Tracker) {
 	t.acceptsCopy = t.acceptGap

@@ -32,8 +32,11 @@ func (p *Pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 }
 
 // unexpectedChange returns the error for an UPDATE that the configuration does not allow, or for a kind of
-// change that the publication did not publish when the session started.
+// change that the publication did not publish when the session started. It returns nil if an earlier session has passed the change.
 func (p *Pump) unexpectedChange(kind string, relations ...*decoder.Relation) error {
+	if p.tx.passed {
+		return nil
+	}
 	e := &ChangeError{Kind: kind, CommitLSN: p.tx.CommitLSN}
 	if len(relations) > 0 {
 		e.Table = relations[0].Namespace + "." + relations[0].Name

@@ -23,6 +23,7 @@ func (p *Pump) handleLogicalMessage(ctx context.Context, m *decoder.LogicalMessa
 	case p.isRow(m):
 		return p.sendNonTransactional(ctx, m)
 	case m.Transactional && m.Prefix == catalog.MessagePrefix:
+		p.tracker.Note()
 		p.trackSnapshot(m.Content)
 	}
 	return nil

@@ -105,7 +105,9 @@ func (p *Pump) skipMessage(out decoder.Output) (ended bool, err error) {
 	switch out := out.(type) {
 	case *decoder.Insert:
 		p.tx.rows++
+		p.tracker.Note()
 	case *decoder.LogicalMessage:
+		p.tracker.Note()
 		if p.isRow(out) {
 			p.tx.rows++
 		}
@@ -127,7 +129,7 @@ const maxAhead = time.Minute
 func (p *Pump) beginTransaction(b *decoder.Begin) error {
 	p.open = openTx{
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
-		skipped: p.skip.covers(b.CommitLSN),
+		skipped: p.skip.covers(b.CommitLSN), passed: b.CommitLSN < p.tracker.Confirmed(),
 	}
 	if now := time.Now(); b.CommitTime.After(now.Add(maxAhead)) {
 		p.open.Timestamp = now
