@@ -8,6 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A server that was restored from an older copy of its files has the slot, but at an older position. The
@@ -44,6 +45,41 @@ func TestRestoredCopy(t *testing.T) {
 	}
 	r.GoesOn(t, "--accept-gap")
 	r.GoesOn(t)
+}
+
+// A neighbour is added to the publication, or dropped from it, while a transaction that has written to it is open. Postgres 15 to 18 resend
+// that transaction or not, unlike the first time. The relay does not take that for another server.
+func TestNeighbourOfAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "a server for each case")
+	for name, tables := range map[string]string{"ADD": "outbox", "DROP": "outbox, neighbour"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := rig.NewOwn(t)
+			r.DB.Exec(t, `CREATE TABLE neighbour (v text)`)
+			r.DB.Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE `+tables+` WITH (publish = 'insert', publish_via_partition_root = true)`)
+			r.DB.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.Slot)
+			process := r.Run(t)
+			r.Deliver(t, 50)
+			r.AwaitSnapshotOfAll(t)
+
+			tx, err := r.Connect(t).Begin(t.Context())
+			rig.Must(t, err)
+			_, err = tx.Exec(t.Context(), `INSERT INTO neighbour VALUES ('long')`)
+			rig.Must(t, err)
+			r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` `+name+` TABLE neighbour`)
+			r.DB.Exec(t, `INSERT INTO neighbour VALUES ('short')`)
+			r.Confirmed(t)
+			rig.Must(t, tx.Commit(t.Context()))
+			end := pgtest.QueryRow[string](t, r.DB, `SELECT pg_current_wal_flush_lsn()::text`)
+			wait.For(t, "the record to be ahead of the slot", func() bool {
+				return pgtest.QueryRow[bool](t, r.DB, `SELECT $1::pg_lsn >= $2::pg_lsn`, r.Recorded(t).EndLSN.String(), end)
+			})
+			r.DB.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots`)
+			r.Deliver(t, 50)
+			process.Terminate(t)
+		})
+	}
 }
 
 // If relay and server crash together, the slot returns to its last saved position. The position record limits what the
