@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Landmark identifies a transaction of the WAL that every session gets, see [Tracker.Note]: a copy of the server that was restored from a backup, and then written to, has no
-// commit record at the same position with the same time. The zero Landmark is unknown.
+// A Landmark identifies a transaction of the WAL that every session gets, see [Tracker.Note]: a copy of the server that was restored from a
+// backup, and then written to, has no commit record at the same position with the same time. The zero Landmark is unknown.
 type Landmark struct {
 	CommitLSN pglogrepl.LSN
 	Micros    int64 // Unix time of the commit; 0: unknown

@@ -61,8 +61,8 @@ type LockError struct {
 	holders []holder
 }
 
-// ErrOlderTransactions means that the creation of a slot has waited too long for the end of every older transaction that has written. A [LockError]
-// is it.
+// ErrOlderTransactions means that the creation of a slot has waited too long for the end of every older transaction that has written. A
+// [LockError] is it.
 var ErrOlderTransactions = errors.New("older transactions have not ended")
 
 // Is makes e ErrOlderTransactions if it is about the creation of a slot.

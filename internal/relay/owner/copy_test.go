@@ -144,7 +144,7 @@ func TestACopyIsAcceptedOnce(t *testing.T) {
 	}
 }
 
-// What an earlier session has passed comes again if the slot has gone back. It does not stop the relay, although the publication does not
+// Postgres resends confirmed transactions if the slot has gone back. Their changes do not stop the relay, although the publication does not
 // publish such changes any more.
 func TestConfirmedChangesComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,9 +32,9 @@ func (p *Pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 }
 
 // unexpectedChange returns the error for an UPDATE that the configuration does not allow, or for a kind of
-// change that the publication did not publish when the session started. It returns nil if an earlier session has passed the change.
+// change that the publication did not publish when the session started. It returns nil for a resent change of a confirmed transaction.
 func (p *Pump) unexpectedChange(kind string, relations ...*decoder.Relation) error {
-	if p.tx.passed {
+	if p.tx.CommitLSN < p.tracker.Confirmed() {
 		return nil
 	}
 	e := &ChangeError{Kind: kind, CommitLSN: p.tx.CommitLSN}

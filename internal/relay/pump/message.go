@@ -129,7 +129,7 @@ const maxAhead = time.Minute
 func (p *Pump) beginTransaction(b *decoder.Begin) error {
 	p.open = openTx{
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
-		skipped: p.skip.covers(b.CommitLSN), passed: b.CommitLSN < p.tracker.Confirmed(),
+		skipped: p.skip.covers(b.CommitLSN),
 	}
 	if now := time.Now(); b.CommitTime.After(now.Add(maxAhead)) {
 		p.open.Timestamp = now

@@ -10,7 +10,6 @@ type openTx struct {
 	encode.Tx
 	rows    int  // rows read so far
 	skipped bool // its rows are not sent
-	passed  bool // it was confirmed in an earlier session
 	copied  bool // its rows are read from tables
 }
 
