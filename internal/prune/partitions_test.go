@@ -3,6 +3,7 @@ package prune
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -231,6 +232,20 @@ func TestTwoDropAtOnce(t *testing.T) {
 	}
 	r.prune(t)
 	r.expectRows(t, 0)
+}
+
+// Another prune may drop a partition before its owner is looked up.
+func TestRightsOnADroppedPartition(t *testing.T) {
+	t.Parallel()
+	p := &pruner{cfg: newRig(t, pgtest.Server(t), "", true).cfg}
+	if err := p.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer p.close(t.Context())
+	dropped := part{OID: math.MaxUint32}
+	if err := p.checkRights(t.Context(), &relation{partitions: []part{dropped}, leaves: []part{dropped}}); err != nil {
+		t.Error(err)
+	}
 }
 
 // If the partitions are not by age, prune deletes rows one by one.

@@ -42,9 +42,10 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 	return nil
 }
 
-// owns reports whether the role may do what the owner of a table may.
+// owns reports whether the role may do what the owner of a table may. It needs no right on a table that does not exist any more: another prune
+// may have dropped it.
 func (p *pruner) owns(ctx context.Context, table uint32) (bool, error) {
-	return queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, table)
+	return queryOne[bool](ctx, p.work, `SELECT COALESCE((SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1), true)`, table)
 }
 
 // An OwnerError says that prune has to run as the owner of the table, because no other role can be granted the right to drop and to
