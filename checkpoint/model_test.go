@@ -227,7 +227,7 @@ func (h *history) step() {
 		if lsn, _, _ := h.model.open(); op&7 == 7 && h.snapshots < maxSnapshotsInFlight && lsn >= h.before {
 			h.snapshots++
 			e.snapshot = "1:1:"
-			h.tracker.Snapshot(e.snapshot)
+			h.tracker.Snapshot(Snapshot{Text: e.snapshot})
 		}
 		h.must(h.tracker.Commit(h.end))
 		h.read(e)

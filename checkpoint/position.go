@@ -125,12 +125,6 @@ type openJSON struct {
 	CRC       uint32 `json:"crc"`
 }
 
-type snapshotJSON struct {
-	EndLSN     string    `json:"end_lsn"`
-	Text       string    `json:"snapshot"`
-	CommitTime time.Time `json:"commit_time,omitzero"`
-}
-
 // MarshalJSON returns the stored form of the record. LSNs are text, as Postgres prints them.
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
@@ -148,7 +142,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 		v.Start = p.TimelineStart.String()
 	}
 	for _, s := range p.Snapshots {
-		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text, s.CommitTime})
+		v.Snapshots = append(v.Snapshots, s.toJSON())
 	}
 	return json.Marshal(v)
 }
@@ -201,12 +195,12 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		}
 	}
 	for _, s := range v.Snapshots {
-		lsn, err := pglogrepl.ParseLSN(s.EndLSN)
+		snapshot, err := s.parse()
 		if err != nil {
-			return fmt.Errorf("end_lsn of a snapshot: %w", err)
+			return err
 		}
 		if ValidSnapshot(s.Text) {
-			read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text, s.CommitTime})
+			read.Snapshots = append(read.Snapshots, snapshot)
 		}
 	}
 	*p = read

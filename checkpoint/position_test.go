@@ -15,7 +15,7 @@ func recorded() Position {
 		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Generation: 3,
 		Last: Landmark{0x1_0000_00C0, 1_772_366_399_000_001}, Reading: "orders",
 		AdvancedAt: time.Date(2026, 3, 1, 11, 58, 0, 0, time.UTC),
-		Snapshots:  []Snapshot{{0x1_0000_0080, "750:752:750", time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC)}, {EndLSN: 0x80, Text: "740:740:"}},
+		Snapshots:  []Snapshot{{0x1_0000_0080, "750:752:750", time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC), Witness{751, 31}}, {EndLSN: 0x80, Text: "740:740:"}},
 		WrittenAt:  time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
 		Owner:      5,
 	}
@@ -27,7 +27,7 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","last":{"commit_lsn":"1/C0","commit_micros":1772366399000001,"reading":"orders"},"generation":3,"owner":5,` +
-		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750","commit_time":"2026-03-01T11:59:59Z"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
+		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750","commit_time":"2026-03-01T11:59:59Z","witness":{"xid":"751","hash":31}},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
 		`"advanced_at":"2026-03-01T11:58:00Z","written_at":"2026-03-01T12:00:00.000005Z"}`
 	if string(data) != want {
 		t.Errorf("got  %s\nwant %s", data, want)

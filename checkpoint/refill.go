@@ -115,7 +115,8 @@ func (p Position) Adopt(s Server) Position {
 		p.Refill = &refill
 	}
 	if len(p.Snapshots) > 0 {
-		p.Snapshots = []Snapshot{{Text: p.Snapshots[0].Text, CommitTime: p.Snapshots[0].CommitTime}}
+		p.Snapshots = []Snapshot{p.Snapshots[0]}
+		p.Snapshots[0].EndLSN = 0
 	}
 	p.SystemID, p.Timeline, p.TimelineStart, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Slot, 0, Prefix{}
 	p.Last, p.Reading = Landmark{}, ""

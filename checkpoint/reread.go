@@ -24,7 +24,7 @@ type reading struct {
 func (t *Tracker) Reread(from pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.isOpen, t.snapshot, t.seen = false, "", 0
+	t.isOpen, t.snapshot, t.seen = false, Snapshot{}, 0
 	t.seenAgain = recognition{from: from, done: from == 0}
 	t.recognized.Store(from == 0)
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,40 @@ type Snapshot struct {
 
 	// CommitTime is that of the transaction: what is not visible in the snapshot was committed later. Zero: unknown.
 	CommitTime time.Time
+
+	Witness Witness // zero: no row was delivered yet
+}
+
+type snapshotJSON struct {
+	EndLSN     string       `json:"end_lsn"`
+	Text       string       `json:"snapshot"`
+	CommitTime time.Time    `json:"commit_time,omitzero"`
+	Witness    *witnessJSON `json:"witness,omitempty"`
+}
+
+type witnessJSON struct {
+	XID  uint64 `json:"xid,string"`
+	Hash uint32 `json:"hash"`
+}
+
+func (s Snapshot) toJSON() snapshotJSON {
+	v := snapshotJSON{EndLSN: s.EndLSN.String(), Text: s.Text, CommitTime: s.CommitTime}
+	if s.Witness != (Witness{}) {
+		v.Witness = new(witnessJSON(s.Witness))
+	}
+	return v
+}
+
+func (v snapshotJSON) parse() (Snapshot, error) {
+	lsn, err := pglogrepl.ParseLSN(v.EndLSN)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("end_lsn of a snapshot: %w", err)
+	}
+	s := Snapshot{EndLSN: lsn, Text: v.Text, CommitTime: v.CommitTime}
+	if v.Witness != nil {
+		s.Witness = Witness(*v.Witness)
+	}
+	return s, nil
 }
 
 // MaxSnapshot limits the text of a Snapshot, in bytes. It has room for more than 3,000 running

@@ -40,13 +40,13 @@ type Tracker struct {
 	newestIndex int
 	open        transaction // the transaction being read; valid while isOpen
 	isOpen      bool
-	snapshot    string // of the open transaction
-	counts      bool   // the open transaction can be a Landmark, see Note
-	traces      int    // number of transactions in inFlight with a trace
-	snapshots   int    // number of transactions in inFlight with a snapshot
-	marks       marks  // the marks in (base, last], and the last one before
-	bytes       int64  // size of all rows numbered so far
-	resume      Prefix // delivered by an earlier process; zero: nothing
+	snapshot    Snapshot // of the open transaction
+	counts      bool     // the open transaction can be a Landmark, see Note
+	traces      int      // number of transactions in inFlight with a trace
+	snapshots   int      // number of transactions in inFlight with a snapshot
+	marks       marks    // the marks in (base, last], and the last one before
+	bytes       int64    // size of all rows numbered so far
+	resume      Prefix   // delivered by an earlier process; zero: nothing
 
 	passed     Landmark    // the last transaction that ends at or before confirmed; zero: unknown
 	seenAgain  recognition // by the current session
@@ -176,16 +176,16 @@ func (t *Tracker) Trace(id [16]byte) {
 	}
 }
 
-// Snapshot sets the snapshot of the open transaction, which must be a [ValidSnapshot]. At
-// most 64 transactions in flight have one; Snapshot drops the others, because a newer
+// Snapshot sets the snapshot that the open transaction has read. Its end and its commit time are those of the
+// transaction. At most 64 transactions in flight have one; Snapshot drops the others, because a newer
 // snapshot follows. It panics if no transaction is open.
-func (t *Tracker) Snapshot(text string) {
+func (t *Tracker) Snapshot(s Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
 		panic("checkpoint: Snapshot outside a transaction")
 	}
-	t.snapshot, t.counts = text, true
+	t.snapshot, t.counts = s, true
 }
 
 // Note says that the open transaction has something that every session gets and reads in the same way, as one with a row or a snapshot has.
@@ -210,7 +210,7 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	}
 	t.isOpen = false
 	snapshot := t.snapshot
-	t.snapshot = ""
+	t.snapshot = Snapshot{}
 	if t.read.rows < t.known && !t.openIsConfirmed() {
 		if !t.onlyResumed() {
 			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it lacks %d of its rows", t.known-t.read.rows)}
@@ -237,8 +237,9 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	}
 	t.seen = t.last
 	t.extendReach(endLSN, mark)
-	if snapshot != "" {
-		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: snapshot, CommitTime: t.open.commitTime()})
+	if snapshot.Text != "" {
+		snapshot.EndLSN, snapshot.CommitTime = endLSN, t.open.commitTime()
+		t.carrySnapshot(snapshot)
 	}
 	t.advance()
 	return nil

@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"hash/crc32"
 	"strconv"
 	"time"
 
@@ -93,6 +94,27 @@ func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) 
 	}
 	return r.record(p, tx, index, row.Row, nil, rec)
 }
+
+// castagnoli is the polynomial for which processors have an instruction.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
+
+// Hash returns a checksum of the id, the key and the payload of a row, which are the same in the stream and in the table. The error is a
+// *ColumnError, or wraps that of [Describe].
+func (r *Router) Hash(row *decoder.Insert) (uint32, error) {
+	p, err := r.planFor(row.Relation)
+	if err != nil {
+		return 0, err
+	}
+	var sum uint32
+	for _, c := range [...]*field{&p.id, &p.key, &p.payload} {
+		sum = crc32.Update(sum, castagnoli, row.Row[c.index].Data)
+		sum = crc32.Update(sum, castagnoli, separator[:])
+	}
+	return sum, nil
+}
+
+// separator is in no text of Postgres.
+var separator = [1]byte{0} //nolint:gochecknoglobals // a constant
 
 // largeScratch is the maximum size of the scratch buffer that is kept for the next record.
 const largeScratch = 1 << 20

@@ -108,6 +108,12 @@ func (r *TableRouter) Route(tx encode.Tx, index int, values [][]byte) (*sink.Rec
 	return &r.rec, r.router.Route(tx, index, &r.row, &r.rec)
 }
 
+// Hash returns [encode.Router.Hash] of a row, with the values of [TableRouter.Route].
+func (r *TableRouter) Hash(values [][]byte) (uint32, error) {
+	SetRow(&r.row, values[:len(r.row.Relation.Columns)])
+	return r.router.Hash(&r.row)
+}
+
 // SetRow sets the values of row as the stream would, from values in text format, nil for NULL. The row
 // aliases values.
 func SetRow(row *decoder.Insert, values [][]byte) {

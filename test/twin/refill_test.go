@@ -132,7 +132,8 @@ func (c *client) dropSlot([][]byte) [][]string {
 var (
 	createSlot     = regexp.MustCompile(`^CREATE_REPLICATION_SLOT (\S+) (TEMPORARY )?LOGICAL pgoutput EXPORT_SNAPSHOT$`)
 	importSnapshot = regexp.MustCompile(`^SET TRANSACTION SNAPSHOT '(.*)'$`)
-	selectRows     = regexp.MustCompile(`(?s)^SELECT .* FROM ONLY "?public"?\."?outbox"? WHERE (.*) ORDER BY position$`)
+	selectRows     = regexp.MustCompile(`(?s)^SELECT .* FROM ONLY "?public"?\."?outbox"? WHERE (xid = |NOT ).*$`)
+	ofTransaction  = regexp.MustCompile(`WHERE xid = '(\d+)'`)
 	countRows      = regexp.MustCompile(`(?s)^SELECT pg_catalog\.count\(\*\) FROM \((.*)\) AS rows$`)
 	inSnapshot     = regexp.MustCompile(`(NOT )?pg_catalog\.pg_visible_in_snapshot\(xid, +'([^']*)'`)
 )
@@ -291,6 +292,9 @@ func (c *client) table(sql string) (found [][]string) {
 
 // selects reports whether the conditions of a query are true for the rows of a transaction.
 func selects(sql string, xid uint64) bool {
+	if only := ofTransaction.FindStringSubmatch(sql); only != nil {
+		return only[1] == strconv.FormatUint(xid, 10)
+	}
 	for _, condition := range inSnapshot.FindAllStringSubmatch(sql, -1) {
 		if visible(xid, condition[2]) == (condition[1] != "") {
 			return false

@@ -292,7 +292,7 @@ var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 func messagesOf(tx *transaction) [][]byte {
 	b := binary.BigEndian.AppendUint64([]byte{'B'}, uint64(tx.commitLSN))
 	b = binary.BigEndian.AppendUint64(b, uint64(tx.at.Sub(postgresEpoch).Microseconds()))
-	messages := [][]byte{walData(tx.commitLSN, binary.BigEndian.AppendUint32(b, 731))}
+	messages := [][]byte{walData(tx.commitLSN, binary.BigEndian.AppendUint32(b, uint32(tx.xid)))}
 	for _, r := range tx.rows {
 		messages = append(messages, walData(tx.commitLSN, insert(r.id, r.topic, r.key, "Happened", r.value)))
 	}

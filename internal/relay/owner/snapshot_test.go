@@ -3,6 +3,7 @@ package owner
 import (
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,7 +58,10 @@ func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 				}
 				var want []checkpoint.Snapshot
 				if tc.kept {
-					want = []checkpoint.Snapshot{{EndLSN: 110, Text: snapshot, CommitTime: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}}
+					hash := crc32.Checksum([]byte(strings.Join([]string{"id-1", "a", "1", ""}, "\x00")), crc32.MakeTable(crc32.Castagnoli))
+					want = []checkpoint.Snapshot{{
+						EndLSN: 110, Text: "732:732:", CommitTime: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), Witness: checkpoint.Witness{XID: 731, Hash: hash},
+					}}
 				}
 				// The position of the transaction may be stored before its snapshot is; the next record then has it.
 				confirmed := s.tracker.Confirmed()

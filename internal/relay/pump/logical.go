@@ -34,7 +34,7 @@ func (p *Pump) handleLogicalMessage(ctx context.Context, m *decoder.LogicalMessa
 // ignores those of an earlier process: a new snapshot follows within a second or two.
 func (p *Pump) trackSnapshot(content []byte) {
 	if own, ok := bytes.CutPrefix(content, []byte(p.nonce+"|")); ok && checkpoint.ValidSnapshot(string(own)) {
-		p.tracker.Snapshot(string(own))
+		p.tracker.Snapshot(p.witnesses.Snapshot(string(own)))
 	}
 }
 

@@ -129,6 +129,7 @@ const maxAhead = time.Minute
 func (p *Pump) beginTransaction(b *decoder.Begin) error {
 	p.open = openTx{
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
+		xid:     b.XID,
 		skipped: p.skip.covers(b.CommitLSN),
 	}
 	if now := time.Now(); b.CommitTime.After(now.Add(maxAhead)) {

@@ -28,10 +28,11 @@ type Config struct {
 	Progress   *Progress // to be updated
 	Neighbours *Neighbours
 	OnUpdate   encode.Updates
-	Messages   []string // prefixes of the logical messages that have rows
-	Nonce      string   // messages with a snapshot of this process start with it
-	Skip       *Skip    // transactions that the operator wants to skip; nil: none
-	Copy       *Copy    // to be sent before the stream; nil: none
+	Messages   []string           // prefixes of the logical messages that have rows
+	Nonce      string             // messages with a snapshot of this process start with it
+	Witness    checkpoint.Witness // the newest one of the position record
+	Skip       *Skip              // transactions that the operator wants to skip; nil: none
+	Copy       *Copy              // to be sent before the stream; nil: none
 
 	// An earlier owner of the slot may have sent the transactions before Horizon: the end of the WAL when this one had
 	// acquired it.
@@ -66,13 +67,14 @@ type Pump struct {
 	neighbours *Neighbours
 	judgements map[uint32]judgement // of the tables of the session, by OID
 
-	updates  updatePolicy
-	messages []string
-	skip     *Skip
-	copy     *Copy       // pending; nil: none
-	copying  atomic.Bool // copy is pending
-	turn     chan struct{}
-	nonce    string
+	updates   updatePolicy
+	messages  []string
+	skip      *Skip
+	copy      *Copy       // pending; nil: none
+	copying   atomic.Bool // copy is pending
+	turn      chan struct{}
+	nonce     string
+	witnesses checkpoint.Witnesses // of the snapshots
 
 	acked  chan struct{} // cap 1; records were acknowledged
 	tx     *openTx       // nil between transactions
@@ -87,7 +89,7 @@ func New(cfg Config) *Pump {
 	p := &Pump{
 		router: cfg.Router, tracker: cfg.Outcomes.tracker, writer: cfg.Writer, deadLetters: cfg.Outcomes.deadLetters, spans: cfg.Outcomes.spans,
 		progress: cfg.Progress, log: cfg.Log, horizon: cfg.Horizon, neighbours: cfg.Neighbours, updates: newUpdatePolicy(cfg.OnUpdate, cfg.Log),
-		messages: cfg.Messages, skip: cfg.Skip, copy: cfg.Copy, turn: cfg.Turn, nonce: cfg.Nonce, acked: cfg.Outcomes.acked,
+		messages: cfg.Messages, skip: cfg.Skip, copy: cfg.Copy, turn: cfg.Turn, nonce: cfg.Nonce, witnesses: checkpoint.NewWitnesses(cfg.Witness), acked: cfg.Outcomes.acked,
 	}
 	if cfg.Copy != nil {
 		p.copying.Store(true)

@@ -13,6 +13,11 @@ import (
 func (p *Pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	index := p.tx.rows
 	p.tx.rows++
+	if index == 0 && !p.tx.copied {
+		if hash, err := p.router.Hash(row); err == nil {
+			p.witnesses.Add(p.tx.xid, hash)
+		}
+	}
 	return p.sendRow(ctx, &p.tx.Tx, p.tx.position(index), func() (*sink.Record, error) {
 		p.forgetRecord()
 		if err := p.router.Route(p.tx.forRecord(), index, row, &p.record); err != nil {

@@ -8,6 +8,7 @@ import (
 // An openTx is the transaction being read.
 type openTx struct {
 	encode.Tx
+	xid     uint32
 	rows    int  // rows read so far
 	skipped bool // its rows are not sent
 	copied  bool // its rows are read from tables

@@ -1,0 +1,42 @@
+package checkpoint
+
+import "testing"
+
+// A snapshot sees no transaction after the newest one that has a delivered row, and the witness is a row of that one.
+func TestWitness(t *testing.T) {
+	t.Parallel()
+	type row struct{ xid, hash uint32 }
+	for name, tc := range map[string]struct {
+		recorded Witness
+		rows     []row
+		text     string
+		want     Snapshot
+	}{
+		"no row yet":                            {Witness{}, nil, "740:745:741", Snapshot{Text: "740:745:741"}},
+		"the last transaction":                  {Witness{}, []row{{744, 1}}, "745:745:", Snapshot{Text: "745:745:", Witness: Witness{744, 1}}},
+		"later transactions without a row":      {Witness{}, []row{{741, 1}}, "750:752:750", Snapshot{Text: "742:742:", Witness: Witness{741, 1}}},
+		"one before it is running":              {Witness{}, []row{{741, 1}}, "738:752:738,740,750", Snapshot{Text: "738:742:738,740", Witness: Witness{741, 1}}},
+		"the highest id, not the last one":      {Witness{}, []row{{743, 1}, {741, 2}}, "745:745:", Snapshot{Text: "744:744:", Witness: Witness{743, 1}}},
+		"committed after the snapshot was read": {Witness{}, []row{{741, 1}, {747, 2}}, "740:745:741", Snapshot{Text: "740:745:741", Witness: Witness{747, 2}}},
+		"of an earlier process":                 {Witness{741, 7}, nil, "750:752:750", Snapshot{Text: "742:742:", Witness: Witness{741, 7}}},
+		"resent after an earlier process":       {Witness{741, 7}, []row{{739, 5}, {741, 7}}, "750:752:750", Snapshot{Text: "742:742:", Witness: Witness{741, 7}}},
+		"next epoch":                            {Witness{1<<32 - 2, 7}, []row{{5, 1}}, "4294967310:4294967310:", Snapshot{Text: "4294967302:4294967302:", Witness: Witness{1<<32 + 5, 1}}},
+		"before the end of an epoch":            {Witness{}, []row{{1<<32 - 3, 1}, {3, 2}}, "4294967300:4294967300:", Snapshot{Text: "4294967300:4294967300:", Witness: Witness{1<<32 + 3, 2}}},
+		"of an epoch that has ended":            {Witness{}, []row{{1<<32 - 3, 1}}, "4294967300:4294967300:", Snapshot{Text: "4294967294:4294967294:", Witness: Witness{1<<32 - 3, 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := NewWitnesses(tc.recorded)
+			for _, r := range tc.rows {
+				w.Add(r.xid, r.hash)
+			}
+			got := w.Snapshot(tc.text)
+			if got != tc.want || !ValidSnapshot(got.Text) {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+			if again := w.Snapshot(tc.text); again != got {
+				t.Errorf("the next one without a row is %+v", again)
+			}
+		})
+	}
+}
