@@ -147,7 +147,11 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 // Rows needs SELECT on the table, and memory for one row. It returns the error of fn, or an error that wraps
 // ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
-	results := c.conn.Exec(ctx, c.selectRows(*t))
+	return c.readRows(ctx, *t, c.selectRows(*t), fn)
+}
+
+func (c *Copy) readRows(ctx context.Context, t Table, sql string, fn func(values [][]byte) error) error {
+	results := c.conn.Exec(ctx, sql)
 	for results.NextResult() {
 		rows := results.ResultReader()
 		for rows.NextRow() {
@@ -156,7 +160,7 @@ func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) erro
 			}
 		}
 	}
-	return wrapRows(ctx, c.doing(*t), results.Close(), c.maxBytes)
+	return wrapRows(ctx, c.doing(t), results.Close(), c.maxBytes)
 }
 
 func (c *Copy) doing(t Table) string { return fmt.Sprintf("copy table %s.%s", t.Schema, t.Name) }

@@ -22,6 +22,10 @@ var ErrRefill = errors.New("the gap cannot be refilled from the table")
 // delivered.
 var ErrPruned = fmt.Errorf("%w", ErrRefill)
 
+// ErrNoWitness is the ErrRefill of tables without the Witness: only the operator knows whether it was deleted, or whether this server is
+// a copy from before it.
+var ErrNoWitness = fmt.Errorf("%w", ErrRefill)
+
 // ErrParts is the ErrRefill of a publication that sends the rows of each partition as the partition's: their order across partitions is
 // not known.
 var ErrParts = fmt.Errorf("%w", ErrRefill)
@@ -34,11 +38,24 @@ type Missing struct {
 	// Earlier are snapshots between both, the oldest first: see [Copy.Parts].
 	Earlier []string
 
+	// Witness is a delivered row. A server that lacks it is a copy from before the row, on which transaction ids of Delivered may have been used
+	// a second time. Nil: no such row is known.
+	Witness *Witness
+
 	// Recorded is what [State.Published] returned when Delivered was taken. A table that was no outbox then needs no delivered row to prove
 	// that its rows are all there. Empty: unknown.
 	Recorded string
 
 	Assume Assumptions
+}
+
+// A Witness is a row of one of the tables.
+type Witness struct {
+	XID  uint64 // of the transaction that inserted it
+	Hash uint32 // of its content
+
+	// Hasher returns what computes the hash of a row of t. values has the text of each of the table's Columns, nil for NULL.
+	Hasher func(ctx context.Context, t *Table) (hash func(values [][]byte) (uint32, error), err error)
 }
 
 // Assumptions are statements of the operator that the server cannot prove. OpenMissing refuses those that the
@@ -183,7 +200,34 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 				ErrPruned, t.SQLName(), InstructUnpruned)
 		}
 	}
-	return nil
+	return c.checkWitness(ctx)
+}
+
+// checkWitness returns an error that wraps ErrNoWitness if no table has the Witness.
+func (c *Copy) checkWitness(ctx context.Context) error {
+	w := c.missing.Witness
+	if w == nil || c.missing.Assume.Unpruned {
+		return nil
+	}
+	for i := range c.Tables {
+		t := &c.Tables[i]
+		sql := fmt.Sprintf("SELECT %s FROM %s WHERE %s = '%d'::pg_catalog.xid8", columnList(t.Columns), t.from(), xidColumn, w.XID)
+		hashOf, err := w.Hasher(ctx, t)
+		if err != nil {
+			return err
+		}
+		found := false
+		err = c.readRows(ctx, *t, sql, func(values [][]byte) error {
+			hash, err := hashOf(values)
+			found = found || hash == w.Hash
+			return err
+		})
+		if found || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: no outbox table has the row that was delivered last, of transaction %d: somebody has deleted or changed it, or this server was restored from a backup from before it; if you know that it was not restored, and that no undelivered row was deleted: %s",
+		ErrNoWitness, w.XID, InstructUnpruned)
 }
 
 // checkAssumptions returns an error that wraps ErrRefill if the server disproves an assumption.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
@@ -100,8 +101,8 @@ func (r *recovery) explain(l *refill.Loss) {
 	for _, t := range l.Tables {
 		fmt.Fprintf(r.stdout, "  %s of %s not delivered at %s, of the position record's last snapshot\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
 	}
-	if errors.Is(l.Cause, replication.ErrSlotMissing) {
-		fmt.Fprintln(r.stdout, "If this server was restored from a backup that has no slots, rows that were written to it before now may count as delivered: see docs/recover.md#which-server-this-is")
+	if errors.Is(l.Cause, replication.ErrSlotMissing) && l.Snapshot.Witness == (checkpoint.Witness{}) {
+		fmt.Fprintln(r.stdout, "If this server was restored from a backup that has no slots, rows that were written to it before now may count as delivered: see docs/recover.md#the-last-delivered-row-is-missing")
 	}
 	if l.Resumes {
 		fmt.Fprintln(r.stdout, "An earlier recover was interrupted. This one continues after the acknowledged rows.")
@@ -195,7 +196,7 @@ func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 	case ctx.Err() != nil:
 		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were acknowledged"), exit.Unexpected, "interrupted", ""
 		f.Next = "to continue: the same command"
-	case errors.Is(err, catalog.ErrPruned), errors.Is(err, catalog.ErrParts):
+	case errors.Is(err, catalog.ErrPruned), errors.Is(err, catalog.ErrNoWitness), errors.Is(err, catalog.ErrParts):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; "+f.Next
 	case errors.Is(err, catalog.ErrRefill):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; see docs/recover.md#recover-refuses"

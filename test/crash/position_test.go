@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
@@ -18,33 +21,52 @@ func TestRestoredCopy(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it restores a copy of a server")
 	r, pg := rig.NewOwn(t)
+	copied := deliverAndCopy(t, r, pg)
 	process := r.Run(t)
-	r.Load.Run(t.Context(), t, 500)
-	r.Arrived(t)
-	process.Terminate(t)
-	rig.Must(t, pg.Shutdown(t.Context()))
-	copied := pg.DataDir() + ".copy"
-	rig.CopyDir(t, pg.DataDir(), copied)
-	rig.Must(t, pg.Restart(t.Context()))
-	process = r.Run(t)
 	r.Load.Run(t.Context(), t, 5000)
 	r.Arrived(t)
 	process.Terminate(t)
 	last := r.Recorded(t)
 
-	rig.Must(t, pg.Kill(t.Context()))
-	rig.Must(t, os.RemoveAll(pg.DataDir()))
-	rig.Must(t, os.Rename(copied, pg.DataDir()))
-	rig.Must(t, pg.Restart(t.Context()))
+	restore(t, pg, copied)
 	r.Refused(t, 15, last.EndLSN.String(), "older copy", "--accept-gap")
-	for walEnd := "SELECT pg_current_wal_flush_lsn() <= $1::pg_lsn"; pgtest.QueryRow[bool](t, r.DB, walEnd, last.EndLSN.String()); {
-		r.Load.Run(t.Context(), t, 1000)
-	}
+	outrun(t, r, last.EndLSN)
 	for range 2 {
 		r.Refused(t, 15, last.EndLSN.String(), "older copy, such as a restored backup, with rows of its own", "starts at the slot's own position")
 	}
 	r.GoesOn(t, "--accept-gap")
 	r.GoesOn(t)
+}
+
+// deliverAndCopy delivers rows and stops the relay, and returns a copy of the server's files from then.
+func deliverAndCopy(t *testing.T, r *rig.Rig, pg *pgserver.Server) (copied string) {
+	t.Helper()
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 500)
+	r.Arrived(t)
+	process.Terminate(t)
+	rig.Must(t, pg.Shutdown(t.Context()))
+	copied = pg.DataDir() + ".copy"
+	rig.CopyDir(t, pg.DataDir(), copied)
+	rig.Must(t, pg.Restart(t.Context()))
+	return copied
+}
+
+// restore starts the server with a copy of its files.
+func restore(t *testing.T, pg *pgserver.Server, copied string) {
+	t.Helper()
+	rig.Must(t, pg.Kill(t.Context()))
+	rig.Must(t, os.RemoveAll(pg.DataDir()))
+	rig.Must(t, os.Rename(copied, pg.DataDir()))
+	rig.Must(t, pg.Restart(t.Context()))
+}
+
+// outrun writes rows until the WAL of the server is longer than that of the original was.
+func outrun(t *testing.T, r *rig.Rig, original pglogrepl.LSN) {
+	t.Helper()
+	for pgtest.QueryRow[bool](t, r.DB, "SELECT pg_current_wal_flush_lsn() <= $1::pg_lsn", original.String()) {
+		r.Load.Run(t.Context(), t, 1000)
+	}
 }
 
 // A neighbour is added to the publication, or dropped from it, while a transaction that has written to it is open. Postgres 15 to 18 resend

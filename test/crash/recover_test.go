@@ -1,6 +1,8 @@
 package crash
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -51,6 +53,37 @@ func TestRecoverAfterFailover(t *testing.T) {
 		}
 		p.Settle(t, late+500)
 	})
+}
+
+// A server that was restored from a backup without slots, on the same timeline, uses transaction ids a second time. Recover does not take the
+// rows of such transactions for delivered: it refuses, because the row that was delivered last is missing.
+func TestRecoverRefusesABackupWithoutSlots(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "it restores a copy of a server")
+	r, pg := rig.NewOwn(t)
+	copied := deliverAndCopy(t, r, pg)
+	rig.Must(t, os.RemoveAll(filepath.Join(copied, "pg_replslot", r.Slot)))
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 2000)
+	r.Arrived(t)
+	r.AwaitSnapshotOfAll(t)
+	process.Terminate(t)
+	last := r.Recorded(t)
+
+	// The original has every row: recover finds the witness.
+	r.DB.Exec(t, `SELECT pg_drop_replication_slot($1)`, r.Slot)
+	if out, code := rig.Command(t, "recover", "-c", r.Config, "--dry-run"); code != 0 || !strings.Contains(out, "0 rows of") {
+		t.Fatalf("recover on the original: exit code %d\n%s", code, rig.Tail(out, 30))
+	}
+
+	restore(t, pg, copied)
+	outrun(t, r, last.EndLSN)
+	for _, args := range [][]string{{"--dry-run"}, nil} {
+		out, code := rig.Command(t, append([]string{"recover", "-c", r.Config}, args...)...)
+		if code != exit.Continuity || !strings.Contains(out, "restored from a backup") || !strings.Contains(out, "docs/recover.md#the-last-delivered-row-is-missing") {
+			t.Fatalf("recover %v: exit code %d\n%s", args, code, rig.Tail(out, 30))
+		}
+	}
 }
 
 // Recover cannot refill from a promoted server that lags behind every recorded snapshot, nor from an old

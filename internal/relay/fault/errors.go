@@ -118,6 +118,7 @@ var faults = []fault{
 	{isUnrefillableGap, exit.Continuity, Never, "", nextGapByHand},
 	{as[*catalog.UnrefillableError], exit.SlotLost, Never, "", nextByHand},
 	{isLoss(catalog.ErrPruned), exit.SlotLost, Never, "", nextLostPruned},
+	{isLoss(catalog.ErrNoWitness), exit.SlotLost, Never, "", nextLostWitness},
 	{isLoss(catalog.ErrParts), exit.SlotLost, Never, "", nextLostParts},
 	{isLoss(catalog.ErrRefill), exit.SlotLost, Never, "", nextLostByHand},
 	{is(replication.ErrSlotMissing), exit.SlotLost, Never, "", nextNoSlot},
@@ -131,6 +132,7 @@ var faults = []fault{
 	{as[*checkpoint.HistoryError], exit.Continuity, Never, adviseCopiedServer, nextOtherWAL},
 	{is(checkpoint.ErrOtherWAL), exit.Continuity, Never, adviseOtherWAL, nextOtherWAL},
 	{is(catalog.ErrPruned), exit.Continuity, Never, "", nextPruned},
+	{is(catalog.ErrNoWitness), exit.Continuity, Never, "", nextNoWitness},
 	{is(catalog.ErrParts), exit.Continuity, Never, "", nextParts},
 	{isUnrefilledGap, exit.Continuity, Never, "", nextNoRefill},
 	{as[*checkpoint.GapError], exit.Continuity, Never, adviseGap, nextGap},
@@ -282,6 +284,8 @@ const (
 	nextParts       = "publish the partitions as the error says, then " + catalog.InstructRecover + " (docs/recover.md#prepare-for-it)"
 	nextLostByHand  = "find out why the slot is gone, then do by hand what recover cannot do (docs/recover.md#recover-refuses)"
 	nextPruned      = "if only prune deletes rows, " + catalog.InstructUnpruned + " (docs/recover.md#rows-were-removed-from-the-table)"
+	nextLostWitness = "find out why the slot is gone, and which server this is (docs/recover.md#the-last-delivered-row-is-missing)"
+	nextNoWitness   = "find out which server this is before anything else (docs/recover.md#the-last-delivered-row-is-missing)"
 	nextOtherSystem = "give this relay a name of its own, or correct source.dsn; after an upgrade or a restore, recover (docs/recover.md#the-database-was-upgraded-or-restored-from-a-dump)"
 	nextOtherSlot   = "give this relay a name of its own: set name (docs/runbook.md#exit-15)"
 	nextEarlier     = "let source.dsn lead to the new primary, then start the relay (docs/recover.md#which-server-this-is)"

@@ -82,6 +82,8 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"slot without a refill": {&catalog.UnrefillableError{Err: replication.ErrSlotMissing}, 11, Never, ""},
 		"loss without a refill": {fmt.Errorf("%w; %w", replication.ErrSlotLost, catalog.ErrRefill), 11, Never, ""},
 		"pruned, slot missing":  {fmt.Errorf("%w; %w", replication.ErrSlotMissing, catalog.ErrPruned), 11, Never, ""},
+		"no witness, no slot":   {fmt.Errorf("%w; %w", replication.ErrSlotMissing, catalog.ErrNoWitness), 11, Never, ""},
+		"no witness, gap":       {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrNoWitness), 15, Never, ""},
 		"gap, recover refuses":  {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrRefill), 15, Never, ""},
 		"partitions, lost slot": {fmt.Errorf("%w; %w", replication.ErrSlotLost, catalog.ErrParts), 11, Never, ""},
 		"partitions, gap":       {fmt.Errorf("%w; %w", &checkpoint.GapError{}, catalog.ErrParts), 15, Never, ""},

@@ -220,13 +220,28 @@ func (l *Loss) selectRows() error {
 		return fmt.Errorf("%w: %s; %s", catalog.ErrRefill, reason, replayInstead)
 	}
 	l.Snapshot = snapshot
-	l.missing = catalog.Missing{Delivered: snapshot.Text, Recorded: lost.Publication, Assume: assume}
+	l.missing = catalog.Missing{Delivered: snapshot.Text, Witness: l.cfg.find(snapshot.Witness), Recorded: lost.Publication, Assume: assume}
 	if l.Resumes {
 		l.missing.Until, l.missing.Earlier = l.begins.Refill.Until, l.begins.Refill.Earlier
 	} else {
 		l.missing.Earlier = l.begins.Interrupted(l.server)
 	}
 	return nil
+}
+
+// find returns the row that is w, nil if w is zero.
+func (cfg Config) find(w checkpoint.Witness) *catalog.Witness {
+	if w == (checkpoint.Witness{}) {
+		return nil
+	}
+	return &catalog.Witness{XID: w.XID, Hash: w.Hash, Hasher: func(ctx context.Context, t *catalog.Table) (func([][]byte) (uint32, error), error) {
+		router, err := cfg.rows().NewRouter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		ofTable, err := rows.NewTableRouter(router, *t)
+		return ofTable.Hash, err
+	}}
 }
 
 // count counts the missing rows, after a check that the tables still have all of them.
