@@ -127,8 +127,13 @@ func (c *State) checkPartitions(ctx context.Context, conn executor, table Part, 
 
 // onlyInSlot returns what to do if the slot may have the only copy of rows, because of what.
 func onlyInSlot(what, delivered string) string {
-	return fmt.Sprintf(`%s, and the slot may have the only copy of rows of it; send those of the present table: outbox-cdc replay --where "NOT pg_visible_in_snapshot(xid, '%s')" --dsn "$OPERATOR_DSN", then start the relay once with outbox-cdc run --accept-gap, which sends those that the slot has; it sends rows of the present table that were inserted since the publication has it once more`,
-		what, delivered)
+	return fmt.Sprintf("%s, and the slot may have the only copy of rows of it; send those of the present table: %s, then start the relay once with outbox-cdc run --accept-gap, which sends those that the slot has; it sends rows of the present table that were inserted since the publication has it once more",
+		what, replayUndelivered(delivered))
+}
+
+// replayUndelivered returns the command that sends the rows of the tables that are not delivered.
+func replayUndelivered(delivered string) string {
+	return fmt.Sprintf(`outbox-cdc replay --where "NOT pg_visible_in_snapshot(xid, '%s')" --dsn "$OPERATOR_DSN"`, delivered)
 }
 
 // peek reads what the slot $1 has of the publication $2, up to the LSN $3 if that is not empty. isRow selects new rows, isInsert those of
@@ -150,6 +155,9 @@ func (c *State) checkDropped(ctx context.Context, conn executor, tables []entry,
 		WHERE written AND id NOT IN (SELECT pg_catalog.substr(pg_catalog.int8send(oid::text::bigint), 5) FROM pg_catalog.pg_class)`,
 		c.SlotName, replication.QuoteIdent(c.PublicationName), "")
 	switch {
+	case sqlState(err) == undefinedObject && len(tables) > 0:
+		return fmt.Errorf("%w: table %s was dropped, and the slot cannot send its rows, because the publication did not exist later on; those that were not delivered are lost unless the present table has them; to go on with these: %s, then %s, then start the relay once with outbox-cdc run --accept-gap",
+			ErrRefill, tables[0].Name, instructDrop+InstructSetup, replayUndelivered(delivered))
 	case err != nil && sqlState(err) != "" && len(tables) > 0:
 		return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+tables[0].Name+" was dropped", delivered))
 	case sqlState(err) == undefinedObject:

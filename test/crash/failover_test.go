@@ -244,6 +244,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 					p.Arrived(t)
 					late = p.Load.Total() - before
 				}
+				p.AwaitSnapshotOfAll(t) // the relay then writes no more of them
 				p.Confirmed(t)
 				if tc.late == 0 {
 					p.replayed(t)
