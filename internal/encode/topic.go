@@ -159,7 +159,11 @@ func (cfg Config) fixedTopic() (topic, illegal string) {
 	if err != nil {
 		return "", ""
 	}
-	return topics.intern([]byte(parts[0].text))
+	topic, illegal = topics.intern([]byte(parts[0].text))
+	if illegal != "" && strings.Contains(parts[0].text, "{") {
+		illegal += "; a column is written ${column}"
+	}
+	return topic, illegal
 }
 
 // TopicPrefix returns the common prefix of all topics. It is empty if the template starts with a column, or

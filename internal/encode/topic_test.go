@@ -47,6 +47,17 @@ func TestReservedTopics(t *testing.T) {
 	}
 }
 
+// A template with a brace and without a dollar has no column.
+func TestColumnWithoutDollar(t *testing.T) {
+	cfg := Config{Names: kafka.Names{}, Topic: "orders.{route}"}
+	if got := cfg.IllegalTopic(); !strings.HasSuffix(got, "; a column is written ${column}") {
+		t.Error(got)
+	}
+	if cfg.Topic = "or ders"; strings.Contains(cfg.IllegalTopic(), "column") {
+		t.Error(cfg.IllegalTopic())
+	}
+}
+
 // TopicPrefix returns the part of the topic name that is the same for all rows.
 func TestTopicPrefix(t *testing.T) {
 	for template, want := range map[string]string{"orders": "orders", "": "outbox.event.", "a.${route}.b": "a.", "${route}": "", "${route}.b": ""} {
