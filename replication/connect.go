@@ -17,15 +17,29 @@ import (
 // [Streaming]. The error wraps one of the errors of this package if its cause is known.
 func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, explainConnect(ctx, cfg, err)
+	}
+	return conn, nil
+}
+
+// ExplainConnect returns what [Connect] returns for the error of a connection that the driver has opened. It returns any other error, and that
+// of a connection that was given up, unchanged.
+func ExplainConnect(err error) error {
+	failed, ok := errors.AsType[*pgconn.ConnectError](err)
+	if !ok || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return explainConnect(context.Background(), failed.Config, err)
+}
+
+func explainConnect(ctx context.Context, cfg *pgconn.Config, err error) error {
 	err = HideSettings(err)
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		err = connectError{e.Unwrap()} // the rest of its text is ours
 	}
-	if err != nil {
-		err = wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
-		return nil, explainPooler(cfg, explainHBA(cfg, err))
-	}
-	return conn, nil
+	err = wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
+	return explainPooler(cfg, explainHBA(cfg, err))
 }
 
 // A connectError is the error of several connection attempts without repeated lines. With

@@ -96,16 +96,6 @@ func explainPooler(cfg *pgconn.Config, err error) error {
 // suggest to set.
 var errIgnored = fmt.Errorf("%w: a pooler accepted the connection and ignored its parameters; source.dsn must name Postgres itself, not a pooler", ErrConfig)
 
-// ExplainPooler is what [Connect] does with an error of its own, for the error of a connection that the driver has opened: it
-// says that the address is a pooler's. It returns any other error unchanged.
-func ExplainPooler(err error) error {
-	failed, ok := errors.AsType[*pgconn.ConnectError](err)
-	if !ok {
-		return err
-	}
-	return explainPooler(failed.Config, err)
-}
-
 // FromPooler reports whether the error shows that source.dsn leads to a pooler: it has rejected or ignored a parameter that every
 // session of the relay sets, or it has shared a server session.
 func FromPooler(err error) bool {

@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -144,10 +145,33 @@ func TestErrorsOfPoolers(t *testing.T) {
 	}
 	refusal := &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: lock_timeout"}
 	_, err := pgconn.ConnectConfig(t.Context(), refuser(t, "db", refusal))
-	if got := ExplainPooler(err); !strings.Contains(got.Error(), "; PgBouncer has answered, and the relay needs Postgres itself") || !errors.Is(got, err) {
+	if got := ExplainConnect(err); !strings.Contains(got.Error(), "; PgBouncer has answered, and the relay needs Postgres itself") || !FromPooler(got) {
 		t.Errorf("error = %v", got)
 	}
-	if other := ExplainPooler(errors.New("other")); other.Error() != "other" {
+}
+
+// The error of a connection of the driver's own means what it means for one of this package.
+func TestExplainConnect(t *testing.T) {
+	nobody, err := pgconn.ParseConfig("postgres://a@127.0.0.1:1/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = pgconn.ConnectConfig(t.Context(), nobody)
+	if got := ExplainConnect(fmt.Errorf("prune: %w", err)); !errors.Is(got, ErrUnreachable) || !strings.Contains(got.Error(), `connect as "a" to database "b": `) {
+		t.Errorf("nobody listens: %v", got)
+	}
+	refusal := &pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "password authentication failed"}
+	_, err = pgconn.ConnectConfig(t.Context(), refuser(t, "db", refusal))
+	if got := ExplainConnect(err); !errors.Is(got, ErrAccess) {
+		t.Errorf("wrong password: %v", got)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = pgconn.ConnectConfig(ended, nobody)
+	if got := ExplainConnect(err); !errors.Is(got, context.Canceled) || errors.Is(got, ErrUnreachable) {
+		t.Errorf("given up: %v", got)
+	}
+	if other := ExplainConnect(errors.New("other")); other.Error() != "other" {
 		t.Error("another error is changed")
 	}
 }

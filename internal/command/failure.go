@@ -45,7 +45,7 @@ func (f *ExitError) Unwrap() error { return f.Err }
 
 // Failed returns the ExitError for an error of another package.
 func Failed(err error) *ExitError {
-	err = replication.ExplainPooler(replication.HideSettings(err))
+	err = replication.ExplainConnect(err)
 	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: fault.Advice(err), Next: fault.Next(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.Next = "fix the above; outbox-cdc config --schema lists every key"
@@ -80,11 +80,7 @@ func ExitCode(err error) int {
 			return exit.Usage
 		}
 	}
-	code := fault.ExitCode(err)
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == exit.Unexpected {
-		return exit.Source
-	}
-	return code
+	return fault.ExitCode(err)
 }
 
 // write writes the error block of a program.
