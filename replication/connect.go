@@ -18,27 +18,40 @@ import (
 func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, explainConnect(ctx, cfg, err)
+		return nil, explainAddress(cfg, wrap(ctx, doingConnect(cfg), shorten(err), connecting))
 	}
 	return conn, nil
 }
 
-// ExplainConnect returns what [Connect] returns for the error of a connection that the driver has opened. It returns any other error, and that
-// of a connection that was given up, unchanged.
+// ExplainConnect returns what [Connect] returns for the error of a connection that the driver has opened. It returns any other error unchanged,
+// and that of a connection that was given up, or that no error of this package is the cause of, without settings.
 func ExplainConnect(err error) error {
 	failed, ok := errors.AsType[*pgconn.ConnectError](err)
-	if !ok || errors.Is(err, context.Canceled) {
+	if !ok {
 		return err
 	}
-	return explainConnect(context.Background(), failed.Config, err)
+	refusal, refused := errors.AsType[*pgconn.PgError](err)
+	if errors.Is(err, context.Canceled) || refused && conditionOf(refusal, connecting).is == nil {
+		return HideSettings(err)
+	}
+	return explainAddress(failed.Config, wrapCause(doingConnect(failed.Config), shorten(err), connecting))
 }
 
-func explainConnect(ctx context.Context, cfg *pgconn.Config, err error) error {
+func doingConnect(cfg *pgconn.Config) string {
+	return fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database)
+}
+
+// shorten returns the error of the driver without what doingConnect says, and without secrets.
+func shorten(err error) error {
 	err = HideSettings(err)
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		err = connectError{e.Unwrap()} // the rest of its text is ours
+		return connectError{e.Unwrap()}
 	}
-	err = wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
+	return err
+}
+
+// explainAddress adds to the error of a connection what is at the address, if that explains it.
+func explainAddress(cfg *pgconn.Config, err error) error {
 	return explainPooler(cfg, explainHBA(cfg, err))
 }
 

@@ -298,6 +298,11 @@ func wrap(ctx context.Context, doing string, err error, at phase) error {
 	case cause != nil:
 		return fmt.Errorf("%s: %w", doing, cause)
 	}
+	return wrapCause(doing, err, at)
+}
+
+// wrapCause wraps an error of pgconn or of the network, which must not be nil, with its cause.
+func wrapCause(doing string, err error, at phase) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return serverError(doing, pg, at)
 	}

@@ -165,6 +165,11 @@ func TestExplainConnect(t *testing.T) {
 	if got := ExplainConnect(err); !errors.Is(got, ErrAccess) {
 		t.Errorf("wrong password: %v", got)
 	}
+	refusal = &pgproto3.ErrorResponse{Severity: "FATAL", Code: "55000", Message: "the database does not accept connections"}
+	_, err = pgconn.ConnectConfig(t.Context(), refuser(t, "db", refusal))
+	if _, ok := errors.AsType[*pgconn.ConnectError](ExplainConnect(err)); !ok {
+		t.Errorf("another cause: %v", ExplainConnect(err))
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = pgconn.ConnectConfig(ended, nobody)

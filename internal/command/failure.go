@@ -80,7 +80,11 @@ func ExitCode(err error) int {
 			return exit.Usage
 		}
 	}
-	return fault.ExitCode(err)
+	code := fault.ExitCode(err)
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == exit.Unexpected {
+		return exit.Source
+	}
+	return code
 }
 
 // write writes the error block of a program.
