@@ -176,6 +176,7 @@ var faults = []fault{
 	{replication.IsDiskFull, exit.Source, Outage, "", nextDiskFull},
 	{is(replication.ErrBusy), exit.Source, Outage, "", nextBusy},
 	{is(replication.ErrServerStopping), exit.Source, Outage, "", nextServer},
+	{replication.IsReadOnly, exit.Source, Outage, "", nextReadOnly},
 	{isTerminated, exit.Source, Outage, adviseTerminated, nextServer},
 	{is(replication.ErrUnreachable), exit.Source, Outage, adviseServer, nextServer},
 	{isDamaged, exit.Unexpected, Briefly, "", nextDamaged},
@@ -263,6 +264,7 @@ const (
 	nextCredentials  = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
 	nextBusy         = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
 	nextDiskFull     = "free space on the disk of Postgres, then run the command again (docs/access.md#postgres)"
+	nextReadOnly     = "let source.dsn lead to the primary, or let the server accept writes, then run the command again (docs/access.md#postgres)"
 	nextServer       = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
 
 	nextDamaged = "check the log and the disk of Postgres, and do not advance the slot: its rows arrive when Postgres can read them (docs/runbook.md#exit-1)"

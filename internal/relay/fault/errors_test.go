@@ -95,6 +95,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"replication to pooler": {&pgconn.PgError{Code: "42601", Message: `syntax error at or near "IDENTIFY_SYSTEM"`}, 10, Never, ""},
 		"statement of another":  {&pgconn.PgError{Code: "42P05", Message: "prepared statement exists"}, 10, Never, ""},
 		"disk full":             {&pgconn.PgError{Code: "53100"}, 10, Outage, ""},
+		"standby":               {fmt.Errorf("%w: %w", replication.ErrUnreachable, &pgconn.PgError{Code: "25006"}), 10, Outage, ""},
 		"damaged WAL":           {&pgconn.PgError{Code: "XX000"}, 1, Briefly, ""},
 		"ended connection":      {fmt.Errorf("%w: %w", replication.ErrUnreachable, &pgconn.PgError{Code: "57P01"}), 10, Outage, "has ended the connection"},
 		"setting":               {replication.ErrConfig, 10, Never, ""},
