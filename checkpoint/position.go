@@ -264,6 +264,9 @@ const (
 // the promoted standby may have lagged.
 func (p Position) WithSnapshot(s Snapshot) Position {
 	earlier := p.Snapshots
+	if len(earlier) > 0 && s.Witness != (Witness{}) && s.Witness == earlier[0].Witness {
+		s.CommitTime = earlier[0].CommitTime // s may not see rows that were delivered before it, see Witnesses
+	}
 	if len(earlier) >= 2 && earlier[0].EndLSN-earlier[1].EndLSN < snapshotSpacing {
 		earlier = earlier[1:]
 	}

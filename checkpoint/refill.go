@@ -116,7 +116,7 @@ func (p Position) Adopt(s Server) Position {
 	}
 	if len(p.Snapshots) > 0 {
 		p.Snapshots = []Snapshot{p.Snapshots[0]}
-		p.Snapshots[0].EndLSN = 0
+		p.Snapshots[0].EndLSN, p.Snapshots[0].Witness = 0, Witness{} // a dump may be older than the row
 	}
 	p.SystemID, p.Timeline, p.TimelineStart, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Slot, 0, Prefix{}
 	p.Last, p.Reading = Landmark{}, ""

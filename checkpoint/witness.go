@@ -10,7 +10,7 @@ import (
 // and has used every transaction id up to XID. A copy of the server from before the row lacks it, and may use later ids a second time, for
 // rows that were never delivered. The zero Witness is no row.
 type Witness struct {
-	XID  uint64 // of the transaction that inserted the row: the highest one of all delivered rows, with its epoch
+	XID  uint64 // of the transaction that inserted the row, with its epoch: the highest one of the rows that were read
 	Hash uint32 // of the row's content
 }
 
@@ -35,11 +35,15 @@ func (w *Witnesses) Add(xid, hash uint32) {
 }
 
 // Snapshot returns the Snapshot with text, which must be a [ValidSnapshot], and its Witness. It sees no transaction after the one of the
-// Witness: none of them has a delivered row, and their ids prove nothing.
+// Witness, because a copy of the server may use their ids for other rows. Of rows that were delivered, that leaves out those that an earlier
+// process has sent after its last Snapshot, until another row follows.
 func (w *Witnesses) Snapshot(text string) Snapshot {
 	bounds := strings.SplitN(text, ":", 3)
 	xmin, _ := transactionID(bounds[0])
 	xmax, _ := transactionID(bounds[1])
+	if w.newest.XID >= xmax { // an earlier snapshot's, so it is of another server
+		w.newest = Witness{}
+	}
 	if w.read {
 		// The id is within 2^31 of xmax, because both are in use.
 		if xid := xmax + uint64(int32(w.xid-uint32(xmax))); xid > w.newest.XID {

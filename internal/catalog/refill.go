@@ -196,17 +196,17 @@ func (c *Copy) checkRefill(ctx context.Context) error {
 		if whole, err := c.isWhole(ctx, *t); err != nil {
 			return err
 		} else if !whole {
-			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only prune deletes rows: %s",
+			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been deleted too; if you know that none was, for example because only prune deletes rows, and that this server was not restored from a backup: %s",
 				ErrPruned, t.SQLName(), InstructUnpruned)
 		}
 	}
 	return c.checkWitness(ctx)
 }
 
-// checkWitness returns an error that wraps ErrNoWitness if no table has the Witness. A dump may be older than the row: see checkAssumptions.
+// checkWitness returns an error that wraps ErrNoWitness if no table has the Witness.
 func (c *Copy) checkWitness(ctx context.Context) error {
 	w := c.missing.Witness
-	if w == nil || c.missing.Assume.Unpruned || c.missing.Assume.Restored {
+	if w == nil || c.missing.Assume.Unpruned {
 		return nil
 	}
 	for i := range c.Tables {
@@ -226,7 +226,7 @@ func (c *Copy) checkWitness(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: no outbox table has the row that was delivered last, of transaction %d: somebody has deleted or changed it, or this server was restored from a backup from before it; if you know that it was not restored, and that no undelivered row was deleted: %s",
+	return fmt.Errorf("%w: no outbox table has the row that was delivered last, of transaction %d: somebody has deleted, changed or moved it, or this server was restored from a backup from before it; if you know that it was not restored, and that no undelivered row was deleted: %s",
 		ErrNoWitness, w.XID, InstructUnpruned)
 }
 

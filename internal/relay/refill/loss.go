@@ -220,7 +220,10 @@ func (l *Loss) selectRows() error {
 		return fmt.Errorf("%w: %s; %s", catalog.ErrRefill, reason, replayInstead)
 	}
 	l.Snapshot = snapshot
-	l.missing = catalog.Missing{Delivered: snapshot.Text, Witness: l.cfg.find(snapshot.Witness), Recorded: lost.Publication, Assume: assume}
+	l.missing = catalog.Missing{Delivered: snapshot.Text, Recorded: lost.Publication, Assume: assume}
+	if isLoss(l.Cause) { // otherwise the slot continues at the record, so this is no copy without slots
+		l.missing.Witness = l.cfg.find(snapshot.Witness)
+	}
 	if l.Resumes {
 		l.missing.Until, l.missing.Earlier = l.begins.Refill.Until, l.begins.Refill.Earlier
 	} else {
