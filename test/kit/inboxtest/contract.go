@@ -298,11 +298,10 @@ func rebalanceInTheMiddle(t *testing.T, r *setup) {
 // membersComeAndGo starts and stops members while their handlers run. Some of the handlers cannot finish.
 func membersComeAndGo(t *testing.T, r *setup) {
 	t.Helper()
-	members, each := 2, 20 // one whose handlers are given no time to finish, and one that waits for them
+	members, each, most := 2, 20, 80 // every other member gives its handlers no time to finish
 	if need.Full() {
-		members, each = 4, 40
+		members, each, most = 4, 40, 300
 	}
-	most := (members + 2) * each
 	want := r.produce(t, keys(most)...)
 	slow := func(ctx context.Context, _ string) error {
 		select {
