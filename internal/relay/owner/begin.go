@@ -35,8 +35,7 @@ func (o *Owner) newOwnership(begin beginning) *ownership {
 	t.writer = o.cfg.NewWriter(t.writerConfig(o, begin.copy))
 	pumping := o.cfg.Pump
 	pumping.Writer, pumping.Outcomes, pumping.Copy, pumping.Horizon = t.writer, t.outcomes, begin.copy, begin.horizon
-	next := o.positions.Record.Next()
-	pumping.Witness = next.Witness()
+	pumping.Witness = o.positions.Record.Next().Witness()
 	if deadLetters.Parked() != nil {
 		pumping.Turn = make(chan struct{}, 1)
 	}

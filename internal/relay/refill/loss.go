@@ -222,7 +222,7 @@ func (l *Loss) selectRows() error {
 	l.Snapshot = snapshot
 	l.missing = catalog.Missing{Delivered: snapshot.Text, Recorded: lost.Publication, Assume: assume}
 	if isLoss(l.Cause) { // otherwise the slot continues at the record, so this is no copy without slots
-		l.missing.Witness = l.cfg.find(snapshot.Witness)
+		l.missing.Witness = l.cfg.witness(snapshot.Witness)
 	}
 	if l.Resumes {
 		l.missing.Until, l.missing.Earlier = l.begins.Refill.Until, l.begins.Refill.Earlier
@@ -232,8 +232,8 @@ func (l *Loss) selectRows() error {
 	return nil
 }
 
-// find returns the row that is w, nil if w is zero.
-func (cfg Config) find(w checkpoint.Witness) *catalog.Witness {
+// witness returns w for a server, or nil if w is zero.
+func (cfg Config) witness(w checkpoint.Witness) *catalog.Witness {
 	if w == (checkpoint.Witness{}) {
 		return nil
 	}
