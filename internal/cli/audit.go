@@ -233,7 +233,7 @@ func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("interrupted before all rows and records were read"), exit.Unexpected, "interrupted", "", "run the audit again"
+		f.Interrupt("all rows and records were read", "run the audit again")
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Exit, f.Advice, f.Next = exit.Usage, "", "audit needs a broker that can be read back (docs/sinks.md)"
 	case replication.FromPooler(err): // nothing of the audit's own

@@ -180,10 +180,9 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 	fmt.Fprintln(r.stdout, line)
 	switch {
 	case ctx.Err() != nil:
-		return &command.ExitError{
-			Err: errors.New("stopped before all dead letters were resent"), Exit: exit.Unexpected, What: "interrupted",
-			Object: "topic " + r.sending.DeadLetterTopic, Next: "run the same command again; it skips those that were resent",
-		}
+		f := &command.ExitError{Object: "topic " + r.sending.DeadLetterTopic}
+		f.Interrupt("all dead letters were resent", "run the same command again; it skips those that were resent")
+		return f
 	case err != nil:
 		f := r.failed(err)
 		f.Next = "fix it, then run the same command again; it skips those that were resent"

@@ -12,7 +12,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
-	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/refill"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
@@ -194,8 +193,7 @@ func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
 	f.Object = "slot " + r.cfg.Source.Slot
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were acknowledged"), exit.Unexpected, "interrupted", ""
-		f.Next = "to continue: the same command"
+		f.Interrupt("all rows were acknowledged", "to continue: the same command")
 	case errors.Is(err, catalog.ErrPruned), errors.Is(err, catalog.ErrNoWitness), errors.Is(err, catalog.ErrParts):
 		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; "+f.Next
 	case errors.Is(err, catalog.ErrRefill):

@@ -210,8 +210,7 @@ func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were sent"), exit.Unexpected, "interrupted", ""
-		f.Next = "records that were sent stay in the broker"
+		f.Interrupt("all rows were sent", "records that were sent stay in the broker")
 	case row:
 		f.Advice, f.Next = "", nextForRow(err)
 	case table:

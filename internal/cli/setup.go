@@ -15,7 +15,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/fault"
 )
@@ -68,8 +67,7 @@ confirmed. Setup does not change the tables.`,
 			f.Where = []string{"source: " + command.Address(setupCfg.Conn)}
 			f.Object = "slot " + setupCfg.Slot
 			if cmd.Context().Err() != nil {
-				f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before everything was done"), exit.Unexpected, "interrupted", ""
-				f.Next = "to continue: the same command"
+				f.Interrupt("everything was done", "to continue: the same command")
 			}
 			return f
 		}

@@ -62,6 +62,11 @@ func Failed(err error) *ExitError {
 	return f
 }
 
+// Interrupt makes f say that a signal has stopped the command before it had done everything, and what is next.
+func (f *ExitError) Interrupt(before, next string) {
+	f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("stopped before "+before), exit.Unexpected, "interrupted", "", next
+}
+
 // Usage returns the ExitError for a wrong command line of cmd.
 func Usage(cmd *cobra.Command, err error) *ExitError {
 	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
