@@ -123,9 +123,9 @@ func (p Position) Adopt(s Server) Position {
 	return p
 }
 
-// EndRefill returns p after every row of its refill is acknowledged. It keeps the snapshots of the lost slot on this timeline:
-// if the server is promoted without the refill, they still say what was delivered.
-func (p Position) EndRefill() Position {
+// EndRefill returns p after every row of its refill is acknowledged; w is one that is visible in its Until. It keeps the snapshots of the
+// lost slot on this timeline: if the server is promoted without the refill, they still say what was delivered.
+func (p Position) EndRefill(w Witness) Position {
 	r := p.Refill
 	p.Refill, p.Open = nil, Prefix{}
 	if r.Until == "" {
@@ -134,7 +134,10 @@ func (p Position) EndRefill() Position {
 	if r.Lost.SystemID == p.SystemID && r.Lost.Timeline == p.Timeline {
 		p.Snapshots = r.Lost.Snapshots
 	}
-	return p.WithSnapshot(Snapshot{EndLSN: r.Start, Text: r.Until})
+	witnesses := NewWitnesses(w)
+	snapshot := witnesses.Snapshot(r.Until)
+	snapshot.EndLSN = r.Start
+	return p.WithSnapshot(snapshot)
 }
 
 // Undelivered returns the newest snapshot that says on s which transactions were delivered: those that

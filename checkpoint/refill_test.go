@@ -31,9 +31,11 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 	if back.Generation != recorded().Generation+1 || back.EndLSN != 0 || back.Owner != recorded().Owner || back.Refill.Lost.EndLSN != recorded().EndLSN {
 		t.Errorf("%+v", back)
 	}
-	ended := back.EndRefill()
-	if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: "800:803:801"}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots[:1], want) {
-		t.Errorf("after the refill %+v", ended)
+	for witness, text := range map[Witness]string{{}: "800:803:801", {802, 1}: "800:803:801", {790, 1}: "791:791:"} {
+		ended := back.EndRefill(witness)
+		if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: text, Witness: witness}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots[:1], want) {
+			t.Errorf("after the refill %+v", ended)
+		}
 	}
 }
 
@@ -42,16 +44,19 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 func TestRefillKeepsEarlierSnapshots(t *testing.T) {
 	const start = 0x1_0000_0500
 	s := newSlotServer()
-	ended := recorded().BeginRefill(s, start, "800:803:801", false).EndRefill()
+	ended := recorded().BeginRefill(s, start, "800:803:801", false).EndRefill(Witness{})
 	ended.EndLSN = start
 	s.Timeline, s.History = ended.Timeline+1, History{ended.Timeline: start - 1}
 	before := recorded().Snapshots[0]
+	if before.Witness == (Witness{}) || recorded().BeginRefill(newSlotServer(), start, "800:803:801", false).Witness() != before.Witness {
+		t.Error("the refill has forgotten the last delivered row")
+	}
 	if got, reason := ended.Undelivered(s); got != before || reason != "" {
 		t.Errorf("%+v, %s, want %+v", got, reason, before)
 	}
 	begun := recorded().BeginRefill(newSlotServer(), start, "800:803:801", false)
 	begun.Timeline++ // the server was promoted during the refill
-	if ended := begun.EndRefill(); len(ended.Snapshots) != 1 {
+	if ended := begun.EndRefill(Witness{}); len(ended.Snapshots) != 1 || begun.Witness() != (Witness{}) {
 		t.Errorf("on another timeline: %+v", ended.Snapshots)
 	}
 }
@@ -62,7 +67,7 @@ func TestRefillStartsOver(t *testing.T) {
 	if r := again.Refill; r.Lost.EndLSN != recorded().EndLSN || r.Start != 0x1_0000_0900 || r.Until != "" || again.Generation != recorded().Generation+2 {
 		t.Errorf("%+v", again)
 	}
-	if ended := again.EndRefill(); len(ended.Snapshots) > 0 {
+	if ended := again.EndRefill(Witness{}); len(ended.Snapshots) > 0 {
 		t.Errorf("after the refill %+v", ended)
 	}
 }
@@ -95,7 +100,7 @@ func TestRefillContinuesAfterAnotherLoss(t *testing.T) {
 	if want := []string{"800:803:801", "900:900:"}; !cmp.Equal(third.Refill.Earlier, want) || third.Open.Rows != 10 || !third.Refill.Unpruned {
 		t.Errorf("after a third loss: %+v", third)
 	}
-	if other := third.EndRefill().BeginRefill(s, second+0x200, "960:960:", false); other.Refill.Unpruned {
+	if other := third.EndRefill(Witness{}).BeginRefill(s, second+0x200, "960:960:", false); other.Refill.Unpruned {
 		t.Error("what the operator has said of a loss is taken for another one")
 	}
 

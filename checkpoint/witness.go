@@ -34,6 +34,16 @@ func (w *Witnesses) Add(xid, hash uint32) {
 	}
 }
 
+// Keep says that w is a delivered row too, unless a newer one is known.
+func (w *Witnesses) Keep(row Witness) {
+	if row.XID > w.newest.XID {
+		w.newest = row
+	}
+}
+
+// Newest returns the Witness of the last Snapshot, or a newer one that was given to Keep.
+func (w *Witnesses) Newest() Witness { return w.newest }
+
 // Snapshot returns the Snapshot with text, which must be a [ValidSnapshot], and its Witness. It sees no transaction after the one of the
 // Witness, because a copy of the server may use their ids for other rows. Of rows that were delivered, that leaves out those that an earlier
 // process has sent after its last Snapshot, until another row follows.
@@ -64,8 +74,11 @@ func (w *Witnesses) Snapshot(text string) Snapshot {
 	return Snapshot{Text: fmt.Sprintf("%d:%d:%s", min(xmin, end), end, strings.Join(running, ",")), Witness: w.newest}
 }
 
-// Witness returns the Witness of the newest snapshot.
+// Witness returns the Witness of the newest snapshot: during a refill, that of the lost slot on this timeline.
 func (p Position) Witness() Witness {
+	if r := p.Refill; r != nil && r.Lost.SystemID == p.SystemID && r.Lost.Timeline == p.Timeline {
+		p = r.Lost
+	}
 	if len(p.Snapshots) == 0 {
 		return Witness{}
 	}

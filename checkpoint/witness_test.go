@@ -48,6 +48,20 @@ func TestWitness(t *testing.T) {
 	}
 }
 
+// The newest row of a copy is the witness of the snapshot that follows it, unless a newer one is known.
+func TestWitnessOfACopy(t *testing.T) {
+	t.Parallel()
+	w := NewWitnesses(Witness{741, 7})
+	for _, row := range []Witness{{739, 1}, {743, 2}, {742, 3}} {
+		w.Keep(row)
+	}
+	if want := (Witness{743, 2}); w.Newest() != want {
+		t.Errorf("newest %+v", w.Newest())
+	} else if got := w.Snapshot("750:752:750"); got.Text != "744:744:" || got.Witness != want {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A snapshot with the witness of the one before may not see rows that were delivered before it. So they count as delivered since that one.
 func TestCommitTimeOfAWitness(t *testing.T) {
 	t.Parallel()

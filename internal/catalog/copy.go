@@ -175,16 +175,29 @@ func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error 
 
 // selectRows returns the statement that reads the rows that the Copy has of t, in their published columns.
 func (c *Copy) selectRows(t Table) string {
-	sql := "SELECT " + columnList(t.Columns) + " FROM " + t.from()
+	sql := "SELECT " + columnList(t.Columns) + " FROM " + t.from() + " WHERE " + c.condition(t)
 	switch {
 	case c.missing != nil:
-		sql += c.missing.clauses(t.RowFilter)
+		sql += " ORDER BY " + orderColumn
 	case c.filter.Where != "":
-		sql += c.filter.clauses(t)
-	case t.RowFilter != "":
-		sql += " WHERE " + t.RowFilter
+		sql += c.filter.order(t)
 	}
 	return sql
+}
+
+// condition returns the condition for the rows that the Copy has of t.
+func (c *Copy) condition(t Table) string {
+	all := []string{"true"}
+	switch {
+	case c.missing != nil:
+		all = c.missing.conditions()
+	case c.filter.Where != "":
+		all = []string{c.filter.condition()}
+	}
+	if t.RowFilter != "" {
+		all = append(all, "("+t.RowFilter+")")
+	}
+	return strings.Join(all, " AND ")
 }
 
 // from returns t for a FROM clause. It excludes the rows of inheriting tables, but not those of

@@ -35,18 +35,14 @@ func (f CopyFilter) verify(ctx context.Context, conn *pgconn.PgConn, table strin
 // condition ends a comment in Where by a newline.
 func (f CopyFilter) condition() string { return "(" + f.Where + "\n)" }
 
-// clauses selects the rows of t, in their order.
-func (f CopyFilter) clauses(t Table) string {
-	sql := " WHERE " + f.condition()
-	if t.RowFilter != "" {
-		sql += " AND (" + t.RowFilter + ")"
-	}
+// order returns the clause for the order of the rows of t.
+func (f CopyFilter) order(t Table) string {
 	for _, name := range append([]string{orderColumn}, f.ID...) {
 		if t.hasColumn(name) {
-			return sql + " ORDER BY " + replication.QuoteIdent(name)
+			return " ORDER BY " + replication.QuoteIdent(name)
 		}
 	}
-	return sql
+	return ""
 }
 
 // hasColumn reports whether the table has a column, sent or not.

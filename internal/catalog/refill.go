@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -230,6 +231,27 @@ func (c *Copy) checkWitness(ctx context.Context) error {
 		ErrNoWitness, w.XID, InstructUnpruned)
 }
 
+// Newest calls fn with the row that the last transaction has inserted of those that the Copy has of a table of Tables, and with the id of
+// that transaction. Rows that were changed since or restored from a dump do not count. It calls fn once, or never if there is no such row or
+// a refill cannot use the table, or the role may read only some of its columns. values are those of [Copy.Rows].
+func (c *Copy) Newest(ctx context.Context, t *Table, fn func(xid uint64, values [][]byte)) error {
+	if alter, err := refillAlter(ctx, c.conn, *t); alter != "" || err != nil {
+		return err
+	}
+	if readable, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(*t), "SELECT pg_catalog.has_table_privilege($1::text::oid, 'SELECT')", fmt.Sprint(t.OID)); err != nil || !*readable {
+		return err
+	}
+	sql := fmt.Sprintf("SELECT %[1]s::text, %[2]s FROM %[3]s WHERE %[4]s AND %[1]s::xid = xmin ORDER BY %[5]s.%[1]s DESC LIMIT 1",
+		xidColumn, columnList(t.Columns), t.from(), c.condition(*t), t.SQLName())
+	return c.readRows(ctx, *t, sql, func(values [][]byte) error {
+		xid, err := strconv.ParseUint(string(values[0]), 10, 64)
+		if err == nil {
+			fn(xid, values[1:])
+		}
+		return err
+	})
+}
+
 // checkAssumptions returns an error that wraps ErrRefill if the server disproves an assumption.
 func (c *Copy) checkAssumptions(ctx context.Context) error {
 	if c.missing.Assume.Upgraded {
@@ -284,9 +306,8 @@ func (c *Copy) isWhole(ctx context.Context, t Table) (bool, error) {
 		orderColumn, t.from()), t.SQLName(), orderColumn)
 }
 
-// clauses selects the missing rows, in their order, of a table of which filter, if it is not empty, is
-// the condition for a published row.
-func (m *Missing) clauses(filter string) string {
+// conditions returns what is true for the missing rows of a table.
+func (m *Missing) conditions() []string {
 	sees := func(snapshot string) string {
 		return fmt.Sprintf("pg_catalog.pg_visible_in_snapshot(%s, %s::pg_catalog.pg_snapshot)", xidColumn, replication.QuoteLiteral(snapshot))
 	}
@@ -294,10 +315,7 @@ func (m *Missing) clauses(filter string) string {
 	if m.Until != "" {
 		conditions = append(conditions, sees(m.Until))
 	}
-	if filter != "" {
-		conditions = append(conditions, "("+filter+")")
-	}
-	return " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY " + orderColumn
+	return conditions
 }
 
 // Parts returns the rows of c in parts, each with those that one more snapshot of Missing.Earlier sees. The rows of a part do

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -56,5 +57,74 @@ func TestWitness(t *testing.T) {
 				c.Close(t.Context())
 			}
 		})
+	}
+}
+
+// The newest row of a copy is one that this server has inserted and nobody has changed: only this one proves that a server has used the
+// transaction ids up to its own.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	const columns = `payload text, position bigint NOT NULL GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT pg_current_xact_id()`
+	for _, table := range []string{"rows (" + columns + ")", "parted (" + columns + ") PARTITION BY LIST (payload)", "plain (payload text)", "fresh (" + columns + ")"} {
+		db.Exec(t, "CREATE TABLE "+table)
+	}
+	db.Exec(t, `CREATE TABLE part PARTITION OF parted DEFAULT`)
+	db.Exec(t, `CREATE PUBLICATION pub FOR TABLE rows, parted, plain, fresh WITH (publish = 'insert', publish_via_partition_root = true)`)
+	before := pgtest.QueryRow[string](t, db, `SELECT pg_current_snapshot()::text`)
+	for _, payload := range []string{"first", "newest", "changed"} {
+		db.Exec(t, `INSERT INTO rows (payload) VALUES ($1)`, payload)
+		db.Exec(t, `INSERT INTO parted (payload) VALUES ($1)`, payload)
+		db.Exec(t, `INSERT INTO plain (payload) VALUES ($1)`, payload)
+	}
+	for _, table := range []string{"rows", "parted"} {
+		db.Exec(t, `UPDATE `+table+` SET position = DEFAULT WHERE payload = 'changed'`)
+		db.Exec(t, `INSERT INTO `+table+` (payload, xid) VALUES ('restored', '99999999')`)
+	}
+	until := pgtest.QueryRow[string](t, db, `SELECT pg_current_snapshot()::text`)
+	db.Exec(t, `INSERT INTO rows (payload) VALUES ('after the slot')`)
+	role := db.Role(t, `GRANT SELECT (payload, position, xid) ON rows TO $ROLE`)
+
+	newest := func(missing *Missing, role string) (found []string) {
+		t.Helper()
+		conn := db.Config(t)
+		if role != "" {
+			conn.RuntimeParams["role"] = role
+		}
+		c, err := newCopy(t.Context(), replication.Config{Conn: conn, Publication: "pub"}, missing)
+		if err == nil {
+			defer c.Close(t.Context())
+			err = c.begin(t.Context(), "pub", []string{"rows", "parted", "plain", "fresh"}, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Tables {
+			table := &c.Tables[i]
+			if err := c.Newest(t.Context(), table, func(xid uint64, values [][]byte) {
+				if len(values) != len(table.Columns) || xid == 0 {
+					t.Errorf("%s: transaction %d, %d values", table.Name, xid, len(values))
+				}
+				found = append(found, table.Name+": "+string(values[0]))
+			}); err != nil {
+				t.Errorf("%s: %v", table.Name, err)
+			}
+		}
+		slices.Sort(found)
+		return found
+	}
+	for name, tc := range map[string]struct {
+		missing *Missing
+		role    string
+		want    []string
+	}{
+		"a copy of all rows":      {want: []string{"parted: newest", "rows: after the slot"}},
+		"the rows before a slot":  {missing: &Missing{Delivered: before, Until: until}, want: []string{"parted: newest", "rows: newest"}},
+		"no row":                  {missing: &Missing{Delivered: until, Until: until}},
+		"a role for some columns": {missing: &Missing{Delivered: before, Until: until}, role: role},
+	} {
+		if got := newest(tc.missing, tc.role); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }

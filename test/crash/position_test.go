@@ -44,6 +44,7 @@ func deliverAndCopy(t *testing.T, r *rig.Rig, pg *pgserver.Server) (copied strin
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 500)
 	r.Arrived(t)
+	r.AwaitSnapshotOfAll(t)
 	process.Terminate(t)
 	rig.Must(t, pg.Shutdown(t.Context()))
 	copied = pg.DataDir() + ".copy"

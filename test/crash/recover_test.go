@@ -60,30 +60,54 @@ func TestRecoverAfterFailover(t *testing.T) {
 func TestRecoverRefusesABackupWithoutSlots(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "it restores a copy of a server")
-	r, pg := rig.NewOwn(t)
-	copied := deliverAndCopy(t, r, pg)
-	rig.Must(t, os.RemoveAll(filepath.Join(copied, "pg_replslot", r.Slot)))
-	process := r.Run(t)
-	r.Load.Run(t.Context(), t, 2000)
-	r.Arrived(t)
-	r.AwaitSnapshotOfAll(t)
-	process.Terminate(t)
-	last := r.Recorded(t)
+	for name, deliver := range map[string]func(t *testing.T, r *rig.Rig){
+		"stream": func(t *testing.T, r *rig.Rig) {
+			process := r.Run(t)
+			r.Load.Run(t.Context(), t, 2000)
+			r.Arrived(t)
+			r.AwaitSnapshotOfAll(t)
+			process.Terminate(t)
+		},
+		"refill": func(t *testing.T, r *rig.Rig) {
+			r.DB.Exec(t, `SELECT pg_drop_replication_slot($1)`, r.Slot)
+			r.Load.Run(t.Context(), t, 2000)
+			succeeds(t, "recover", "-c", r.Config)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, pg := rig.NewOwn(t)
+			copied := deliverAndCopy(t, r, pg)
+			rig.Must(t, os.RemoveAll(filepath.Join(copied, "pg_replslot", r.Slot)))
+			deliver(t, r)
+			last := r.Recorded(t)
 
-	// The original has every row: recover finds the witness.
-	r.DB.Exec(t, `SELECT pg_drop_replication_slot($1)`, r.Slot)
-	if out, code := rig.Command(t, "recover", "-c", r.Config, "--dry-run"); code != 0 || !strings.Contains(out, "0 rows of") {
-		t.Fatalf("recover on the original: exit code %d\n%s", code, rig.Tail(out, 30))
-	}
+			// The original has every row: recover finds the witness.
+			r.DB.Exec(t, `SELECT pg_drop_replication_slot($1)`, r.Slot)
+			if out := succeeds(t, "recover", "-c", r.Config, "--dry-run"); !strings.Contains(out, "0 rows of") {
+				t.Fatalf("recover on the original:\n%s", rig.Tail(out, 30))
+			}
 
-	restore(t, pg, copied)
-	outrun(t, r, last.EndLSN)
-	for _, args := range [][]string{{"--dry-run"}, nil} {
-		out, code := rig.Command(t, append([]string{"recover", "-c", r.Config}, args...)...)
-		if code != exit.Continuity || !strings.Contains(out, "restored from a backup") || !strings.Contains(out, "docs/recover.md#the-last-delivered-row-is-missing") {
-			t.Fatalf("recover %v: exit code %d\n%s", args, code, rig.Tail(out, 30))
-		}
+			restore(t, pg, copied)
+			outrun(t, r, last.EndLSN)
+			for _, args := range [][]string{{"--dry-run"}, nil} {
+				out, code := rig.Command(t, append([]string{"recover", "-c", r.Config}, args...)...)
+				if code != exit.Continuity || !strings.Contains(out, "restored from a backup") || !strings.Contains(out, "docs/recover.md#the-last-delivered-row-is-missing") {
+					t.Fatalf("recover %v: exit code %d\n%s", args, code, rig.Tail(out, 30))
+				}
+			}
+		})
 	}
+}
+
+// succeeds runs a command that must succeed, and returns what it prints.
+func succeeds(t *testing.T, args ...string) string {
+	t.Helper()
+	out, code := rig.Command(t, args...)
+	if code != exit.OK {
+		t.Fatalf("%q: exit code %d\n%s", args, code, rig.Tail(out, 30))
+	}
+	return out
 }
 
 // Recover cannot refill from a promoted server that lags behind every recorded snapshot, nor from an old

@@ -180,6 +180,23 @@ func TestInitialCopyRefused(t *testing.T) {
 	process.Terminate(t)
 }
 
+// The newest row of a finished copy is the last delivered one, which recover looks for.
+func TestInitialCopyHasAWitness(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "a server of its own")
+	r, _ := rig.NewOwn(t)
+	r.Collector.Stop()
+	fill(t, r, 10)
+	newest := pgtest.QueryRow[string](t, r.DB, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}') RETURNING xid::text`)
+	process := rig.Start(t, "run", "-c", r.Config, "--set", "source.initial_copy=true")
+	process.Logged(t, "initial copy finished")
+	r.AwaitSnapshot(t)
+	process.Terminate(t)
+	if got := r.Recorded(t).Witness(); fmt.Sprint(got.XID) != newest || got.Hash == 0 {
+		t.Errorf("the last delivered row is %+v, want one of transaction %s", got, newest)
+	}
+}
+
 // If the stream is lost during a copy, another relay may acquire the slot. The copy, which has its own
 // connection, therefore stops and starts again.
 func TestInitialCopySenderTerminated(t *testing.T) {

@@ -1,6 +1,7 @@
 package twin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -155,6 +156,8 @@ func (c *client) refillQuery(sql string) (answered, ok bool) {
 	case createSlot.MatchString(sql):
 		m := createSlot.FindStringSubmatch(sql)
 		return true, c.createSlot(m[1], m[2] != "")
+	case selectRows.MatchString(sql) && strings.HasSuffix(sql, " LIMIT 1"):
+		return true, c.rows(append([]column{{"xid", oidText}}, textColumns()...), c.newest(sql)...)
 	case selectRows.MatchString(sql):
 		return true, c.rows(textColumns(), c.table(sql)...)
 	default:
@@ -275,20 +278,39 @@ func (c *client) createSlot(name string, temporary bool) bool {
 
 // table returns the rows that a query selects, in the order of their positions.
 func (c *client) table(sql string) (found [][]string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var all []*row
-	for _, tx := range c.log {
-		if selects(sql, tx.xid) && visible(tx.xid, c.snapshot) {
-			all = append(all, tx.rows...)
-		}
+	for _, tx := range c.selected(sql) {
+		all = append(all, tx.rows...)
 	}
 	slices.SortFunc(all, func(a, b *row) int { return a.position - b.position })
 	for _, r := range all {
-		found = append(found, []string{r.id, r.topic, r.key, "Happened", r.value})
+		found = append(found, r.values())
 	}
 	return found
 }
+
+// newest returns the id of the last transaction with rows that a query selects, and one of these rows.
+func (c *client) newest(sql string) [][]string {
+	all := c.selected(sql)
+	if len(all) == 0 {
+		return nil
+	}
+	tx := slices.MaxFunc(all, func(a, b *transaction) int { return cmp.Compare(a.xid, b.xid) })
+	return [][]string{append([]string{strconv.FormatUint(tx.xid, 10)}, tx.rows[0].values()...)}
+}
+
+func (c *client) selected(sql string) (all []*transaction) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tx := range c.log {
+		if len(tx.rows) > 0 && selects(sql, tx.xid) && visible(tx.xid, c.snapshot) {
+			all = append(all, tx)
+		}
+	}
+	return all
+}
+
+func (r *row) values() []string { return []string{r.id, r.topic, r.key, "Happened", r.value} }
 
 // selects reports whether the conditions of a query are true for the rows of a transaction.
 func selects(sql string, xid uint64) bool {

@@ -29,6 +29,27 @@ func ownMessage(content string) *replication.WALData {
 	return streamtest.WALData(append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...))
 }
 
+// A row that the operator skips counts as delivered, also after a loss of the slot.
+func TestSnapshotOfSkippedRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &streamtest.Source{Err: streamtest.ErrLost}
+		cfg := settings{place: position.Place{Topic: position.DefaultTopic}, skipTo: 110}
+		s, _ := newTestSessionWith(t, cfg, src, newScriptedProducer(), 0)
+		src.Script = streamtest.Join(
+			streamtest.Script{streamtest.Begin(100), streamtest.Insert("a", 1), streamtest.Commit(100, 110)},
+			streamtest.Script{streamtest.Begin(120), ownMessage(s.owner.cfg.Pump.Nonce + "|740:745:741"), streamtest.Commit(120, 130)},
+		)
+		if err := s.run(t.Context()); !errors.Is(err, streamtest.ErrLost) {
+			t.Fatalf("session ended with %v", err)
+		}
+		positiontest.Deliver(s.tracker, 200)
+		positiontest.Write(t, s.owner.positions)
+		if w := s.owner.positions.Record.Stored().Witness(); w.XID != 731 {
+			t.Errorf("the last row is %+v", w)
+		}
+	})
+}
+
 // Only a snapshot that this process has written becomes part of the position record. Any role can write messages
 // with the relay's prefix, and may know the relay's name and the format of a snapshot, but not the nonce. A message
 // with the nonce must still contain a valid snapshot.

@@ -23,7 +23,7 @@ type Writer struct {
 
 	tracker   *checkpoint.Tracker                 // of the ownership
 	wake      chan struct{}                       // cap 1; the Tracker may be ahead of the record
-	copied    atomic.Bool                         // the pending initial copy or refill is delivered
+	copied    atomic.Pointer[checkpoint.Witness]  // not nil: the pending initial copy or refill is delivered, see MarkCopied
 	snapshot  atomic.Pointer[checkpoint.Snapshot] // newest delivered snapshot that is not in the record
 	refilled  chan struct{}                       // see Refilled
 	busySince atomic.Int64                        // when Run started to use the store, in Unix nanoseconds; 0: Run does not use it
@@ -32,7 +32,7 @@ type Writer struct {
 
 // startOwnership makes t the Tracker whose position is written.
 func (w *Writer) startOwnership(t *checkpoint.Tracker) {
-	w.copied.Store(false)
+	w.copied.Store(nil)
 	w.snapshot.Store(nil)
 	w.tracker = t
 	w.record.startGeneration()
@@ -44,9 +44,9 @@ func (w *Writer) startOwnership(t *checkpoint.Tracker) {
 // KeepSnapshot records that every transaction that is visible in s is delivered.
 func (w *Writer) KeepSnapshot(s checkpoint.Snapshot) { w.snapshot.Store(&s) }
 
-// MarkCopied records that the initial copy or the refill is delivered.
-func (w *Writer) MarkCopied() {
-	w.copied.Store(true)
+// MarkCopied records that the initial copy or the refill, which saw witness, is delivered.
+func (w *Writer) MarkCopied(witness checkpoint.Witness) {
+	w.copied.Store(&witness)
 	w.Wake()
 }
 
@@ -120,7 +120,8 @@ func (w *Writer) Write(ctx context.Context) (wrote bool, err error) {
 	snapshot := w.snapshot.Load() // before Confirmed, so that the position covers the snapshot
 	confirmed, last := w.tracker.Passed()
 	open := w.tracker.Prefix()
-	copied := (p.Copying || p.Refill != nil) && w.copied.Load()
+	witness := w.copied.Load()
+	copied := (p.Copying || p.Refill != nil) && witness != nil
 	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
 	if confirmed <= p.EndLSN && !further && !copied && !atOnce {
 		return false, nil
@@ -134,7 +135,7 @@ func (w *Writer) Write(ctx context.Context) (wrote bool, err error) {
 	p.Open, p.AdvancedAt = open, time.Now()
 	refilled := copied && p.Refill != nil
 	if refilled {
-		p = p.EndRefill()
+		p = p.EndRefill(*witness)
 	}
 	if copied {
 		p.Copying, p.CopyBegan = false, time.Time{}

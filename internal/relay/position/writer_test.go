@@ -480,7 +480,7 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 		}
 	}
 	w, tracker := positiontest.Started(t, store, positiontest.Server(100))
-	w.Writer.MarkCopied()
+	w.Writer.MarkCopied(checkpoint.Witness{})
 	positiontest.Write(t, w) // although the position is the same
 	if p := store.Position(t); p.Copying || p.EndLSN != 100 {
 		t.Errorf("recorded is %+v", p)

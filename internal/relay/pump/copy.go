@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -23,7 +24,7 @@ type Copy struct {
 	Total    uint64         // rows of a refill; 0: not counted yet
 	Since    time.Time      // from when on its rows may have been stored; zero: unknown
 	Open     func(context.Context) (*catalog.Copy, error)
-	MarkDone func() // called when every row is acknowledged
+	MarkDone func(checkpoint.Witness) // called when every row is acknowledged
 }
 
 // transaction returns the LSN of the transaction as which the rows are sent: one byte before the start of the slot, where no
@@ -78,6 +79,11 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 			}
 		}
 	}
+	if err := p.keepNewest(opening, c); err != nil && isClosed(stop) {
+		return true, nil
+	} else if err != nil {
+		return false, err
+	}
 	if err := p.tracker.Commit(0); err != nil { // confirms nothing: the slot exists already
 		return false, err
 	}
@@ -85,11 +91,29 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	if _, err := p.waitForAcks(ctx, nil, 0); err != nil {
 		return false, err
 	}
-	p.copy.MarkDone()
+	p.copy.MarkDone(p.witnesses.Newest())
 	p.copy.logEnd(ctx, p.log, p.open.rows, time.Since(began))
 	p.copy = nil
 	p.copying.Store(false)
 	return false, nil
+}
+
+// keepNewest makes the newest row of the copy the Witness of later snapshots.
+func (p *Pump) keepNewest(ctx context.Context, c *catalog.Copy) error {
+	for i := range c.Tables {
+		t := &c.Tables[i]
+		err := c.Newest(ctx, t, func(xid uint64, values [][]byte) {
+			row := decoder.Insert{Relation: rows.Relation(*t)}
+			rows.SetRow(&row, values)
+			if hash, err := p.router.Hash(&row); err == nil {
+				p.witnesses.Keep(checkpoint.Witness{XID: xid, Hash: hash})
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // untilClosed returns a context that also ends when stop is closed.

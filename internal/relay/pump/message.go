@@ -104,6 +104,9 @@ func tableOf(out decoder.Output) *decoder.Relation {
 func (p *Pump) skipMessage(out decoder.Output) (ended bool, err error) {
 	switch out := out.(type) {
 	case *decoder.Insert:
+		if p.tx.rows == 0 {
+			p.addWitness(out)
+		}
 		p.tx.rows++
 		p.tracker.Note()
 	case *decoder.LogicalMessage:

@@ -14,9 +14,7 @@ func (p *Pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	index := p.tx.rows
 	p.tx.rows++
 	if index == 0 && !p.tx.copied {
-		if hash, err := p.router.Hash(row); err == nil {
-			p.witnesses.Add(p.tx.xid, hash)
-		}
+		p.addWitness(row)
 	}
 	return p.sendRow(ctx, &p.tx.Tx, p.tx.position(index), func() (*sink.Record, error) {
 		p.forgetRecord()
@@ -25,6 +23,13 @@ func (p *Pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 		}
 		return &p.record, nil
 	})
+}
+
+// addWitness says that row is the first one of its transaction.
+func (p *Pump) addWitness(row *decoder.Insert) {
+	if hash, err := p.router.Hash(row); err == nil {
+		p.witnesses.Add(p.tx.xid, hash)
+	}
 }
 
 // sendRow sends the result of route, for the row of tx at the given position, as the next record of the Tracker's open
