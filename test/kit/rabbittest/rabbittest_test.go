@@ -90,7 +90,7 @@ func TestServer(t *testing.T) {
 // TestLife: a confirmed persistent message survives a kill and a restart.
 func TestLife(t *testing.T) {
 	r := rabbittest.Start(t, rabbittest.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a start takes more than half a minute on a busy machine
 	defer cancel()
 	conn, err := amqp.Dial(r.URL("/"))
 	if err != nil {

@@ -20,6 +20,9 @@ import (
 
 const cleanupTimeout = time.Minute
 
+// hiddenSeconds is for how long a received message is hidden unless it is deleted before.
+const hiddenSeconds = "30"
+
 // Queues are the queues of a server of SQS.
 type Queues struct {
 	*sqs.Client
@@ -41,7 +44,7 @@ func New(url string) *Queues {
 // Create creates a queue with a limit for the size of a message, deletes it when the test ends, and returns its URL.
 func (q *Queues) Create(tb testing.TB, name string, maxBytes int) string {
 	tb.Helper()
-	attributes := map[string]string{"MaximumMessageSize": strconv.Itoa(maxBytes), "VisibilityTimeout": "600"}
+	attributes := map[string]string{"MaximumMessageSize": strconv.Itoa(maxBytes), "VisibilityTimeout": hiddenSeconds}
 	if strings.HasSuffix(name, ".fifo") {
 		attributes["FifoQueue"] = "true"
 	}
@@ -65,10 +68,23 @@ func (q *Queues) Create(tb testing.TB, name string, maxBytes int) string {
 func (q *Queues) Messages(tb testing.TB, url string) []awstest.Message {
 	tb.Helper()
 	for {
-		if all, more := q.Receive(tb, url); !more {
+		if all, more := q.Receive(tb, url); !more && q.isEmpty(tb, url) {
 			return all
+		} else if !more {
+			time.Sleep(100 * time.Millisecond)
 		}
 	}
+}
+
+// isEmpty reports whether a queue has no messages. If the response with some was lost, they return after hiddenSeconds.
+func (q *Queues) isEmpty(tb testing.TB, url string) bool {
+	tb.Helper()
+	const visible, hidden = types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible
+	got, err := q.GetQueueAttributes(tb.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{visible, hidden}})
+	if err != nil && tb.Context().Err() == nil {
+		tb.Errorf("attributes of %s: %v", url, err)
+	}
+	return err != nil || got.Attributes[string(visible)] == "0" && got.Attributes[string(hidden)] == "0"
 }
 
 // Receive receives and deletes up to ten messages of a queue. It returns all that were received so far. more is false if
