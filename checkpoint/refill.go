@@ -18,8 +18,8 @@ type Refill struct {
 	// Start is the position from which the new slot delivers. What was committed before it is refilled.
 	Start pglogrepl.LSN
 
-	// Until is the snapshot of the new slot: it sees what was committed before Start. Empty: it was too
-	// large for the record, and the refill cannot be continued, only started over.
+	// Until is the snapshot of the new slot: it sees what was committed before Start. Empty: it was too large for the record, or
+	// the rows have ids of another server, and the refill cannot be continued, only started over.
 	Until string
 
 	// Unpruned means that the operator has said that no undelivered row had been deleted from the tables when the slot was lost. It is
@@ -131,13 +131,18 @@ func (p Position) EndRefill(w Witness) Position {
 	if r.Until == "" {
 		return p
 	}
-	if r.Lost.SystemID == p.SystemID && r.Lost.Timeline == p.Timeline {
-		p.Snapshots = r.Lost.Snapshots
-	}
 	witnesses := NewWitnesses(w)
 	snapshot := witnesses.Snapshot(r.Until)
 	snapshot.EndLSN = r.Start
+	if r.continues(p) && len(r.Lost.Snapshots) > 0 {
+		p.Snapshots, snapshot.CommitTime = r.Lost.Snapshots, r.Lost.Snapshots[0].CommitTime
+	}
 	return p.WithSnapshot(snapshot)
+}
+
+// continues reports whether the lost slot was on the server and the timeline of p, which has the refill.
+func (r *Refill) continues(p Position) bool {
+	return r.Lost.SystemID == p.SystemID && r.Lost.Timeline == p.Timeline
 }
 
 // Undelivered returns the newest snapshot that says on s which transactions were delivered: those that

@@ -33,7 +33,7 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 	}
 	for witness, text := range map[Witness]string{{}: "800:803:801", {802, 1}: "800:803:801", {790, 1}: "791:791:"} {
 		ended := back.EndRefill(witness)
-		if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: text, Witness: witness}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots[:1], want) {
+		if want := []Snapshot{{EndLSN: 0x1_0000_0500, Text: text, CommitTime: recorded().Snapshots[0].CommitTime, Witness: witness}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots[:1], want) {
 			t.Errorf("after the refill %+v", ended)
 		}
 	}
@@ -50,6 +50,9 @@ func TestRefillKeepsEarlierSnapshots(t *testing.T) {
 	before := recorded().Snapshots[0]
 	if before.Witness == (Witness{}) || recorded().BeginRefill(newSlotServer(), start, "800:803:801", false).Witness() != before.Witness {
 		t.Error("the refill has forgotten the last delivered row")
+	}
+	if recorded().BeginRefill(newSlotServer(), start, "800:803:801", true).Witness() != (Witness{}) {
+		t.Error("the operator has said that the row is missing")
 	}
 	if got, reason := ended.Undelivered(s); got != before || reason != "" {
 		t.Errorf("%+v, %s, want %+v", got, reason, before)

@@ -74,9 +74,9 @@ func (w *Witnesses) Snapshot(text string) Snapshot {
 	return Snapshot{Text: fmt.Sprintf("%d:%d:%s", min(xmin, end), end, strings.Join(running, ",")), Witness: w.newest}
 }
 
-// Witness returns the Witness of the newest snapshot: during a refill, that of the lost slot on this timeline.
+// Witness returns the Witness of the newest snapshot: during a refill, that of the lost slot on this timeline, unless it may be missing.
 func (p Position) Witness() Witness {
-	if r := p.Refill; r != nil && r.Lost.SystemID == p.SystemID && r.Lost.Timeline == p.Timeline {
+	if r := p.Refill; r != nil && r.continues(p) && !r.Unpruned {
 		p = r.Lost
 	}
 	if len(p.Snapshots) == 0 {

@@ -619,7 +619,7 @@ func TestRefillOnSlotLossRefused(t *testing.T) {
 
 // A table that was restored from a dump on another server is refilled if the operator says so, and not if
 // something has written to it since. Without that, and if the server is said to be an upgraded one, recover
-// refuses: the same transaction ids may mean other transactions there.
+// refuses: the same transaction ids may mean other transactions there. A refill that stops at a row sends all others when it goes on.
 func TestRecoverRestoredDump(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "a pg_dump")
@@ -629,6 +629,9 @@ func TestRecoverRestoredDump(t *testing.T) {
 		restored := pgtest.StartOther(t, programs)
 		r, front := newMoving(t, pgtest.Start(t, programs))
 		deliverAndStop(t, r, 3000)
+		r.Load.Run(t.Context(), t, 100)
+		bad := pgtest.QueryRow[string](t, r.DB, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			VALUES (gen_random_uuid(), 'order', 'bad', 'T', to_jsonb(repeat('x', 2000000))) RETURNING id::text`)
 		r.Load.Run(t.Context(), t, 100)
 		var dump bytes.Buffer
 		_, err := r.DB.Conn(t).PgConn().CopyTo(t.Context(), &dump, `COPY outbox TO STDOUT`)
@@ -651,8 +654,10 @@ func TestRecoverRestoredDump(t *testing.T) {
 		if n := pgtest.QueryRow[int](t, copied, `SELECT count(*)::int FROM pg_replication_slots`); n > 0 {
 			t.Errorf("%d slots", n)
 		}
-		runRecover(t, r, exit.OK, []string{"--assume-restored"}, "rows of public.outbox", "Refilled: ")
-		r.GoesOn(t)
+		runRecover(t, r, exit.BadRecord, []string{"--assume-restored"}, "rows of public.outbox")
+		copied.Exec(t, `DELETE FROM outbox WHERE id = $1`, bad)
+		runRecover(t, r, exit.OK, []string{"--assume-restored"}, "Refilled: ")
+		deliverAndStop(t, r, 100)
 		settleRefill(t, r)
 		if p := r.Recorded(t); p.SystemID != pgtest.QueryRow[string](t, copied, `SELECT system_identifier::text FROM pg_control_system()`) {
 			t.Errorf("recorded is %+v", p)

@@ -111,7 +111,7 @@ func TestRecoverAfterPgDump(t *testing.T) {
 	runRecover(t, r, exit.Continuity, nil, "the server is system", "--assume-restored", "nothing was changed")
 	runRecover(t, r, exit.Continuity, []string{"--assume-upgraded"}, "was not upgraded from the recorded one")
 	runRecover(t, r, exit.OK, []string{"--assume-restored"}, "Refilled: ")
-	r.GoesOn(t)
+	deliverAndStop(t, r, 100)
 	settleRefill(t, r)
 	demandSystem(t, r, r.DB)
 }

@@ -104,8 +104,12 @@ func (p *Planner) startRefill(ctx context.Context, lock *catalog.SlotLock, recor
 	p.copy = c
 	p.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", p.cfg.Source.Slot)), slog.String("action", "created again"),
 		slog.String("from", c.Point.String()))
+	until := c.Snapshot
+	if l.missing.Assume.Restored { // it does not see the ids of the recorded server, so the refill can only start over
+		until = ""
+	}
 	return position.Try(ctx, position.Timeout, func(ctx context.Context) error {
-		return p.positions.Recorder.BeginRefill(ctx, l.begins, l.server, c.Point, c.Snapshot, l.missing.Assume.Unpruned)
+		return p.positions.Recorder.BeginRefill(ctx, l.begins, l.server, c.Point, until, l.missing.Assume.Unpruned)
 	})
 }
 
