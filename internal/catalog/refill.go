@@ -232,8 +232,8 @@ func (c *Copy) checkWitness(ctx context.Context) error {
 }
 
 // Newest calls fn with the row that the last transaction has inserted of those that the Copy has of a table of Tables, and with the id of
-// that transaction. Rows that were changed since or restored from a dump do not count. It calls fn once, or never if there is no such row or
-// a refill cannot use the table, or the role may read only some of its columns. values are those of [Copy.Rows].
+// that transaction. A row that was restored from a dump does not count unless this server has used the id. Newest calls fn once, or never if
+// there is no such row, if a refill cannot use the table, or if the role may read only some of its columns. values are those of [Copy.Rows].
 func (c *Copy) Newest(ctx context.Context, t *Table, fn func(xid uint64, values [][]byte)) error {
 	if alter, err := refillAlter(ctx, c.conn, *t); alter != "" || err != nil {
 		return err
@@ -241,8 +241,10 @@ func (c *Copy) Newest(ctx context.Context, t *Table, fn func(xid uint64, values 
 	if readable, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(*t), "SELECT pg_catalog.has_table_privilege($1::text::oid, 'SELECT')", fmt.Sprint(t.OID)); err != nil || !*readable {
 		return err
 	}
-	sql := fmt.Sprintf("SELECT %[1]s::text, %[2]s FROM %[3]s WHERE %[4]s AND %[1]s::xid = xmin ORDER BY %[5]s.%[1]s DESC LIMIT 1",
-		xidColumn, columnList(t.Columns), t.from(), c.condition(*t), t.SQLName())
+	// xmin is not before the id: it is later if the row was written in a subtransaction, or with the table since.
+	end := strings.Split(c.Snapshot, ":")[1]
+	sql := fmt.Sprintf("SELECT %[1]s::text, %[2]s FROM %[3]s WHERE %[4]s AND %[1]s < '%[6]s'::xid8 AND pg_catalog.age(xmin) <= pg_catalog.age(%[1]s::xid) ORDER BY %[5]s.%[1]s DESC LIMIT 1",
+		xidColumn, columnList(t.Columns), t.from(), c.condition(*t), t.SQLName(), end)
 	return c.readRows(ctx, *t, sql, func(values [][]byte) error {
 		xid, err := strconv.ParseUint(string(values[0]), 10, 64)
 		if err == nil {

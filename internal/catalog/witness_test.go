@@ -60,8 +60,8 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// The newest row of a copy is one that this server has inserted and nobody has changed: only this one proves that a server has used the
-// transaction ids up to its own.
+// The newest row of a copy is not one that was restored from a dump: a server that has such a row may not have used the transaction ids up to
+// its own.
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -72,14 +72,15 @@ func TestNewest(t *testing.T) {
 	db.Exec(t, `CREATE TABLE part PARTITION OF parted DEFAULT`)
 	db.Exec(t, `CREATE PUBLICATION pub FOR TABLE rows, parted, plain, fresh WITH (publish = 'insert', publish_via_partition_root = true)`)
 	before := pgtest.QueryRow[string](t, db, `SELECT pg_current_snapshot()::text`)
-	for _, payload := range []string{"first", "newest", "changed"} {
+	for _, payload := range []string{"first", "changed"} {
 		db.Exec(t, `INSERT INTO rows (payload) VALUES ($1)`, payload)
 		db.Exec(t, `INSERT INTO parted (payload) VALUES ($1)`, payload)
 		db.Exec(t, `INSERT INTO plain (payload) VALUES ($1)`, payload)
 	}
 	for _, table := range []string{"rows", "parted"} {
 		db.Exec(t, `UPDATE `+table+` SET position = DEFAULT WHERE payload = 'changed'`)
-		db.Exec(t, `INSERT INTO `+table+` (payload, xid) VALUES ('restored', '99999999')`)
+		db.Exec(t, `DO $$ BEGIN BEGIN INSERT INTO `+table+` (payload) VALUES ('newest'); EXCEPTION WHEN division_by_zero THEN NULL; END; END $$`)
+		db.Exec(t, `INSERT INTO `+table+` (payload, xid) SELECT 'restored', xid FROM unnest('{99999999,4294967296000}'::xid8[]) xid`)
 	}
 	until := pgtest.QueryRow[string](t, db, `SELECT pg_current_snapshot()::text`)
 	db.Exec(t, `INSERT INTO rows (payload) VALUES ('after the slot')`)

@@ -68,9 +68,12 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 		return false, err
 	}
 	p.deadLetters.parked.StartCopy(p.tx.CommitLSN)
+	sent := make([]bool, len(c.Tables))
 	for _, part := range c.Parts() {
 		for i := range part.Tables {
+			before := p.tx.rows
 			err := p.copyTable(ctx, stop, part, &part.Tables[i])
+			sent[i] = sent[i] || p.tx.rows > before
 			if errors.Is(err, errCopyStopped) {
 				return true, nil
 			}
@@ -79,7 +82,8 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 			}
 		}
 	}
-	if err := p.keepNewest(opening, c); err != nil && isClosed(stop) {
+	p.writer.Flush() // because the search may take long
+	if err := p.keepNewest(opening, c, sent); err != nil && isClosed(stop) {
 		return true, nil
 	} else if err != nil {
 		return false, err
@@ -98,19 +102,28 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	return false, nil
 }
 
-// keepNewest makes the newest row of the copy the Witness of later snapshots.
-func (p *Pump) keepNewest(ctx context.Context, c *catalog.Copy) error {
+// keepNewest makes the newest row of the copy the Witness of later snapshots, for the tables of which rows were sent. If one of them has no
+// such row, there is no Witness: an earlier one would count the rows of the copy as not delivered.
+func (p *Pump) keepNewest(ctx context.Context, c *catalog.Copy, sent []bool) error {
 	for i := range c.Tables {
-		t := &c.Tables[i]
+		if !sent[i] {
+			continue
+		}
+		t, found := &c.Tables[i], false
 		err := c.Newest(ctx, t, func(xid uint64, values [][]byte) {
 			row := decoder.Insert{Relation: rows.Relation(*t)}
 			rows.SetRow(&row, values)
 			if hash, err := p.router.Hash(&row); err == nil {
 				p.witnesses.Keep(checkpoint.Witness{XID: xid, Hash: hash})
+				found = true
 			}
 		})
 		if err != nil {
 			return err
+		}
+		if !found {
+			p.witnesses = checkpoint.NewWitnesses(checkpoint.Witness{})
+			return nil
 		}
 	}
 	return nil

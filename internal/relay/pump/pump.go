@@ -75,6 +75,7 @@ type Pump struct {
 	turn      chan struct{}
 	nonce     string
 	witnesses checkpoint.Witnesses // of the snapshots
+	unhashed  *decoder.Relation    // see addWitness; nil: none
 
 	acked  chan struct{} // cap 1; records were acknowledged
 	tx     *openTx       // nil between transactions

@@ -25,11 +25,18 @@ func (p *Pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	})
 }
 
-// addWitness says that row is the first one of its transaction.
+// addWitness says that row is the first one of its transaction. If it has no hash, those of its table have none: to find out may take a
+// connection.
 func (p *Pump) addWitness(row *decoder.Insert) {
-	if hash, err := p.router.Hash(row); err == nil {
-		p.witnesses.Add(p.tx.xid, hash)
+	if row.Relation == p.unhashed {
+		return
 	}
+	hash, err := p.router.Hash(row)
+	if err != nil {
+		p.unhashed = row.Relation
+		return
+	}
+	p.witnesses.Add(p.tx.xid, hash)
 }
 
 // sendRow sends the result of route, for the row of tx at the given position, as the next record of the Tracker's open
