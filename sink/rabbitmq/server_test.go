@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rabbittest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
@@ -302,12 +302,12 @@ func TestLogin(t *testing.T) {
 
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := serverproc.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(port.Close)
+	return port.Addr()
 }
 
 // TestPasswordRotation: the password is asked for each connection.

@@ -1,8 +1,6 @@
 package rig
 
 import (
-	"context"
-	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // NewOwn is like [New], but starts a Postgres server for this test, which the test may stop and kill.
@@ -33,13 +32,13 @@ func NewOwnBroker(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
 	return NewOn(t, pgtest.DatabaseOn(t, srv), broker.Cluster), srv, broker
 }
 
-// ClosedPort returns an address that refuses connections.
+// ClosedPort returns an address that refuses connections until the test ends.
 func ClosedPort(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	port, err := serverproc.ReservePort()
 	Must(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(port.Close)
+	return port.Addr()
 }
 
 // CopyDir copies a directory, preserving owners and modes.
