@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -434,6 +435,37 @@ func TestRecoverPrunedRows(t *testing.T) {
 		}
 		process.Terminate(t)
 	})
+}
+
+// What a refill has sent counts as delivered after the next loss of the slot, also if retention has deleted the older rows meanwhile. That holds
+// for rows of subtransactions, and for a role that may not find out which row is the newest.
+func TestRecoverTwice(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "a server of its own")
+	for name, byColumn := range map[string]bool{"rows of subtransactions": false, "a role for each column": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := rig.NewOwn(t)
+			deliverAndStop(t, r, 100)
+			dropSlot(t, r)
+			r.DB.Exec(t, `DO $$ BEGIN FOR i IN 1..50 LOOP BEGIN
+				INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k' || i, 'T', '{}');
+				EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP; END $$`)
+			var flags []string
+			if byColumn {
+				columns := pgtest.QueryRow[string](t, r.DB, `SELECT string_agg(quote_ident(attname), ',') FROM pg_attribute WHERE attrelid = 'outbox'::regclass AND attnum > 0`)
+				role := r.DB.Role(t, `GRANT SELECT (`+columns+`) ON outbox TO $ROLE; ALTER ROLE $ROLE REPLICATION`)
+				flags = []string{"--dsn", strings.Replace(r.DB.DSN, "postgres@", role+"@", 1)}
+			}
+			runRecover(t, r, exit.OK, flags, "50 rows of public.outbox", "Refilled: ")
+			if got := r.Recorded(t).Witness() == (checkpoint.Witness{}); got != byColumn {
+				t.Errorf("recorded is %+v", r.Recorded(t).Snapshots)
+			}
+			dropSlot(t, r)
+			r.DB.Exec(t, `DELETE FROM outbox WHERE aggregateid NOT LIKE 'k%' OR type <> 'T'`)
+			runRecover(t, r, exit.OK, []string{"--dry-run"}, "\n  0 rows of public.outbox")
+		})
+	}
 }
 
 // A table that does not say which transaction wrote a row, or in which order, is refused before anything is

@@ -59,6 +59,13 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	}
 	began := time.Now()
 	p.copy.logBegin(ctx, p.log, c)
+	newest, err := p.findNewest(opening, c)
+	if err != nil && isClosed(stop) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
 	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.transaction(), CommitTime: began, Timestamp: began}, copied: true}
 	p.tx = &p.open
 	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
@@ -82,12 +89,7 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 			}
 		}
 	}
-	p.writer.Flush() // because the search may take long
-	if err := p.keepNewest(opening, c, sent); err != nil && isClosed(stop) {
-		return true, nil
-	} else if err != nil {
-		return false, err
-	}
+	p.keepNewest(newest, sent)
 	if err := p.tracker.Commit(0); err != nil { // confirms nothing: the slot exists already
 		return false, err
 	}
@@ -102,31 +104,37 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	return false, nil
 }
 
-// keepNewest makes the newest row of the copy the Witness of later snapshots, for the tables of which rows were sent. If one of them has no
-// such row, there is no Witness: an earlier one would count the rows of the copy as not delivered.
-func (p *Pump) keepNewest(ctx context.Context, c *catalog.Copy, sent []bool) error {
+// findNewest returns the newest row that the copy has of each table; zero: there is none.
+func (p *Pump) findNewest(ctx context.Context, c *catalog.Copy) ([]checkpoint.Witness, error) {
+	newest := make([]checkpoint.Witness, len(c.Tables))
 	for i := range c.Tables {
-		if !sent[i] {
-			continue
-		}
-		t, found := &c.Tables[i], false
+		t := &c.Tables[i]
 		err := c.Newest(ctx, t, func(xid uint64, values [][]byte) {
 			row := decoder.Insert{Relation: rows.Relation(*t)}
 			rows.SetRow(&row, values)
 			if hash, err := p.router.Hash(&row); err == nil {
-				p.witnesses.Keep(checkpoint.Witness{XID: xid, Hash: hash})
-				found = true
+				newest[i] = checkpoint.Witness{XID: xid, Hash: hash}
 			}
 		})
 		if err != nil {
-			return err
-		}
-		if !found {
-			p.witnesses = checkpoint.NewWitnesses(checkpoint.Witness{})
-			return nil
+			return nil, err
 		}
 	}
-	return nil
+	return newest, nil
+}
+
+// keepNewest makes the newest row of the copy the Witness of later snapshots. If a table has none of which rows were sent, there is no
+// Witness: an earlier one would count the rows of the copy as not delivered.
+func (p *Pump) keepNewest(newest []checkpoint.Witness, sent []bool) {
+	for i, w := range newest {
+		switch {
+		case w != checkpoint.Witness{}:
+			p.witnesses.Keep(w)
+		case sent[i]:
+			p.witnesses = checkpoint.NewWitnesses(checkpoint.Witness{})
+			return
+		}
+	}
 }
 
 // untilClosed returns a context that also ends when stop is closed.
