@@ -34,7 +34,7 @@ func (w *Witnesses) Add(xid, hash uint32) {
 	}
 }
 
-// Keep says that w is a delivered row too, unless a newer one is known.
+// Keep says that row is delivered too. The next Snapshot has the newest one.
 func (w *Witnesses) Keep(row Witness) {
 	if row.XID > w.newest.XID {
 		w.newest = row

@@ -24,7 +24,9 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 	if len(former) == 0 && !c.hasWAL() {
 		return nil
 	}
-	session, err := connect(ctx, lasting(conn, "recover"))
+	settings, skipped := lasting(conn, "recover"), false
+	settings.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { skipped = skipped || n.Code == notInPrerequisiteState }
+	session, err := connect(ctx, settings)
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 	if !c.hasWAL() {
 		return nil
 	}
-	if err := c.checkDropped(ctx, session, dropped, c.recreated(was), delivered); err != nil {
+	if err := c.checkDropped(ctx, session, dropped, &skipped, delivered); err != nil {
 		return err
 	}
 	for _, table := range c.partitioned(was) {
@@ -58,15 +60,6 @@ func (c *State) CheckFormer(ctx context.Context, conn *pgconn.Config, recorded, 
 	}
 	return nil
 }
-
-// recreated reports whether the publication is not the recorded one.
-func (c *State) recreated(was published) bool {
-	return c.Publication != nil && c.Publication.oid != was.OID
-}
-
-// skipsUnpublished is the first server version whose pgoutput leaves out, with a warning, what was committed while the publication did not
-// exist. Earlier ones report undefined_object.
-const skipsUnpublished = 180000
 
 // hasWAL reports whether the slot can still send what it has not delivered.
 func (c *State) hasWAL() bool { return c.Slot != nil && !c.lost() }
@@ -155,9 +148,9 @@ const (
 )
 
 // checkDropped returns an error if the slot may have rows of a table that was dropped: nothing else has them. tables are those that were
-// outboxes at the last record. Another one, which was created after it, is taken for one if it had the column of an outbox. recreated means
-// that the publication did not exist for a time.
-func (c *State) checkDropped(ctx context.Context, conn executor, tables []entry, recreated bool, delivered string) error {
+// outboxes at the last record. Another one, which was created after it, is taken for one if it had the column of an outbox. skipped is set if
+// Postgres warns that rows were committed while the publication did not exist, which it does from version 18 on; before, it is an error.
+func (c *State) checkDropped(ctx context.Context, conn executor, tables []entry, skipped *bool, delivered string) error {
 	relations, err := query(ctx, conn, pgx.RowTo[[]byte], "look for rows of dropped tables in the WAL", `
 		SELECT relation FROM (
 			SELECT pg_catalog.substr(data, 2, 4) AS id, (pg_catalog.array_agg(data) FILTER (WHERE `+isRelation+`))[1] AS relation, pg_catalog.bool_or(`+isRow+`) AS written
@@ -165,8 +158,9 @@ func (c *State) checkDropped(ctx context.Context, conn executor, tables []entry,
 		WHERE written AND id NOT IN (SELECT pg_catalog.substr(pg_catalog.int8send(oid::text::bigint), 5) FROM pg_catalog.pg_class)`,
 		c.SlotName, replication.QuoteIdent(c.PublicationName), "")
 	switch {
-	case sqlState(err) == undefinedObject && len(tables) > 0:
-		return unpublished(tables[0], delivered)
+	case (err == nil && *skipped || sqlState(err) == undefinedObject) && len(tables) > 0:
+		return fmt.Errorf("%w: table %s was dropped, and the slot cannot send its rows, because the publication did not exist later on; those that were not delivered are lost unless the present table has them; to go on with these: %s, then %s, then start the relay once with outbox-cdc run --accept-gap",
+			ErrRefill, tables[0].Name, instructDrop+InstructSetup, replayUndelivered(delivered))
 	case err != nil && sqlState(err) != "" && len(tables) > 0:
 		return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+tables[0].Name+" was dropped", delivered))
 	case sqlState(err) == undefinedObject:
@@ -185,16 +179,7 @@ func (c *State) checkDropped(ctx context.Context, conn executor, tables []entry,
 		}
 		return fmt.Errorf("%w: %s", ErrRefill, onlyInSlot("table "+relation.Namespace+"."+relation.RelationName+" was dropped", delivered))
 	}
-	if recreated && len(tables) > 0 && c.ServerVersion >= skipsUnpublished {
-		return unpublished(tables[0], delivered)
-	}
 	return nil
-}
-
-// unpublished is the error about a table that was dropped, with rows that the slot cannot send.
-func unpublished(table entry, delivered string) error {
-	return fmt.Errorf("%w: table %s was dropped, and the slot cannot send its rows, because the publication did not exist later on; those that were not delivered are lost unless the present table has them; to go on with these: %s, then %s, then start the relay once with outbox-cdc run --accept-gap",
-		ErrRefill, table.Name, instructDrop+InstructSetup, replayUndelivered(delivered))
 }
 
 // wasOutbox reports whether a relation is one of tables, or has the column of an outbox with the transaction of a row.

@@ -26,7 +26,7 @@ func TestFormerOutboxes(t *testing.T) {
 		"dropped":                   {dropped + ";" + put, ""},
 		"dropped, with a row":       {put + ";" + dropped, "inserted since the publication has it once more"},
 		"dropped, unpublished":      {put + "; DROP PUBLICATION pub; CREATE PUBLICATION pub; " + dropped, "table public.outbox was dropped"},
-		"dropped, stuck":            {"DROP PUBLICATION pub; " + put + "; CREATE PUBLICATION pub; " + dropped, `the slot cannot send its rows, because the publication did not exist later on; those that were not delivered are lost unless the present table has them; to go on with these: outbox-cdc setup --drop --dsn "$OWNER_DSN", then outbox-cdc setup --dsn "$OWNER_DSN", then outbox-cdc replay --where "NOT pg_visible`},
+		"dropped, stuck":            {put + "; DROP PUBLICATION pub; " + put + "; CREATE PUBLICATION pub; " + dropped, `the slot cannot send its rows, because the publication did not exist later on; those that were not delivered are lost unless the present table has them; to go on with these: outbox-cdc setup --drop --dsn "$OWNER_DSN", then outbox-cdc setup --dsn "$OWNER_DSN", then outbox-cdc replay --where "NOT pg_visible`},
 		"dropped, without the slot": {put + ";" + dropped + "; SELECT pg_drop_replication_slot('$slot')", ""},
 		"dropped, child, never recorded": {`CREATE TABLE later () INHERITS (outbox); ALTER PUBLICATION pub ADD TABLE later;
 			INSERT INTO later DEFAULT VALUES; DROP TABLE later`, "table public.later was dropped"},
