@@ -121,7 +121,7 @@ func (r *auditing) run(ctx context.Context) error {
 			Next: "query the table with the same conditions",
 		}
 	}
-	if err := r.print(report); err != nil {
+	if err := r.print(report, catalog.Terms{Arguments: cfg.Arguments()}); err != nil {
 		return err
 	}
 	return r.verdict(report)
@@ -142,14 +142,14 @@ func (r *auditing) selection(cfg *config.Config) catalog.Selection {
 	return sel
 }
 
-// print writes the report to standard output.
-func (r *auditing) print(report *audit.Report) error {
+// print writes the report to standard output. terms are those of the commands in it.
+func (r *auditing) print(report *audit.Report, terms catalog.Terms) error {
 	if r.asJSON {
 		encoder := json.NewEncoder(r.stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	printAudit(r.stdout, report)
+	printAudit(r.stdout, report, terms)
 	return nil
 }
 
@@ -173,8 +173,8 @@ func (r *auditing) verdict(report *audit.Report) error {
 	}
 }
 
-// printAudit writes a report as a table and lines.
-func printAudit(w io.Writer, report *audit.Report) {
+// printAudit writes a report as a table and lines. terms are those of the commands in it.
+func printAudit(w io.Writer, report *audit.Report, terms catalog.Terms) {
 	fmt.Fprintf(w, "%s of %s; confirmed by: %s, at %s\n\n", terminal.Counted(report.Rows, "row"), strings.Join(report.Tables, ", "), report.Confirmed, report.Position)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "rows\trecords\tmissing\tphantom\tduplicate\taltered\tout of order\t  topic")
@@ -192,7 +192,7 @@ func printAudit(w io.Writer, report *audit.Report) {
 			{t.Expired, "row", " without a record, which retention or compaction may have deleted"},
 			{t.NoRow, "record", " without a row, which may have been pruned or not selected"},
 			{t.DeadLetters - t.Unsent, "row", " in the dead-letter topic, released or resent"},
-			{t.Unsent, "row", " in the dead-letter topic, not sent: parked, not resent, or discarded; to see them: outbox-cdc dead-letter list --resent"},
+			{t.Unsent, "row", " in the dead-letter topic, not sent: parked, not resent, or discarded; to see them: " + terms.Fill("outbox-cdc dead-letter list --resent")},
 			{t.Resent, "resent record", ""},
 			{t.Concurrent, "key", " whose transactions committed in another order than they inserted"},
 		} {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/audit"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/exit"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -35,7 +36,7 @@ func TestAuditSaysHowManyAreNotListed(t *testing.T) {
 	printAudit(&out, &audit.Report{
 		Topics:   []audit.Topic{{Name: "orders", Missing: 3, Altered: 1}},
 		Findings: []audit.Finding{{Kind: audit.Missing, Topic: "orders"}, {Kind: audit.Altered, Topic: "orders"}},
-	})
+	}, catalog.Terms{})
 	if !strings.Contains(out.String(), "\nmissing: 2 more are not listed; --missing lists more\n") || strings.Contains(out.String(), "altered: 0") {
 		t.Error(out.String())
 	}

@@ -168,7 +168,7 @@ func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
 func createRoles(t *testing.T, srv *pgserver.Server) {
 	t.Helper()
 	(&pgtest.DB{DSN: srv.DSN("postgres")}).Exec(t,
-		`CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE operator LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
+		`CREATE ROLE owner LOGIN REPLICATION; CREATE ROLE outbox_operator LOGIN REPLICATION; CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
 }
 
 // A recipe brings servers into the state that a section describes, and follows the section.
@@ -270,7 +270,7 @@ func (o *operation) in(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) 
 func (o *operation) setup(t *testing.T) *operation {
 	t.Helper()
 	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
-	o.command(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --grant-operator operator`)
+	o.command(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN" --grant-operator outbox_operator`)
 	o.exec(t, `GRANT SELECT ON outbox TO cdc`)
 	return o
 }
@@ -330,7 +330,7 @@ func (o *operation) named(text string) string {
 
 // as returns the connection string of a role that a page names.
 func (o *operation) as(role string) string {
-	user := map[string]string{"owner": "owner@", "operator": "operator@", "superuser": "postgres@", "relay's role": "cdc:" + o.password + "@"}[role]
+	user := map[string]string{"owner": "owner@", "operator": "outbox_operator@", "superuser": "postgres@", "relay's role": "cdc:" + o.password + "@"}[role]
 	return strings.Replace(o.db.DSN, "postgres@", user, 1)
 }
 

@@ -61,7 +61,7 @@ func TestReplacingAPoller(t *testing.T) {
 	if len(unsent) < 50 {
 		t.Errorf("the slot has %d rows", len(unsent))
 	}
-	p.db.Exec(t, strings.ReplaceAll(page.unmark, ":unsent", strings.Join(unsent, ", ")))
+	p.db.Exec(t, strings.Replace(page.unmark, `\copy unsent FROM 'unsent'`, "INSERT INTO unsent VALUES ("+strings.Join(unsent, "), (")+");", 1))
 	stopPollers = p.start(t, 2, p.poll)
 	p.command(t, page.drop)
 	p.published(t, p.count(t, "TRUE"))

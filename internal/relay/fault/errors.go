@@ -238,8 +238,8 @@ const (
 		"with a time that leaves out keys that were released earlier: their records would be duplicated."
 	adviseRefill = "Continue it: " + catalog.InstructRecover + ", with the same configuration. To continue without the rest of the rows, run\n" +
 		"once with --accept-gap."
-	adviseUnpublished = "Run " + catalog.InstructRecover + ". If the relay has never run, drop the slot and create it again:\n" +
-		"outbox-cdc setup --drop --dsn \"$OWNER_DSN\", then " + catalog.InstructSetup + "."
+	adviseUnpublished = "If the publication exists, run " + catalog.InstructRecover + ".\n" +
+		"If it does not, or if the relay has never run: " + catalog.InstructStartOver + "."
 	adviseTerminated = "Somebody has ended the connection, for example by dropping the slot. The relay connects again."
 	adviseServer     = "Check source.dsn, and that the server listens there."
 	adviseLock       = "source.dsn is right: Postgres has answered. If the lock must be held for so long: run waits longer for it at its start with\n" +
