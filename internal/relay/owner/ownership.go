@@ -186,7 +186,11 @@ func (t *ownership) drain(ctx context.Context) error {
 		return fmt.Errorf("%w: %d unacknowledged", fault.ErrDrainTimeout, n)
 	}
 	if commitLSN, acked, open := t.tracker.OpenTransaction(); open {
-		if again := acked - t.positions.Resumable(commitLSN); again > 0 {
+		again := acked - t.positions.Resumable(commitLSN)
+		switch {
+		case again > 0 && t.pump.Copying():
+			return fmt.Errorf("%w: the copy of the table was not finished, and %d of its rows will be resent", fault.ErrDrainTimeout, again)
+		case again > 0:
 			return fmt.Errorf("%w: transaction %s was not read to its end, and %d of its rows will be resent", fault.ErrDrainTimeout, commitLSN, again)
 		}
 	}
