@@ -108,11 +108,12 @@ func (p *Pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 func (p *Pump) findNewest(ctx context.Context, c *catalog.Copy) ([]checkpoint.Witness, error) {
 	newest := make([]checkpoint.Witness, len(c.Tables))
 	for i := range c.Tables {
-		t := &c.Tables[i]
-		err := c.Newest(ctx, t, func(xid uint64, values [][]byte) {
-			row := decoder.Insert{Relation: rows.Relation(*t)}
-			rows.SetRow(&row, values)
-			if hash, err := p.router.Hash(&row); err == nil {
+		ofTable, err := rows.NewTableRouter(p.router, c.Tables[i])
+		if err != nil {
+			continue // the first row says why it cannot become a record
+		}
+		err = c.Newest(ctx, &c.Tables[i], func(xid uint64, values [][]byte) {
+			if hash, err := ofTable.Hash(values); err == nil {
 				newest[i] = checkpoint.Witness{XID: xid, Hash: hash}
 			}
 		})
