@@ -82,6 +82,17 @@ func (p Position) Interrupted(s Server) []string {
 	return all
 }
 
+// BeforeRefill returns p or, during a refill, the record of the lost slot.
+func (p Position) BeforeRefill() Position {
+	if p.Refill != nil {
+		return p.Refill.Lost
+	}
+	return p
+}
+
+// HadSlot reports whether a slot existed. Before that, the record only says that an initial copy follows.
+func (p Position) HadSlot() bool { return p.BeforeRefill().EndLSN != 0 }
+
 // BeginRefill returns the record of a refill on server s. It makes p obsolete: it belongs to the next
 // generation, and the refill has what the publication left out. If p has a refill whose slot was lost, the new one continues after the
 // acknowledged rows if it can, see [Position.Interrupted]. unpruned is for [Refill.Unpruned].

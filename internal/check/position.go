@@ -38,7 +38,7 @@ func (s *sourceChecker) position(ctx context.Context) {
 	if err != nil {
 		return // the record is not known here, or another condition has the reason
 	}
-	s.recorded, s.elsewhere, s.recovers = next.Record != nil, errors.Is(next.Broken, checkpoint.ErrOtherSystem), next.Recover
+	s.recorded, s.elsewhere, s.recovers = next.Record != nil && !next.First, errors.Is(next.Broken, checkpoint.ErrOtherSystem), next.Recover
 	if next.Refused != nil {
 		s.refused = ": " + oneLine(next.Refused)
 	}
@@ -66,22 +66,31 @@ const positionRecord = "position record"
 // PositionRecord returns the condition that next continues at the position record.
 func PositionRecord(next *relay.NextStart) Condition {
 	c := Condition{Name: positionRecord, State: Met}
-	switch p := next.Record; {
+	p := next.Record
+	switch {
 	case next.Broken != nil:
 		c.State, c.Found = Failed, fmt.Sprintf("run would exit with %d: ", fault.ExitCode(next.Broken))+oneLine(next.Broken)
 		c.Fix = cmp.Or(fault.Next(next.Broken), flatten(fault.Advice(next.Broken)))
+		return c
 	case p == nil:
 		c.Found = "none: no relay of this name has run yet, or the record was lost; run continues at the position of the slot"
+		return c
+	case next.First:
+		c.Found = "the first start has not created the slot"
 	default:
 		c.Found = p.EndLSN.String() + ", from " + p.WrittenAt.UTC().Format(time.RFC3339)
-		if next.Doubt != nil {
-			found, fix := remedy(next.Doubt)
-			c.State, c.Found, c.Fix = Doubt, c.Found+"; "+found, fix
-		}
-		if stop := p.Stopped; stop != nil {
-			c.State, c.Fix = Doubt, flatten(stop.Advice)
-			c.Found += fmt.Sprintf("; the relay stopped at %s with exit code %d: %s", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, flatten(stop.Reason))
-		}
+	}
+	if what := next.Unfinished(); what != "" {
+		c.State, c.Fix = Doubt, "start the relay; delete no rows before its log says that the "+what+" is finished"
+		c.Found += "; the " + what + " is not finished, its rows come from the table"
+	}
+	if next.Doubt != nil {
+		found, fix := remedy(next.Doubt)
+		c.State, c.Found, c.Fix = Doubt, c.Found+"; "+found, fix
+	}
+	if stop := p.Stopped; stop != nil {
+		c.State, c.Fix = Doubt, flatten(stop.Advice)
+		c.Found += fmt.Sprintf("; the relay stopped at %s with exit code %d: %s", stop.At.UTC().Format(time.RFC3339), stop.ExitCode, flatten(stop.Reason))
 	}
 	return c
 }

@@ -102,7 +102,7 @@ func (a *app) follow(ctx context.Context, s *command.Settings, which tailRange, 
 		}
 		err = reader.Run(ctx, p.print)
 		if err == nil && which.untilEnd && p.printed == 0 {
-			fmt.Fprintln(a.stderr, "no rows: the slot is at the end of the WAL")
+			fmt.Fprintln(a.stderr, "no rows: the slot is at the end of the WAL. If an initial copy or a refill is not finished (see status), its rows come from the table")
 		}
 	}
 	if err == nil || errors.Is(err, errEnough) || ctx.Err() != nil {

@@ -163,7 +163,7 @@ func (r *Relay) createsSource(state *catalog.State, err error) bool {
 }
 
 // setUpSource creates what createsSource has found missing because of cause, unless there is a position
-// record. If there is one, Run refills if that follows cause. Recover refills in any case.
+// record of a slot. If there is one, Run refills if that follows cause. Recover refills in any case.
 func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) error {
 	if r.planner.Recovering() {
 		r.catalog = nil
@@ -176,7 +176,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 		if err != nil {
 			return err
 		}
-		if found.Position != nil {
+		if found.Position != nil && found.Position.HadSlot() {
 			system := r.catalog.SystemID
 			r.catalog = nil // the first session reads it again
 			return r.findElsewhere(cause, found.Position, system)

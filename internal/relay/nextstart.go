@@ -18,11 +18,25 @@ import (
 // A NextStart is what a start of the relay would find now.
 type NextStart struct {
 	Record  *checkpoint.Position // nil: there is none: no relay of this name has run yet, or the record was lost
+	First   bool                 // no slot belongs to Record, if there is one: the first start has announced an initial copy, and not created the slot
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
 	Doubt   error                // why rows may be missing although it continues there, with the instruction; nil: none is known
 	Recover string               // how to continue if rows are missing, without a full stop
 	Refused error                // why [catalog.InstructRecover] would refuse, which is part of Catalog or Broken; nil: it would not, or that is not known
+}
+
+// Unfinished names what an earlier start has not finished, whose rows come from the tables and not from the WAL; empty: nothing.
+func (n *NextStart) Unfinished() string {
+	switch p := n.Record; {
+	case p == nil:
+		return ""
+	case p.Refill != nil:
+		return "refill"
+	case p.Copying:
+		return "initial copy"
+	}
+	return ""
 }
 
 // An UnreadError says why the position store cannot be read, so that nobody knows whether it has a record.
@@ -61,10 +75,11 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	}
 	state.Messages = len(cfg.Messages) > 0
 	next := &NextStart{Record: found.Position, Catalog: state.Verify(), Recover: state.InstructRecover()}
+	next.First = state.Slot == nil && (next.Record == nil || !next.Record.HadSlot())
 	unfit := r.tables.findUnfit(state, r.cfg.Rows().Describe(ctx))
 	lost := next.Catalog // why rows are missing, if they are
 	switch {
-	case next.Record == nil && r.createsSource(state, next.Catalog):
+	case next.First && r.createsSource(state, next.Catalog):
 		next.Catalog = state.VerifyOutboxes() // what it creates needs the tables
 		if next.Catalog == nil && state.Publication == nil {
 			next.Catalog, err = mayPublish(ctx, reached.Conn, cfg.Tables)
@@ -86,7 +101,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 		if r.planner.Refills(next.Broken) {
 			next.Broken = nil
 		}
-	} else if next.Record != nil {
+	} else if !next.First {
 		if elsewhere := next.Record.Elsewhere(server); elsewhere != nil {
 			next.Catalog, next.Broken, lost = nil, elsewhere, nil
 		}
@@ -94,7 +109,7 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	if err != nil {
 		return nil, err
 	}
-	if next.Record != nil && next.Recover == catalog.InstructRecover {
+	if next.Record != nil && !next.First && next.Recover == catalog.InstructRecover {
 		cfg := r.cfg.refill()
 		cfg.Source = reached
 		next.noteRefusal(lost, refill.Refused(ctx, cfg, next.Record, lost, server, state))

@@ -154,12 +154,12 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 	if a.unread != nil {
 		return nil // another part of the report, or check, says what is wrong
 	}
-	n := &NextStart{recover: a.next.Recover}
+	n := &NextStart{first: a.next.First, recover: a.next.Recover}
 	if a.next.Refused != nil {
 		n.refused = oneLine(a.next.Refused)
 	}
 	if p := a.next.Record; p != nil {
-		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt, Stopped: p.Stopped}
+		n.Recorded = &Recorded{EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt, Unfinished: a.next.Unfinished(), Stopped: p.Stopped}
 	}
 	if err := cmp.Or(a.next.Catalog, a.next.Broken); err != nil {
 		n.Error, n.ExitCode = oneLine(err), fault.ExitCode(err)

@@ -35,15 +35,20 @@ type NextStart struct {
 	ExitCode int       `json:"exit_code,omitempty"`
 	Advice   string    `json:"advice,omitempty"` // about Error
 
+	first   bool   // there was no slot yet: Recorded is null, or says that an initial copy follows
 	recover string // how to continue if rows are missing
 	refused string // why recover would refuse; empty: it would not, or that is not known
 }
 
 // Recorded is a position record.
 type Recorded struct {
-	EndLSN    string           `json:"end_lsn"`
-	WrittenAt time.Time        `json:"written_at"`
-	Stopped   *checkpoint.Stop `json:"stopped"` // why the relay has stopped by itself; null: it has not, or could not record it
+	EndLSN    string    `json:"end_lsn"`
+	WrittenAt time.Time `json:"written_at"`
+
+	// Unfinished is "initial copy" or "refill" if the next start sends rows from the tables first; empty otherwise.
+	Unfinished string `json:"unfinished,omitempty"`
+
+	Stopped *checkpoint.Stop `json:"stopped"` // why the relay has stopped by itself; null: it has not, or could not record it
 }
 
 // Postgres is what the slot's server reports.

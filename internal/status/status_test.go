@@ -329,6 +329,27 @@ func TestFirstStartWithAnInitialCopy(t *testing.T) {
 			t.Errorf("%+v: %q", tc, r.Advice)
 		}
 	}
+	announced := nextStart(t, dropped, NextStart{first: true, Recorded: &Recorded{EndLSN: "0/0"}})
+	if announced.Title != "The first start has not created the slot" || !strings.HasPrefix(announced.Advice, "Start it: outbox-cdc run.") {
+		t.Errorf("%+v", announced.Verdict)
+	}
+	failed := nextStart(t, dropped, NextStart{first: true, Recorded: &Recorded{EndLSN: "0/0", Stopped: &checkpoint.Stop{ExitCode: exit.Source, Reason: "no free slot", Advice: "raise it"}}})
+	if !strings.Contains(failed.Why, "exit code 10: no free slot") || failed.Advice != "Raise it." {
+		t.Errorf("%+v", failed.Verdict)
+	}
+}
+
+// Rows of an unfinished copy are not in the WAL, so nobody may delete them.
+func TestUnfinishedCopy(t *testing.T) {
+	inactive := func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 }
+	stopped := &checkpoint.Stop{ExitCode: exit.BadRecord, Reason: "a bad row", Advice: "mend it"}
+	for _, recorded := range []Recorded{{Unfinished: "initial copy"}, {Unfinished: "refill"}, {Unfinished: "refill", Stopped: stopped}} {
+		r := nextStart(t, inactive, NextStart{Recorded: &recorded})
+		says := " The " + recorded.Unfinished + " is not finished. Its rows are in the table, not in the WAL: delete none before it is."
+		if !strings.HasSuffix(r.Why, says) || strings.Contains(r.Advice, "Nothing is lost") {
+			t.Errorf("%+v: %+v", recorded, r.Verdict)
+		}
+	}
 }
 
 // The instruction after the loss of a slot fits the table.

@@ -112,7 +112,7 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	case catalog.LevelLost:
 		switch {
 		case reserve.Refills:
-			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
+			v.Advice = cmp.Or(r.unblock(&v), v.Advice)
 		case r.byHand():
 			v.Advice = "Stop the relay, if one runs, then " + catalog.InstructByHand + ". See docs/recover.md#recover-refuses."
 		default:
@@ -142,9 +142,9 @@ func (r *Report) refused(v *admin.Verdict) string {
 	return sentence(n.recover) + "."
 }
 
-// unblockRefill returns what to do so that the relay refills by itself: about the error that it waits after, or about the one for which the
+// unblock returns what to do so that the relay goes on by itself: about the error that it waits after, or about the one for which the
 // last relay has stopped, which it adds to v. If there is none, it returns "".
-func (r *Report) unblockRefill(v *admin.Verdict) string {
+func (r *Report) unblock(v *admin.Verdict) string {
 	n := r.NextStart
 	switch {
 	case r.Relay.status != nil && r.Level == admin.Bad:
@@ -176,36 +176,42 @@ func (r *Report) withoutSlot(cfg *Config) admin.Verdict {
 		v.Why += " Whether a relay has used it is not known: " + r.unread + "."
 	case next == nil:
 		if cfg.refills() {
-			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
+			v.Advice = cmp.Or(r.unblock(&v), v.Advice)
 		}
 	case next.ExitCode == exit.Continuity:
 		v.Why += " " + sentence(next.Error) + "."
 		v.Advice = sentence(next.Advice) + "."
-	case next.Recorded != nil:
+	case next.Recorded != nil && !next.first:
 		v.Why += fmt.Sprintf(" A relay recorded position %s at %s.", next.Recorded.EndLSN, next.Recorded.WrittenAt.UTC().Format(time.RFC3339))
 		v.Advice = "Check that source.dsn and source.slot are right, then " + recovers
 		if cfg.refills() {
-			v.Advice = cmp.Or(r.unblockRefill(&v), v.Advice)
+			v.Advice = cmp.Or(r.unblock(&v), v.Advice)
 		}
 		v.Advice = cmp.Or(r.refused(&v), v.Advice)
 	case next.ExitCode == exit.SlotLost: // only the slot is missing, and no row was delivered that one would have to know of
-		v.Title, v.Advice = noRelayYet, "Check that source.dsn, source.slot and name are right, then create the slot: "+catalog.InstructSetup+"."
+		v.Title, v.Advice = next.firstTitle(), "Check that source.dsn, source.slot and name are right, then create the slot: "+catalog.InstructSetup+"."
 	case next.Error != "":
-		v.Title, v.Why = noRelayYet, v.Why+" The next start fails: "+next.Error+"."
+		v.Title, v.Why = next.firstTitle(), v.Why+" The next start fails: "+next.Error+"."
 		v.Advice = "Check that source.dsn and source.slot are right. " + sentence(next.Advice) + "."
 	default:
-		v.Level, v.Title, v.Advice = admin.Warn, noRelayYet, "Start it: outbox-cdc run. It creates the slot. "
+		v.Level, v.Title, v.Advice = admin.Warn, next.firstTitle(), "Start it: outbox-cdc run. It creates the slot. "
 		if cfg.Relay.InitialCopy {
 			v.Advice += "It first sends the rows that are in the tables, because source.initial_copy is set."
 		} else {
 			v.Advice += "Rows committed before are not delivered. To send them too, set source.initial_copy before the first start."
 		}
+		v.Advice = cmp.Or(r.unblock(&v), v.Advice)
 	}
 	return v
 }
 
-// noRelayYet is the verdict if there is neither a slot nor a position record.
-const noRelayYet = "No relay has run yet"
+// firstTitle is the title if there is no slot, and there was none.
+func (n *NextStart) firstTitle() string {
+	if n.Recorded != nil {
+		return "The first start has not created the slot"
+	}
+	return "No relay has run yet"
+}
 
 // unrecorded returns the verdict on a slot that no relay reads, and for which there is no position record.
 func (r *Report) unrecorded(cfg *Config) admin.Verdict {
@@ -240,6 +246,11 @@ func (r *Report) stopped(cfg *Config, title, why string) admin.Verdict {
 		v.Title = fmt.Sprintf("The relay has stopped with exit code %d", stop.ExitCode)
 		v.Why = fmt.Sprintf("At %s: %s.%s", stop.At.UTC().Format(time.RFC3339), joined(stop.Reason), why)
 		v.Advice = sentence(joined(stop.Advice)) + "."
+	case next.Recorded.Unfinished != "":
+		v.Advice = startAdvice
+	}
+	if next := r.NextStart; next != nil && next.Recorded != nil && next.Recorded.Unfinished != "" {
+		v.Why += fmt.Sprintf(" The %s is not finished. Its rows are in the table, not in the WAL: delete none before it is.", next.Recorded.Unfinished)
 	}
 	return v
 }

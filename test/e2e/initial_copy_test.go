@@ -106,6 +106,20 @@ func TestInitialCopy(t *testing.T) {
 	}
 }
 
+// saysUnfinished checks that status and check tell of a copy or refill that the last relay has not finished: its rows are not in the WAL.
+func saysUnfinished(t *testing.T, what string, settings ...string) {
+	t.Helper()
+	for verb, says := range map[string]string{
+		"status": "The " + what + " is not finished. Its rows are in the table, not in the WAL",
+		"check":  "the " + what + " is not finished, its rows come from the table",
+	} {
+		out, code := rig.Command(t, append([]string{verb, "--set", "admin.listen="}, settings...)...)
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), says) || strings.Contains(out, "Nothing is lost") {
+			t.Errorf("%s, exit code %d, does not say %q:\n%s", verb, code, says, out)
+		}
+	}
+}
+
 // The next start repeats an unfinished copy, in constant memory, whether the relay was killed or stopped. It sends no row that is
 // stored.
 // Until the copy finishes, the relay confirms nothing, so it also delivers a row that was written and
@@ -138,6 +152,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, gone)
 			r.DB.Exec(t, `DELETE FROM outbox WHERE id = $1`, gone)
 			r.Refused(t, exit.Continuity, "initial copy", "source.initial_copy", "--accept-gap")
+			saysUnfinished(t, "initial copy", args[1:]...)
 			second := rig.Start(t, args...)
 			second.Logged(t, "initial copy finished")
 			r.Confirmed(t)
@@ -157,6 +172,44 @@ func TestInitialCopyInterrupted(t *testing.T) {
 				t.Errorf("%d rows have come of %d, the deleted one %d times, %d repeated", len(times), rows+1, times[gone], n)
 			}
 		})
+	}
+}
+
+// A first start that is stopped while Postgres waits for an open transaction has created no slot. The next one creates it, also with
+// source.on_slot_loss, because no slot was lost; status and check say so.
+func TestInitialCopyStoppedBeforeTheSlot(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewOwn(t)
+	r.Collector.Stop()
+	fill(t, r, 10)
+	open, err := r.Connect(t).Begin(t.Context())
+	rig.Must(t, err)
+	_, err = open.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}')`)
+	rig.Must(t, err)
+	r.DB.Exec(t, "CREATE PUBLICATION "+rig.Publication+" FOR TABLE outbox WITH (publish = 'insert')")
+	settings := []string{"-c", r.Config, "--set", "source.initial_copy=true", "--set", "source.create=slot", "--set", "source.on_slot_loss=refill"}
+	first := rig.Start(t, append([]string{"run"}, settings...)...)
+	wait.For(t, "Postgres to wait", func() bool {
+		return pgtest.QueryRow[bool](t, r.DB, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)`, r.Slot)
+	})
+	first.Terminate(t)
+
+	for verb, says := range map[string]string{
+		"status": "The first start has not created the slot",
+		"check":  "the first start has not created the slot; the initial copy is not finished",
+	} {
+		out, code := rig.Command(t, append([]string{verb, "--set", "admin.listen="}, settings...)...)
+		if !strings.Contains(out, says) || strings.Contains(out, "outbox-cdc recover") {
+			t.Errorf("%s, exit code %d, does not say %q:\n%s", verb, code, says, out)
+		}
+	}
+	rig.Must(t, open.Commit(t.Context()))
+	second := rig.Start(t, append([]string{"run"}, settings...)...)
+	second.Logged(t, "initial copy finished")
+	r.Confirmed(t)
+	second.Terminate(t)
+	if times := arrivals(t, r); len(times) != 11 || repeated(times) > 0 {
+		t.Errorf("%d rows have come of 11, %d repeated", len(times), repeated(times))
 	}
 }
 

@@ -162,6 +162,7 @@ func TestRecoverInterrupted(t *testing.T) {
 				}
 				r.Load.Run(t.Context(), t, 100)
 				r.Refused(t, exit.Continuity, "refill", "outbox-cdc recover")
+				saysUnfinished(t, "refill", "-c", r.Config, "--set", "source.on_slot_loss=refill")
 				before := len(refilled(t, r))
 				runRecover(t, r, exit.OK, nil, "was interrupted", "Refilled: ")
 				r.GoesOn(t)

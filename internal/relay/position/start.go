@@ -38,13 +38,10 @@ func (t *Starter) RequireNoRecord(ctx context.Context, slot string) error {
 		return err
 	}
 	t.record.setStored(*found.Position)
-	lost := *found.Position
-	if lost.Refill != nil {
-		lost = lost.Refill.Lost
-	}
-	if lost.EndLSN == 0 || t.acceptGap {
+	if !found.Position.HadSlot() || t.acceptGap {
 		return nil
 	}
+	lost := found.Position.BeforeRefill()
 	return fmt.Errorf("%w: slot %q was dropped; rows committed after %s, the position recorded at %s, cannot be read from the WAL any more",
 		replication.ErrSlotMissing, slot, lost.EndLSN, lost.WrittenAt.UTC().Format(time.RFC3339))
 }

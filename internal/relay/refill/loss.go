@@ -118,10 +118,7 @@ func (l *Loss) find(record *checkpoint.Position) error {
 		return fmt.Errorf("%w: relay %q has no position record in %q; %s",
 			catalog.ErrRefill, l.cfg.Name, l.cfg.Positions, replayInstead)
 	}
-	l.Record, l.begins = *record, *record
-	if record.Refill != nil {
-		l.Record = record.Refill.Lost
-	}
+	l.Record, l.begins = record.BeforeRefill(), *record
 	if err := l.judge(record); err != nil {
 		return err
 	}
