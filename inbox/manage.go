@@ -203,7 +203,7 @@ func (s Store) requireAll(ctx context.Context, tx pgx.Tx, consumer string, ids [
 		case known.waits:
 			return fmt.Errorf("%w: event %s of consumer %q is not parked; it waits for its next attempt", ErrNotFound, id, consumer)
 		case known.processed:
-			return fmt.Errorf("%w: consumer %q has processed event %s", ErrNotFound, consumer, id)
+			return fmt.Errorf("%w: consumer %q has no event %s left: it was processed or discarded", ErrNotFound, consumer, id)
 		}
 		return fmt.Errorf("%w: consumer %q has no event %s", ErrNotFound, consumer, id)
 	}

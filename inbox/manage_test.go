@@ -27,10 +27,10 @@ func TestNothingToRetryOrDiscard(t *testing.T) {
 	}{
 		"retry, unknown event": {store.Retry(t.Context(), shared, "test", parked.ID, unknown), `consumer "test" has no event ` + unknown.String()},
 		"retry, not parked":    {store.Retry(t.Context(), shared, "test", behind.ID, parked.ID), "is not parked"},
-		"retry, processed":     {store.Retry(t.Context(), shared, "test", done.ID), `consumer "test" has processed event`},
+		"retry, processed":     {store.Retry(t.Context(), shared, "test", done.ID), `it was processed or discarded`},
 		"retry, consumer":      {store.Retry(t.Context(), shared, "tset", parked.ID), `no events of a consumer "tset"; consumers with waiting events: test`},
 		"discard, unknown":     {store.Discard(t.Context(), shared, "test", parked.ID, unknown), `consumer "test" has no event ` + unknown.String()},
-		"discard, processed":   {store.Discard(t.Context(), shared, "test", done.ID), `consumer "test" has processed event`},
+		"discard, processed":   {store.Discard(t.Context(), shared, "test", done.ID), `it was processed or discarded`},
 		"discard, consumer":    {store.Discard(t.Context(), shared, "tset", parked.ID), `no events of a consumer "tset"`},
 	} {
 		if !errors.Is(test.err, inbox.ErrNotFound) || !strings.Contains(test.err.Error(), test.says) {

@@ -6,6 +6,9 @@
 //	outbox-cdc migrate up --only inbox --dsn "$DATABASE_URL"
 //	go run ./examples/notifications -brokers localhost:9092
 //
+// It creates its table of notifications, so the role in DATABASE_URL owns the schema. A service whose tables exist needs only the rights of
+// notification_service in docs/roles.md, and those on its own tables.
+//
 // Brokers other than Kafka have a URL:
 //
 //	go run ./examples/notifications -brokers nats://localhost:4222

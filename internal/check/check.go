@@ -93,7 +93,9 @@ type checker struct {
 
 	sampled chan struct{} // closed when sample and rows are complete
 	sample  sample
-	rows    report
+
+	unreadable bool // the role may not read the rows of a table; complete with sample
+	rows       report
 }
 
 // ask calls question with the time limit of one request, and reports whether it succeeded. If not, it adds a failed

@@ -68,10 +68,16 @@ func TestNoSelect(t *testing.T) {
 		t.Errorf("%+v", conditions)
 	}
 	r.set("outbox.topic", "missing.${route}")
-	conditions = Run(t.Context(), r.config(t))
-	i = slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "known destinations" })
-	if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, "$OPERATOR_DSN") {
-		t.Errorf("%+v", conditions)
+	for _, tc := range []struct{ change, fix string }{
+		{`SELECT 1`, "$OPERATOR_DSN"},
+		{`GRANT SELECT ON outbox TO CDC; DELETE FROM outbox`, "when the table has rows"},
+	} {
+		statements(tc.change)(t, r)
+		conditions = Run(t.Context(), r.config(t))
+		i = slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "known destinations" })
+		if i < 0 || conditions[i].State != Doubt || !strings.Contains(conditions[i].Fix, tc.fix) {
+			t.Errorf("%s: %+v", tc.change, conditions)
+		}
 	}
 }
 

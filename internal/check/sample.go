@@ -61,6 +61,7 @@ func (ck *checker) sampleTable(ctx context.Context, table string) {
 	pg, refusedToRead := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case refusedToRead && pg.Code == insufficientPrivilege:
+		ck.unreadable = true
 		ck.rows.ok(name, table, "not read, because the role lacks SELECT, or USAGE on the schema; topics, keys and sizes are taken from the configuration")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil:
 		ck.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", ck.limits.Request), "run check with a longer --timeout")

@@ -310,7 +310,7 @@ func (l *deadLetters) show(ctx context.Context, raw, asJSON bool) error {
 	return nil
 }
 
-// destination returns the topic that a record was meant for.
+// destination returns the topic that a record was meant for, or the table of a row that did not become a record.
 func destination(dead *deadletter.DeadLetter) string {
-	return cmp.Or(dead.Record.Topic, "no topic, row of "+dead.Table)
+	return cmp.Or(dead.Record.Topic, "row of "+dead.Table)
 }

@@ -33,7 +33,7 @@ to position_topic or dead_letter_topic. Without --any-slot it resends only dead 
 
 When the broker has acknowledged a record, resend marks its dead letter, so that it is neither listed nor
 resent again. If you stop resend, or run it twice at the same time, some records may be duplicated. If
-some are rejected again, resend sends the others and exits with 14.`,
+some are rejected again, resend sends the others and exits with 14, with --dry-run too.`,
 		Example: `  outbox-cdc dead-letter resend 0:42 0:43 -c outbox-cdc.yaml
   outbox-cdc dead-letter resend --all --topic outbox.event.order --dry-run -c outbox-cdc.yaml`,
 		Args: places(0, math.MaxInt),
@@ -163,9 +163,9 @@ func (r *resending) report(o deadletter.Outcome) {
 
 // conclude prints the totals, and returns the error of the command.
 func (r *resending) conclude(ctx context.Context, selection *deadletter.Selection, err error) error {
-	sent := "resent"
+	sent, rejected := "resent", "rejected again"
 	if r.dryRun {
-		sent = "would be resent"
+		sent, rejected = "would be resent", "would be rejected again"
 	}
 	line := fmt.Sprintf("%d %s, %d rejected", r.sent, sent, r.refused)
 	if selection.AlreadyResent > 0 {
@@ -187,9 +187,9 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 		f := r.failed(err)
 		f.Next = "fix it, then run the same command again; it skips those that were resent"
 		return f
-	case r.refused > 0 && !r.dryRun:
+	case r.refused > 0:
 		return &command.ExitError{
-			Err: fmt.Errorf("rejected again: %s", terminal.Counted(r.refused, "dead letter")), Exit: exit.BadRecord,
+			Err: fmt.Errorf("%s: %s", rejected, terminal.Counted(r.refused, "dead letter")), Exit: exit.BadRecord,
 			Advice: strings.Join(r.advice, "\n"),
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "fix what each line says, then run the same command again",
 		}

@@ -75,7 +75,10 @@ func flagHint(cmd *cobra.Command, err error) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	meant := config.Nearest(got, names)
-	if meant == "" {
+	switch key := config.KeyOfFlag(got); {
+	case key != "" && cmd.Flags().Lookup("set") != nil:
+		return "; did you mean --set " + key + "=…?"
+	case meant == "":
 		return ""
 	}
 	return "; did you mean --" + meant + "?"

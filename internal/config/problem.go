@@ -99,6 +99,26 @@ func Nearest(got string, candidates []string) string {
 	return best
 }
 
+// KeyOfFlag returns the key that an unknown flag was meant for: dead_letter_topic for dead-letter-topic, and the only key with that last
+// part for topic. It returns "" if there is none.
+func KeyOfFlag(flag string) string {
+	name := strings.ReplaceAll(flag, "-", "_")
+	var ends []string
+	for _, k := range keys {
+		switch {
+		case len(childrenOf(k.path)) > 0:
+		case k.path == name:
+			return name
+		case strings.HasSuffix(k.path, "."+name):
+			ends = append(ends, k.path)
+		}
+	}
+	if len(ends) == 1 {
+		return ends[0]
+	}
+	return ""
+}
+
 // Misspelled returns the candidate of which got is probably a misspelling, or "". A misspelling has few other letters, or
 // lacks one of the parts between dots.
 func Misspelled(got string, candidates []string) string {

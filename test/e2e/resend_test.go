@@ -184,6 +184,7 @@ func TestDeadLetterResend(t *testing.T) {
 	m.demandOutput(t, 2, "--all", "resend")
 
 	// Nothing is corrected yet.
+	m.demandOutput(t, 14, "would be rejected again: 1 dead letter", "resend", "--all", "--dry-run")
 	if out := m.demandOutput(t, 14, "2 rejected", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
 		t.Errorf("the reasons are not told:\n%s", out)
 	}
