@@ -149,7 +149,7 @@ const secret = "the-right-one"
 // hba admits the superuser, the owner and the operator without a password, and cdc with one.
 const hba = trusted + "host all cdc 127.0.0.1/32 scram-sha-256\n"
 
-const trusted = "host all postgres,owner,operator 127.0.0.1/32 trust\n"
+const trusted = "host all postgres,owner,outbox_operator 127.0.0.1/32 trust\n"
 
 // startSource starts a server with the roles owner, operator and cdc.
 func startSource(t *testing.T, settings map[string]string) *pgserver.Server {

@@ -20,7 +20,7 @@ import (
 // roleArgs are the arguments with which TestDocumentedRoles runs the commands of docs/roles.md. 0:0 is a dead letter.
 var roleArgs = map[string]string{
 	"migrate up": "", "setup": "", "setup --grant-operator": "outbox_operator", "check": "", "status": "--set admin.listen=", "tail": "--from slot --until-end",
-	"dead-letter list": "", "dead-letter show": "0:0", "dead-letter resend": "--all --dry-run",
+	"dead-letter list": "", "dead-letter show": "0:0", "dead-letter resend": "--all --dry-run --set outbox.topic=outbox.event.order",
 	"audit": "", "replay": "--since 1h --where aggregatetype='order' --dry-run", "prune": "--older-than 1h", "recover": "",
 	"inbox list": "", "inbox retry": "--consumer n --all", "inbox discard": "00000000-0000-0000-0000-000000000001 --consumer n", "inbox prune": "--older-than 1h",
 }
