@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/bubble"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A rig is a Writer.
@@ -194,10 +195,17 @@ func TestEqualMessages(t *testing.T) {
 // TestHeldConfirm: a message without a confirm, as for a queue without a quorum, does not delay the confirms of others.
 func TestHeldConfirm(t *testing.T) {
 	t.Parallel()
-	fake := startFake(t, func(p published) reaction { return reaction{hold: p.exchange == "slow"} })
+	held := make(chan struct{})
+	fake := startFake(t, func(p published) reaction {
+		if p.exchange == "slow" {
+			close(held)
+		}
+		return reaction{hold: p.exchange == "slow"}
+	})
 	r := startWriter(t, fake.config(), sink.WriterConfig{})
 	r.send("events/x", 1)
 	r.send("slow/x", 1)
+	wait.Receive(t, "the message without a confirm", held)
 	r.AwaitAcked(1)
 	r.send("events/x", 500)
 	r.AwaitAcked(501)
