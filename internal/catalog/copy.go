@@ -130,7 +130,7 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 	if c.missing != nil { // a renamed table before the one that replaces it: a key may have rows in both
 		slices.SortFunc(c.Tables, func(a, b Table) int { return cmp.Compare(a.OID, b.OID) })
 	}
-	if err := VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...); err != nil {
+	if err := cmp.Or(verifyRead(ctx, c.conn, c.Tables), VerifyRows(ctx, c.conn, tableOIDs(c.Tables)...)); err != nil {
 		return err
 	}
 	for _, t := range c.Tables {

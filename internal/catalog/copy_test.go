@@ -266,7 +266,7 @@ func TestCopyErrors(t *testing.T) {
 		t.Errorf("an error of the caller: %v", err)
 	}
 	s.cfg.Conn.User = role
-	if err := rows(); !errors.Is(err, replication.ErrAccess) {
+	if _, err := openCopy(t, s.cfg, []string{"outbox"}); !errors.Is(err, replication.ErrAccess) {
 		t.Errorf("without SELECT: %v", err)
 	}
 }

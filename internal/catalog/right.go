@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -35,6 +38,34 @@ func (r *Reader) MayPublish(ctx context.Context, tables []string) error {
 	}
 	if !role.Create {
 		return &RightError{fmt.Sprintf("run creates the publication, but role %q lacks CREATE on the database", role.Name)}
+	}
+	return nil
+}
+
+// A ReadError says that the role may not read a table whose rows a copy or a refill sends. It is a [replication.ErrAccess].
+type ReadError struct{ table, role, grant string }
+
+// Error names the table and the statement that grants the right.
+func (e *ReadError) Error() string {
+	return fmt.Sprintf("%v: role %q may not read table %s; use a role that may read the table, or if this is the right one: %s", replication.ErrAccess, e.role, e.table, e.grant)
+}
+
+// Unwrap returns [replication.ErrAccess].
+func (e *ReadError) Unwrap() error { return replication.ErrAccess }
+
+// verifyRead returns a [*ReadError] if the role may read no column of one of tables.
+func verifyRead(ctx context.Context, conn *pgconn.PgConn, tables []Table) error {
+	for _, t := range tables {
+		may, err := queryOne(ctx, conn, pgx.RowTo[bool], "read the rights on table "+t.SQLName(), `
+			SELECT pg_catalog.has_any_column_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
+			FROM pg_catalog.pg_class c WHERE c.oid = $1::text::oid`, fmt.Sprint(t.OID))
+		if err != nil {
+			return err
+		}
+		if may != nil && !*may {
+			role := conn.ParameterStatus("session_authorization")
+			return &ReadError{t.SQLName(), role, t.GrantSelect(role)}
+		}
 	}
 	return nil
 }

@@ -30,6 +30,29 @@ func TestMayPublish(t *testing.T) {
 	lacks("own", "")
 }
 
+// A copy of a table that the role may not read creates no slot. The right on one column is enough to go on.
+func TestCopyNeedsARightToRead(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, pgtest.Server(t))
+	cfg := s.asRole(t)
+	setup := SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot + "_b", Tables: []string{"outbox"}}
+	s.Exec(t, "REVOKE SELECT ON outbox FROM "+cfg.Conn.User)
+	_, _, err := setupCopy(t.Context(), cfg, setup)
+	want := `GRANT SELECT ON "public"."outbox" TO "` + cfg.Conn.User + `"`
+	if _, ok := errors.AsType[*ReadError](err); !ok || !errors.Is(err, replication.ErrAccess) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if pgtest.QueryRow[bool](t, s.DB, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)", setup.Slot) {
+		t.Error("the slot was created")
+	}
+	s.Exec(t, "GRANT SELECT (id) ON outbox TO "+cfg.Conn.User)
+	_, c, err := setupCopy(t.Context(), cfg, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close(t.Context())
+}
+
 // A lost slot of a table without the columns for a refill has another instruction.
 func TestLostSlotOfATableThatCannotBeRefilled(t *testing.T) {
 	t.Parallel()

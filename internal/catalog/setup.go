@@ -123,15 +123,15 @@ func (s *setup) run(ctx context.Context) ([]Step, error) {
 // create creates the missing objects. Before that it makes sure that a Copy could read the tables.
 func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	if s.export && state.Slot == nil {
-		oids := make([]uint32, len(state.Outboxes))
+		tables := make([]Table, len(state.Outboxes))
 		for i := range state.Outboxes {
-			oids[i] = state.Outboxes[i].table().OID
+			tables[i] = state.Outboxes[i].table().asTable()
 		}
-		if err := VerifyRows(ctx, s.conn, oids...); err != nil {
+		if err := cmp.Or(verifyRead(ctx, s.conn, tables), VerifyRows(ctx, s.conn, tableOIDs(tables)...)); err != nil {
 			return nil, err
 		}
-		for i := range state.Outboxes {
-			if err := s.cfg.Copy.verify(ctx, s.conn, state.Outboxes[i].table().SQLName()); err != nil {
+		for i := range tables {
+			if err := s.cfg.Copy.verify(ctx, s.conn, tables[i].SQLName()); err != nil {
 				return nil, err
 			}
 		}

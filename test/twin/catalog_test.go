@@ -75,6 +75,7 @@ var statements = []statement{
 	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
 	{"pg_drop_replication_slot", "t", (*client).dropSlot},
 	{"pg_current_snapshot() AS s", "t", func(c *client, _ [][]byte) [][]string { return [][]string{{c.snapshot}} }},
+	{"has_any_column_privilege", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }},
 	{"has_table_privilege", "b", func(*client, [][]byte) [][]string { return [][]string{{"t"}} }},
 	{"row_security_active", "tttb", func(*client, [][]byte) [][]string { return nil }},
 	{"pg_attrdef", "tttt", func(*client, [][]byte) [][]string {

@@ -365,11 +365,13 @@ func isDamaged(err error) bool {
 func isPrivilege(err error) bool {
 	const insufficientPrivilege = "42501"
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return as[*catalog.RightError](err) || ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
+	return as[*catalog.RightError](err) || as[*catalog.ReadError](err) || ok && pg.Code == insufficientPrivilege && replication.Classified(pg)
 }
 
 // mayNotCreate reports whether the role lacks a privilege to create the publication or the slot.
-func mayNotCreate(err error) bool { return as[*refill.CreationError](err) && isPrivilege(err) }
+func mayNotCreate(err error) bool {
+	return as[*refill.CreationError](err) && isPrivilege(err) && !as[*catalog.ReadError](err) // not the copy's right to read
+}
 
 // Undelivered returns err, which stops the relay while the transaction at oldest is not delivered. If the advice for err would be to
 // skip a later transaction, the result says that the operator must not.

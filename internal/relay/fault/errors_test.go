@@ -102,6 +102,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"wal_level":             {&catalog.WALLevelError{Level: "replica"}, 10, Never, ""},
 		"privilege":             {&pgconn.PgError{Code: "42501"}, 10, Briefly, ""},
 		"right":                 {&catalog.RightError{}, 10, Briefly, ""},
+		"right to copy":         {&refill.CreationError{Err: &catalog.ReadError{}}, 10, Briefly, ""},
 		"privilege to create":   {&refill.CreationError{Err: &pgconn.PgError{Code: "42501"}}, 10, Briefly, ""},
 		"dead letter":           {fmt.Errorf("%w; %w", &sink.RecordError{}, pump.ErrDeadLetter), 14, Never, "Let the destination dead_letter_topic accept"},
 		"no more parked keys":   {fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull), 14, Never, ""},
@@ -259,6 +260,7 @@ func TestFailureNamesASection(t *testing.T) {
 		"docs/bad-rows.md#send-the-row-to-the-dead-letter-topic": fmt.Errorf("%w; %w", &sink.RecordError{}, pump.ErrDeadLetter),
 		"docs/park.md#release-a-key":                             fmt.Errorf("%w; %w", &encode.RowError{}, pump.ErrParkedFull),
 		"docs/roles.md#create-them":                              &refill.CreationError{Err: &catalog.RightError{}},
+		"docs/roles.md#which-role-runs-which-command":            &refill.CreationError{Err: &catalog.ReadError{}},
 	} {
 		var f Failures
 		f.Add(err, time.Now())
