@@ -7,7 +7,7 @@ package debezium
 func (r *Result) SwitchPlan(file string) Plan {
 	const head = `# From Debezium on slot {slot} to outbox-cdc on the new slot {new}. DSN is the connector's database.
 
-# 1. While Debezium runs, create the new slot. It has every row that is committed from now on:
+# 1. While Debezium runs, create the new slot. It has every row that is committed from now on. Do not start the relay before step 4:
 outbox-cdc setup -c {file}
 
 # 2. Wait until Debezium has sent a row that was committed after that: this has to print t. An idle connector stores

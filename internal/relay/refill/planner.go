@@ -101,6 +101,9 @@ func (p *Planner) openCopy(ctx context.Context, missing *catalog.Missing) (*cata
 		}
 		made.Close(ctx)
 	}
+	if missing == nil {
+		p.log.WarnContext(ctx, "the initial copy starts over, rows committed since the slot was created may be sent twice")
+	}
 	creating, waiting, cancel := p.whileWaiting(ctx, p.relay.Announce)
 	defer cancel()
 	return catalog.OpenCopy(creating, p.setup(), p.cfg.Source, missing, waiting)
