@@ -164,7 +164,12 @@ func printPruned(w io.Writer, report prune.Report, failed bool) {
 		if t.Busy > 0 {
 			say("%s found locked rows; the next prune deletes those", terminal.Counted(t.Busy, "transaction"))
 		}
-		if (failed || t.Confirmed == "") && t.Deleted == 0 && len(t.Dropped) == 0 {
+		nothing := t.Deleted == 0 && len(t.Dropped) == 0
+		if failed && nothing {
+			say("not pruned, because of the error")
+			continue
+		}
+		if t.Confirmed == "" && nothing {
 			say("no rows from before %s were deleted", t.Before.UTC().Format(time.RFC3339))
 			continue
 		}

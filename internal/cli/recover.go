@@ -156,6 +156,9 @@ func (r *recovery) refill(ctx context.Context) error {
 	if recognized := int(st.Rows) - sent; recognized > 0 {
 		others = fmt.Sprintf("; the broker had %s already", terminal.Counted(recognized, "row"))
 	}
+	if st.DeadLetters > 0 {
+		others += fmt.Sprintf("; %d of them are dead letters, see outbox-cdc dead-letter list", st.DeadLetters)
+	}
 	fmt.Fprintf(r.stdout, "Refilled: %s sent and acknowledged, in %.1f s%s. Start the relay: it continues at the new slot.\n",
 		terminal.Counted(sent, "record"), time.Since(began).Seconds(), others)
 	return nil

@@ -56,9 +56,9 @@ confirmed. Setup does not change the tables.`,
 			return command.Failed(err)
 		}
 		setupCfg.Operator = *operator
-		do := catalog.Setup
+		do, warning := catalog.Setup, ""
 		if *drop {
-			do = catalog.Drop
+			do, warning = catalog.Drop, a.warnParked(cmd.Context(), cfg)
 		}
 		steps, err := do(cmd.Context(), setupCfg)
 		a.printSteps(steps)
@@ -70,6 +70,9 @@ confirmed. Setup does not change the tables.`,
 				f.Interrupt("everything was done", "to continue: the same command")
 			}
 			return f
+		}
+		if warning != "" {
+			fmt.Fprintln(a.stderr, warning)
 		}
 		if !*drop {
 			a.printNext(cmd.Context(), cfg, setupCfg, steps)
@@ -108,6 +111,15 @@ func nextStart(ctx context.Context, cfg *config.Config) (*relay.NextStart, error
 	ctx, cancel := context.WithTimeout(ctx, nextStartTimeout)
 	defer cancel()
 	return relay.FindNextStart(ctx, starts, slog.New(slog.DiscardHandler))
+}
+
+// warnParked returns what to say of keys that the relay has parked when its slot is dropped, or "". Nothing if that cannot be found out.
+func (a *app) warnParked(ctx context.Context, cfg *config.Config) string {
+	next, err := nextStart(ctx, cfg)
+	if err != nil || next == nil || next.Parked == 0 {
+		return ""
+	}
+	return fmt.Sprintf("warning: parked keys: %d. Only a relay with this name can release them: outbox-cdc dead-letter list %s", next.Parked, cfg.Arguments())
 }
 
 // printNext prints what follows: the command that runs the relay with the broker of cfg, or with Kafka if it has none, or what must

@@ -19,6 +19,7 @@ import (
 type NextStart struct {
 	Record  *checkpoint.Position // nil: there is none: no relay of this name has run yet, or the record was lost
 	First   bool                 // no slot belongs to Record, if there is one: the first start has announced an initial copy, and not created the slot
+	Parked  int                  // number of keys that a relay with this name has parked
 	Catalog error                // what prevents it in Postgres: see [catalog.State.Verify]
 	Broken  error                // why it would not continue at the record
 	Doubt   error                // why rows may be missing although it continues there, with the instruction; nil: none is known
@@ -75,6 +76,9 @@ func FindNextStart(ctx context.Context, cfg Config, log *slog.Logger) (*NextStar
 	}
 	state.Messages = len(cfg.Messages) > 0
 	next := &NextStart{Record: found.Position, Catalog: state.Verify(), Recover: state.InstructRecover()}
+	if found.Parked.HasKeys() {
+		next.Parked = len(found.Parked.Parkings)
+	}
 	next.First = state.Slot == nil && (next.Record == nil || !next.Record.HadSlot())
 	unfit := r.tables.findUnfit(state, r.cfg.Rows().Describe(ctx))
 	lost := next.Catalog // why rows are missing, if they are

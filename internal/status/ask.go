@@ -154,7 +154,7 @@ func (a *Asker) nextStart(ctx context.Context) *NextStart {
 	if a.unread != nil {
 		return nil // another part of the report, or check, says what is wrong
 	}
-	n := &NextStart{first: a.next.First, recover: a.next.Recover}
+	n := &NextStart{Parked: a.next.Parked, first: a.next.First, recover: a.next.Recover}
 	if a.next.Refused != nil {
 		n.refused = oneLine(a.next.Refused)
 	}

@@ -31,6 +31,7 @@ type Report struct {
 // A NextStart is what the next start of the relay would find.
 type NextStart struct {
 	Recorded *Recorded `json:"recorded"`        // the position record; null: no relay of this name has run yet, or the record was lost
+	Parked   int       `json:"parked_keys"`     // number of parked keys
 	Error    string    `json:"error,omitempty"` // why it would end
 	ExitCode int       `json:"exit_code,omitempty"`
 	Advice   string    `json:"advice,omitempty"` // about Error

@@ -252,6 +252,9 @@ func (r *Report) stopped(cfg *Config, title, why string) admin.Verdict {
 	if next := r.NextStart; next != nil && next.Recorded != nil && next.Recorded.Unfinished != "" {
 		v.Why += fmt.Sprintf(" The %s is not finished. Its rows are in the table, not in the WAL: delete none before it is.", next.Recorded.Unfinished)
 	}
+	if next := r.NextStart; next != nil && next.Parked > 0 {
+		v.Why += fmt.Sprintf(" Parked keys: %d, see outbox-cdc dead-letter list.", next.Parked)
+	}
 	return v
 }
 

@@ -33,6 +33,21 @@ func deletePositions(t *testing.T, admin *kadm.Client) {
 	rig.Must(t, err)
 }
 
+// Nobody but a relay releases a parked key, so status tells of it when none runs, and setup when it drops the slot.
+func TestParkedKeysWithoutARelay(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "a page has the same warning")
+	r, _, _, process := newParkedRig(t)
+	process.Terminate(t)
+	if s := runStatus(t, r.Rig, "--set", "admin.listen="); s.Title != "No relay reads the slot" || !strings.Contains(s.Why, "Parked keys: 1, see outbox-cdc dead-letter list ") {
+		t.Errorf("status: %+v", s)
+	}
+	out, code := rig.Command(t, "setup", "-c", r.Config, "--drop")
+	if code != 0 || !strings.Contains(out, "warning: parked keys: 1. Only a relay with this name can release them: outbox-cdc dead-letter list -c "+r.Config) {
+		t.Errorf("setup --drop: exit code %d\n%s", code, out)
+	}
+}
+
 // A relay that finds parked records but nothing of its own in the position topic stops before it sends a later record.
 // The operator sends the parked ones, and then has the relay continue.
 func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {

@@ -190,7 +190,7 @@ func TestRecoverWhatWasLeftOutOfAParkedKey(t *testing.T) {
 	r.DB.Exec(t, republish)
 	put()
 	r.Refused(t, exit.NoDelivery, "removed and added again", "outbox-cdc recover")
-	runRecover(t, r.Rig, exit.OK, nil, "Refilled: ")
+	runRecover(t, r.Rig, exit.OK, nil, "Refilled: ", "of them are dead letters, see outbox-cdc dead-letter list")
 	r.demandNumbers(t, r.Topic, "a", countTo(2))
 	r.demandNumbers(t, r.dead, "a", countFrom(3, 9))
 	process = r.Run(t)

@@ -111,7 +111,7 @@ var faults = []fault{
 	{as[*encode.ColumnError], exit.NoDelivery, Never, adviseColumns, nextColumns},
 	{isUpdate, exit.NoDelivery, Never, adviseUpdate, nextUpdate},
 	{as[*pump.ChangeError], exit.NoDelivery, Never, adviseChange, nextChange},
-	{is(position.ErrLeftOut), exit.NoDelivery, Never, "", nextPublication},
+	{is(position.ErrLeftOut), exit.NoDelivery, Never, "", nextRefill},
 	{is(replication.ErrUnpublished), exit.NoDelivery, Never, adviseUnpublished, nextPublication},
 	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
