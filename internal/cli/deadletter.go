@@ -274,7 +274,7 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 		}
 		fmt.Fprintf(l.stdout, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",
 			at(p.Since), visible([]byte(p.Key.Key)), oneLine(p.Topic), p.ShortID(), p.Bad, oneLine(p.Reason), terms.Fill(oneLine(p.Instruction())))
-		if !p.Truncated {
+		if !p.Truncated && !p.IsBadDiscarded() {
 			fmt.Fprintf(l.stdout, "  to drop its first record: %s\n", terms.Fill(p.InstructDiscard()))
 		}
 		if p.Waits != "" {

@@ -59,7 +59,7 @@ func (a *app) deadLetterDiscard() *cobra.Command {
 it if the first record can never be delivered. Consumers never get that record; it stays in
 dead_letter_topic until that topic's retention removes it.
 
-If a later record cannot be delivered, it is the first one then, and the key stays parked. With --row, the
+If the others cannot be sent, the next one is the first then, and the key stays parked. With --row, the
 same command does not drop that one too: status and dead-letter list print the row.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
   outbox-cdc dead-letter discard --id 5f0c7a7e --row 0/16B3748:0 -c outbox-cdc.yaml`,
@@ -67,7 +67,7 @@ same command does not drop that one too: status and dead-letter list print the r
 	}
 	r.addFlags(cmd)
 	cmd.Flags().StringVar(&r.row, "row", "", "do not ask for confirmation if the first record is of the row `lsn:index`")
-	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask for confirmation, whichever record is the first")
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask for confirmation, whichever rejected record is the first")
 	cmd.MarkFlagsMutuallyExclusive("row", "yes")
 	return cmd
 }
@@ -147,6 +147,9 @@ func (r *releasing) run(ctx context.Context) error {
 	case i >= 0:
 		return r.outcome("a request is filed already", fmt.Errorf("a request to %s the key was filed at %s, and no relay has handled it", filed[i].Action, at(filed[i].FiledAt)),
 			exit.Unexpected, "start the relay, or remove the request with --withdraw")
+	case r.row != "" && r.row != parked.Bad.Place() && slices.ContainsFunc(parked.Discarded, func(d parking.Discarded) bool { return d.Place() == r.row }):
+		return r.outcome("discarded before", fmt.Errorf("the record of row %s was discarded before; no other one was dropped", r.row), exit.Usage,
+			"the key is parked behind "+parked.Bad.String()+"; "+oneLine(parked.Instruction()))
 	case r.row != "" && r.row != parked.Bad.Place():
 		return r.outcome("another record is the first", fmt.Errorf("the first record of the key is not of row %s, but of %s: %s", r.row, parked.Bad.Place(), oneLine(parked.Reason)),
 			exit.Usage, "nothing was dropped. To drop that one: "+parked.InstructDiscard())
@@ -154,6 +157,9 @@ func (r *releasing) run(ctx context.Context) error {
 		return &command.ExitError{Err: errors.New("nothing was changed"), Exit: exit.Usage, Next: "confirm with " + parked.InstructDiscard()}
 	}
 	req := parking.Request{ID: uuid.NewString(), Action: r.action, Parking: parked.ID, FiledAt: time.Now().UTC()}
+	if r.action == parking.Discard && !r.yes {
+		req.Row = parked.Bad.Place()
+	}
 	if err := r.keys.File(ctx, req); err != nil {
 		return r.failed(err)
 	}
@@ -224,11 +230,10 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 				}
 			}
 			if i := slices.IndexFunc(found.Results, func(res parking.Result) bool { return res.Request == req.ID }); i >= 0 {
-				dropped := p.Bad
 				if i := slices.IndexFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }); i >= 0 {
 					p = found.Parkings[i]
 				}
-				return r.conclude(p, dropped, found.Results[i])
+				return r.conclude(p, found.Results[i])
 			}
 			gone := !slices.ContainsFunc(filed, func(q parking.Request) bool { return q.ID == req.ID })
 			if gone && !slices.ContainsFunc(found.Parkings, func(q parking.Parking) bool { return q.ID == p.ID }) {
@@ -258,10 +263,10 @@ func waitsFor(all []parking.Parking, id string) string {
 	return oneLine(all[i].Waits)
 }
 
-// conclude prints the result of a request, and returns the error of the command. dropped is the row that a discard was to drop.
-func (r *releasing) conclude(p parking.Parking, dropped parking.Row, res parking.Result) error {
-	if r.action == parking.Discard && (res.Outcome == parking.Released || res.Outcome == parking.Stopped) {
-		fmt.Fprintf(r.stdout, "dropped the record of %s\n", dropped)
+// conclude prints the result of a request, and returns the error of the command. p is the parked key as it is by then.
+func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
+	if res.Dropped != "" {
+		fmt.Fprintf(r.stdout, "dropped the record of %s\n", oneLine(res.Dropped))
 	}
 	switch res.Outcome {
 	case parking.Released:
@@ -278,7 +283,14 @@ func (r *releasing) conclude(p parking.Parking, dropped parking.Row, res parking
 		return r.outcome("not parked", errors.New("the key is not parked any more, or was parked again meanwhile"), exit.Unexpected, "outbox-cdc dead-letter list")
 	case parking.Failed:
 	}
-	return r.outcome("not released", errors.New(oneLine(res.Reason)), exit.Unexpected, "the key stays parked; fix the cause and run the same command again")
+	next := oneLine(p.Instruction())
+	if r.action == parking.Discard && res.Dropped == "" {
+		next = "fix the cause, then " + p.InstructDiscard()
+	}
+	if res.Released > 0 {
+		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged\n", terminal.Counted(res.Released, "record"), p.Topic)
+	}
+	return r.outcome("not released", errors.New(oneLine(res.Reason)), exit.Unexpected, "the key stays parked behind "+p.Bad.String()+"; "+next)
 }
 
 func (r *releasing) outcome(what string, err error, exit int, next string) *command.ExitError {

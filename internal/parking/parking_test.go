@@ -103,9 +103,9 @@ func TestRecord(t *testing.T) {
 	s.Park(key("b"), strings.Repeat("long", 100), Row{101, 0})
 	id := s.List()[0].ID
 	s.Progress(id, []encode.Place{{Generation: 1, LSN: 100, Index: 2}}, 1)
-	s.Discard(id, Discarded{Row{100, 2}, "id", "request"})
-	s.Truncate(id, Row{100, 2}, "17")
-	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
+	s.Discard(id, Discarded{Row{100, 2}, "id", "request"}, Row{101, 0})
+	s.Truncate(id, Row{101, 0}, "17")
+	s.Finish(Result{Request: "r", Outcome: Stopped, Released: 3, Left: 1, Dropped: "row", Reason: "why", At: time.Now().UTC().Truncate(time.Second)})
 	rec, version := s.Record("")
 	value, err := rec.Marshal()
 	if err != nil {
@@ -124,7 +124,7 @@ func TestRecord(t *testing.T) {
 	if _, err := Parse(uuid.NewString(), value); err == nil {
 		t.Error("a set under another key")
 	}
-	req := Request{ID: uuid.NewString(), Action: Discard, Parking: id, FiledAt: time.Now().UTC()}
+	req := Request{ID: uuid.NewString(), Action: Discard, Parking: id, Row: "0/64:2", FiledAt: time.Now().UTC()}
 	if value, err = req.Marshal(); err != nil {
 		t.Fatal(err)
 	}

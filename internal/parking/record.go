@@ -43,6 +43,7 @@ type Request struct {
 	ID      string // UUID, also the key of the stored value
 	Action  Action
 	Parking string // id of the parking
+	Row     string // the Place of the row to discard; empty: the one that was found bad
 	FiledAt time.Time
 }
 
@@ -78,6 +79,7 @@ type keyJSON struct {
 	BadIndex   int             `json:"bad_index"`
 	Truncated  bool            `json:"truncated,omitempty"`
 	RowID      string          `json:"row_id,omitempty"`
+	Unsent     bool            `json:"unsent,omitempty"`
 	Confirmed  bool            `json:"confirmed,omitempty"`
 	Generation int64           `json:"generation"`
 	Records    int             `json:"records"`
@@ -98,6 +100,7 @@ type resultJSON struct {
 	Outcome  Outcome   `json:"outcome"`
 	Released int       `json:"released"`
 	Left     int       `json:"left"`
+	Dropped  string    `json:"dropped,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	At       time.Time `json:"at"`
 }
@@ -106,6 +109,7 @@ type requestJSON struct {
 	ID      string    `json:"id"`
 	Action  Action    `json:"action"`
 	Parking string    `json:"parking"`
+	Row     string    `json:"row,omitempty"`
 	FiledAt time.Time `json:"filed_at"`
 }
 
@@ -115,7 +119,7 @@ func (r *Record) Marshal() ([]byte, error) {
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
-			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index, Truncated: p.Truncated, RowID: p.RowID,
+			BadLSN: p.Bad.LSN.String(), BadIndex: p.Bad.Index, Truncated: p.Truncated, RowID: p.RowID, Unsent: p.Unsent,
 			Confirmed: p.Confirmed, Generation: p.Generation, Records: p.Records, Waits: p.Waits,
 		}
 		if p.Released != (encode.Place{}) {
@@ -172,7 +176,7 @@ func (j *setJSON) parse() (*Record, error) {
 			return nil, fmt.Errorf("a parked key with lsn %q, id %q", k.LSN, k.ID)
 		}
 		p := Parking{
-			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Truncated: k.Truncated, RowID: k.RowID, Confirmed: k.Confirmed, Generation: k.Generation, Records: k.Records, Waits: k.Waits,
+			ID: k.ID, Key: Key{k.Topic, string(k.Key)}, Since: k.Since, Reason: k.Reason, First: Row{lsn, k.Index}, Bad: Row{bad, k.BadIndex}, Truncated: k.Truncated, RowID: k.RowID, Unsent: k.Unsent, Confirmed: k.Confirmed, Generation: k.Generation, Records: k.Records, Waits: k.Waits,
 		}
 		if k.Released != "" {
 			if p.Released, err = encode.ParsePlace(k.Released); err != nil {

@@ -25,6 +25,10 @@ const (
 	maxReason    = 200 // bytes
 	maxDiscarded = 100 // per key
 
+	// ReasonUnsent is the Reason of an Unsent row of which nothing else is known, and reasonDiscarded that of a discarded row.
+	ReasonUnsent    = "the records before it were sent or discarded; it is not sent yet"
+	reasonDiscarded = "it was discarded; the key is not released yet"
+
 	// entryBytes is at least the size of an entry in the record, without topic, key and reason.
 	entryBytes     = 400
 	discardedBytes = 120
@@ -59,7 +63,7 @@ type Parking struct {
 	Key
 	Since   time.Time
 	First   Row    // the first bad record; zero: unknown, because another refill reads it again at another place
-	Bad     Row    // the record because of which the key is parked: First, or where the last release has stopped
+	Bad     Row    // the record because of which the key is parked: First, or the first one that the last release has not sent
 	Reason  string // of Bad, without its content
 	Records int    // dead letters of the key so far, as far as they were counted
 
@@ -67,6 +71,9 @@ type Parking struct {
 	// unknown.
 	Truncated bool
 	RowID     string
+
+	// Unsent says that Bad was not found bad: the records before it were sent or discarded, and a release has not come to it.
+	Unsent bool
 
 	// Released is the last place that a release has sent before it stopped. Discarded are rows that a release
 	// leaves out.
@@ -98,6 +105,11 @@ func (p *Parking) Follows(at encode.Place) bool {
 	return cmp.Or(cmp.Compare(at.Generation, p.Generation), cmp.Compare(at.LSN, p.First.LSN), cmp.Compare(at.Index, p.First.Index)) >= 0
 }
 
+// IsBadDiscarded reports whether the row because of which the key is parked was discarded, so that no record is known to be the first.
+func (p *Parking) IsBadDiscarded() bool {
+	return slices.ContainsFunc(p.Discarded, func(d Discarded) bool { return d.Row == p.Bad })
+}
+
 // HasDiscarded reports whether the operator has discarded the row of a dead letter of the parking, which has the id of an event. A
 // refill reads the row again at another place.
 func (p *Parking) HasDiscarded(dead *encode.DeadLetter, id string) bool {
@@ -120,6 +132,7 @@ type Result struct {
 	Outcome  Outcome
 	Released int    // records that were sent and acknowledged
 	Left     int    // records that stay parked, as far as they were counted
+	Dropped  string // names the row that a Discard has dropped, whatever the Outcome is; empty: none
 	Reason   string // why the key stays parked
 	At       time.Time
 }
@@ -370,14 +383,20 @@ func (s *Set) Results() []Result {
 	return slices.Clone(s.results)
 }
 
-// Discard has releases leave out a row of a parking. It reports false if too many rows of it were discarded.
-func (s *Set) Discard(id string, d Discarded) bool {
+// Discard has releases leave out a row of a parking, which is then parked because of next, its first row that is left. A zero next says
+// that there is none. Discard reports false if too many rows of the parking were discarded.
+func (s *Set) Discard(id string, d Discarded, next Row) bool {
 	return s.change(id, func(p *Parking) bool {
 		if len(p.Discarded) == maxDiscarded {
 			return false
 		}
 		p.Discarded = append(p.Discarded, d)
 		s.size += discardedBytes
+		if next == (Row{}) {
+			s.setBad(p, p.Bad, reasonDiscarded)
+		} else {
+			s.setUnsent(p, next, ReasonUnsent)
+		}
 		return true
 	})
 }
@@ -423,11 +442,26 @@ func (s *Set) Stop(id string, at Row, reason string) {
 	})
 }
 
+// Advance records that the row at is the first one of a parking that is not sent, although nothing says that it is bad, and why no release
+// has sent it.
+func (s *Set) Advance(id string, at Row, reason string) {
+	s.change(id, func(p *Parking) bool {
+		s.setUnsent(p, at, reason)
+		return true
+	})
+}
+
 // setBad makes the row at the one because of which p is parked. s.mu is held.
 func (s *Set) setBad(p *Parking, at Row, reason string) {
 	s.size -= p.size()
-	p.Bad, p.Reason, p.Truncated, p.RowID = at, shorten(reason), false, ""
+	p.Bad, p.Reason, p.Truncated, p.RowID, p.Unsent = at, shorten(reason), false, "", false
 	s.size += p.size()
+}
+
+// setUnsent is setBad for a row that was not found bad. s.mu is held.
+func (s *Set) setUnsent(p *Parking, at Row, reason string) {
+	s.setBad(p, at, reason)
+	p.Unsent = true
 }
 
 // Truncate records that the dead letter of the row at, which has the id rowID or none, is truncated. It has no effect unless a parking

@@ -319,3 +319,43 @@ func TestParkLimits(t *testing.T) {
 	})
 	process.Terminate(t)
 }
+
+// A record is discarded while its topic does not exist. The command reports that it has dropped this record, and that the others are not
+// sent. The key is then parked behind the next one, and each command that is printed does what it says.
+func TestDiscardWhileTheTopicIsMissing(t *testing.T) {
+	t.Parallel()
+	r := newParkRig(t, kafkatest.Broker(t), "")
+	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic+"_${route}", "on_bad_record: park\nmissing_topic_timeout: 1s\ndead_letter_topic: "+r.dead+"\n")
+	process := r.Run(t)
+	r.insert(t, "a", 3, 10)
+	r.Confirmed(t)
+	printed := func(out, before string) []string {
+		t.Helper()
+		_, command, ok := strings.Cut(out, before+"outbox-cdc dead-letter ")
+		if !ok {
+			t.Fatalf("no command is printed behind %q:\n%s", before, out)
+		}
+		command, _, _ = strings.Cut(command, "\n")
+		return strings.Fields(command)
+	}
+	const drops = "to drop its first record: "
+	discard := printed(r.demandOutput(t, 0, drops, "list"), drops)
+	out := r.demandOutput(t, 1, "the key stays parked behind ", discard...)
+	if !strings.Contains(out, "dropped the record of transaction ") || !strings.Contains(out, "topic does not exist") {
+		t.Errorf("discard does not say what it has dropped, and why the others are not sent:\n%s", out)
+	}
+	again := r.demandOutput(t, 2, "no other one was dropped", discard...)
+	list := r.demandOutput(t, 0, "topic does not exist", "list")
+	if next := printed(list, drops); slices.Equal(next, discard) {
+		t.Errorf("list names the discarded record:\n%s", list)
+	}
+	r.Kafka.CreateTopic(t, r.Topic+"_order", 1, nil)
+	release := printed(out, "fix the cause, then ")
+	if !slices.Equal(printed(again, "fix the cause, then "), release) {
+		t.Errorf("the repeated discard has another advice:\n%s", again)
+	}
+	r.demandOutput(t, 0, "2 records sent", release...)
+	r.Confirmed(t)
+	r.demandNumbers(t, r.Topic+"_order", "a", []int{2, 3})
+	process.Terminate(t)
+}

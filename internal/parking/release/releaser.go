@@ -209,7 +209,7 @@ func (r *Releaser) release(ctx context.Context, req *parking.Request) (parking.R
 	}
 	run := &releaseRun{Releaser: r, parking: parked, request: req, next: make(map[int32]int64), released: r.sent[req.ID]}
 	err := run.run(ctx)
-	result.Released, result.At = run.released, time.Now().UTC()
+	result.Released, result.Dropped, result.At = run.released, run.dropped(), time.Now().UTC()
 	if errors.As(err, new(*releaseWaitsError)) {
 		r.sent[req.ID] = run.released
 		return result, err
@@ -234,6 +234,7 @@ func (r *Releaser) release(ctx context.Context, req *parking.Request) (parking.R
 		return result, err
 	default:
 		result.Outcome, result.Reason = parking.Failed, err.Error()
+		run.stayParked(result.Reason)
 	}
 	return result, nil
 }

@@ -48,6 +48,7 @@ type releaseRun struct {
 	passed   encode.Place    // of the newest dead letter in batch, also of earlier ones
 	batch    []deadLetter
 	bytes    int
+	front    *encode.DeadLetter // first one that is neither sent nor discarded; nil: unknown
 	released int
 	stored   time.Time // when the progress was stored
 }
@@ -115,9 +116,9 @@ func (r *releaseRun) finish(ctx context.Context) error {
 	}
 	if n := r.cfg.Set.Unreleased(r.parking.ID); n > 0 && !r.givenUp() {
 		return fmt.Errorf("%d records of the key that this relay has sent to topic %s are not there any more; they may have expired. "+
-			"To unpark the key without them, discard them", n, r.cfg.DeadLetters)
+			"To unpark the key without them, discard them with --yes", n, r.cfg.DeadLetters)
 	}
-	r.cfg.Set.Finish(parking.Result{Request: r.request.ID, Outcome: parking.Released, Released: r.released, At: time.Now().UTC()})
+	r.cfg.Set.Finish(parking.Result{Request: r.request.ID, Outcome: parking.Released, Released: r.released, Dropped: r.dropped(), At: time.Now().UTC()})
 	if err := r.cfg.Keys.Unpark(ctx, r.parking.ID); err != nil {
 		return &unparkError{err}
 	}
@@ -220,6 +221,9 @@ func (r *releaseRun) sendDeadLetter(ctx context.Context, at deadLetterPlace, dea
 	}
 	l := deadLetter{deadLetterPlace: at, dead: dead}
 	if !r.discarded(dead) {
+		if r.front == nil {
+			r.front = dead
+		}
 		rec, err := r.builder.Build(ctx, dead, fmt.Sprintf("%s/%d:%d", r.cfg.DeadLetters, at.partition, at.offset))
 		if errors.As(err, new(*rows.RejectedError)) {
 			if err := r.flush(ctx); err != nil {
@@ -265,6 +269,10 @@ func (r *releaseRun) flush(ctx context.Context) error {
 			n++
 		}
 		passed = append(passed, l.Place)
+	}
+	r.front = nil
+	if left := slices.IndexFunc(batch[sent:], func(l deadLetter) bool { return l.rec != nil }); left >= 0 {
+		r.front = batch[sent+left].dead
 	}
 	if sent > 0 {
 		r.released += n
@@ -322,44 +330,97 @@ var errExpired = errors.New("the first record of the key is not in the dead-lett
 // prepare finds the first dead letter that is not discarded, of a row up to which all are settled. If the request is to discard
 // it, prepare does so, unless the request has done so before.
 func (r *releaseRun) prepare(ctx context.Context) error {
-	if slices.ContainsFunc(r.parking.Discarded, func(d parking.Discarded) bool { return d.Request == r.request.ID }) {
-		return nil
-	}
-	first, err := r.first(ctx, settleTimeout, readableTimeout)
+	first, next, err := r.first(ctx, settleTimeout, readableTimeout)
 	if err != nil {
 		return err
 	}
 	untouched := r.parking.Released == (encode.Place{}) && len(r.parking.Discarded) == 0
 	expired := untouched && (first == nil || parking.RowOf(first) != r.parking.First && r.parking.First != (parking.Row{}))
-	if r.request.Action != parking.Discard {
-		if expired {
-			return errExpired
-		}
-		return nil
+	if r.request.Action == parking.Discard && r.dropped() == "" {
+		return r.discard(ctx, first, next, expired)
 	}
+	if expired {
+		return errExpired
+	}
+	r.front = first
+	return nil
+}
+
+// discard discards the first dead letter, or the expired ones before it. The key is parked because of the next one from then on.
+func (r *releaseRun) discard(ctx context.Context, first, next *encode.DeadLetter, expired bool) (err error) {
 	if first == nil && !expired {
 		if first, expired, err = r.firstWhilePaused(ctx); err != nil {
 			return err
 		}
 	}
 	d := parking.Discarded{Row: r.parking.First, Request: r.request.ID}
-	switch {
-	case expired:
-	case first == nil || parking.RowOf(first) != r.parking.Bad:
-		return fmt.Errorf("the first record of the key is not %s any more, because of which it is parked; release the key", r.parking.Bad)
-	case !r.recorded(first.Parked.Place):
-		return &releaseWaitsError{errTransactionOpen}
-	default:
+	if expired {
+		next = first
+	} else {
+		if err := r.checkDiscard(first); err != nil {
+			return err
+		}
 		d.Row, d.ID = parking.RowOf(first), first.EventID(r.cfg.Rows.Route.Columns.ID)
 	}
-	if !r.cfg.Set.Discard(r.parking.ID, d) {
+	var nextRow parking.Row
+	if next != nil {
+		nextRow = parking.RowOf(next)
+	}
+	if !r.cfg.Set.Discard(r.parking.ID, d, nextRow) {
 		return errors.New("too many records of the key were discarded")
 	}
-	r.parking.Discarded = append(r.parking.Discarded, d)
+	r.markTruncated(next)
+	r.parking.Discarded, r.front = append(r.parking.Discarded, d), next
 	if err := r.cfg.Keys.Store(ctx, true); err != nil {
 		return &unparkError{err}
 	}
 	return nil
+}
+
+// checkDiscard returns an error unless the request may discard the first dead letter: the one of the row that it names. If it names
+// none, the operator knows only that the relay has found a row bad.
+func (r *releaseRun) checkDiscard(first *encode.DeadLetter) error {
+	bad := r.parking.Bad
+	named := r.request.Row == bad.Place() || r.request.Row == "" && !r.parking.Unsent
+	switch {
+	case first == nil:
+		return errors.New("no record of the key is left; nothing was dropped. Release the key")
+	case parking.RowOf(first) != bad:
+		r.front = first
+		return fmt.Errorf("the first record of the key is that of %s; nothing was dropped", parking.RowOf(first))
+	case !named:
+		return fmt.Errorf("the first record of the key is that of %s, and the request does not name it; nothing was dropped", bad)
+	case !r.recorded(first.Parked.Place):
+		return &releaseWaitsError{errTransactionOpen}
+	}
+	return nil
+}
+
+// dropped names the row that the request has discarded, or returns "".
+func (r *releaseRun) dropped() string {
+	for _, d := range r.parking.Discarded {
+		if d.Request == r.request.ID {
+			return d.String()
+		}
+	}
+	return ""
+}
+
+// stayParked has the key parked because of the first record that is not sent, if it is known. A row that was found bad keeps its reason.
+func (r *releaseRun) stayParked(reason string) {
+	parked, ok := r.cfg.Set.Find(r.parking.ID)
+	if !ok || r.front == nil || parking.RowOf(r.front) == parked.Bad && !parked.Unsent {
+		return
+	}
+	r.cfg.Set.Advance(parked.ID, parking.RowOf(r.front), reason)
+	r.markTruncated(r.front)
+}
+
+// markTruncated says that the dead letter because of which the key is parked is truncated, if it is. dead may be nil.
+func (r *releaseRun) markTruncated(dead *encode.DeadLetter) {
+	if dead != nil && dead.Truncated != "" {
+		r.cfg.Set.Truncate(r.parking.ID, parking.RowOf(dead), dead.EventID(r.cfg.Rows.Route.Columns.ID))
+	}
 }
 
 // errTransactionOpen: a later relay would read the row again. If it can be delivered by then, it would come after the rows that this
@@ -380,32 +441,36 @@ func (r *releaseRun) firstWhilePaused(ctx context.Context) (first *encode.DeadLe
 		return nil, false, err
 	}
 	defer resume()
-	first, err = r.first(ctx, pauseTimeout, pauseReadable)
+	first, _, err = r.first(ctx, pauseTimeout, pauseReadable)
 	return first, first == nil && r.cfg.Set.Unreleased(r.parking.ID) > 0, err
 }
 
-// first returns the first dead letter of the key that is not discarded, or nil if there is none of a row up to which all are
-// settled. See sendRound for the limits.
-func (r *releaseRun) first(ctx context.Context, settle, readable time.Duration) (first *encode.DeadLetter, err error) {
+// first returns the first dead letter of the key that is not discarded, and the next one, or nil if there is none of a row up to which
+// all are settled. See sendRound for the limits.
+func (r *releaseRun) first(ctx context.Context, settle, readable time.Duration) (first, next *encode.DeadLetter, err error) {
 	end, err := r.awaitRecorded(ctx, settle)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.find(ctx, readable); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	all := r.waiting.clone()
-	err = all.read(ctx, r.reader, r.parking.ID, end, func(_ deadLetterPlace, dead *encode.DeadLetter) error {
-		if r.discarded(dead) {
+	err = all.read(ctx, r.reader, r.parking.ID, end, func(at deadLetterPlace, dead *encode.DeadLetter) error {
+		switch {
+		case r.discarded(dead) || first != nil && at.Place == first.Parked.Place: // discarded, or stored twice
+			return nil
+		case first == nil:
+			first = dead
 			return nil
 		}
-		first = dead
+		next = dead
 		return errFound
 	})
 	if errors.Is(err, errFound) {
 		err = nil
 	}
-	return first, err
+	return first, next, err
 }
 
 // errFound ends the reading of dead letters.

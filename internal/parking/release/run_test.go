@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -17,6 +21,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/positiontest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/wait"
 )
 
 // A record that the topic accepted before is not too large because of the headers of a release.
@@ -94,4 +100,76 @@ func TestReleaseStopsAtTheRejectedRecord(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A discard that cannot send the rest reports what it has dropped. The key is then parked because of the next record, and the same
+// request again drops no other one.
+func TestDiscardThatCannotSendTheRest(t *testing.T) {
+	fake := kafkatest.Fake(t)
+	r := releaserOf(t, fake, "missing", 110, 150, 190)
+	first, second := parking.Row{LSN: 110}, parking.Row{LSN: 150}
+	request := func(action parking.Action, row string) parking.Result {
+		t.Helper()
+		result, err := r.release(sinktest.Context(t), &parking.Request{ID: uuid.NewString(), Action: action, Parking: r.cfg.Set.List()[0].ID, Row: row})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	if res := request(parking.Discard, first.Place()); res.Outcome != parking.Failed || res.Dropped != first.String() || !strings.Contains(res.Reason, "does not exist") {
+		t.Errorf("the topic does not exist: %+v", res)
+	}
+	for _, row := range []string{first.Place(), ""} { // without a row, only a record that was found bad is dropped
+		if p := r.cfg.Set.List()[0]; p.Bad != second || !p.Unsent || !strings.Contains(p.Reason, "does not exist") {
+			t.Errorf("parked behind %s: %s", p.Bad, p.Reason)
+		}
+		if res := request(parking.Discard, row); res.Outcome != parking.Failed || res.Dropped != "" {
+			t.Errorf("discard of %q: %+v", row, res)
+		}
+	}
+	if res := request(parking.Discard, second.Place()); res.Dropped != second.String() {
+		t.Errorf("the next one: %+v", res)
+	}
+	fake.CreateTopic(t, "missing", 1, nil)
+	if res := request(parking.Release, ""); res.Outcome != parking.Released || res.Released != 1 {
+		t.Errorf("release: %+v", res)
+	}
+}
+
+// A relay was killed while a release of the key was under way, and the request was withdrawn: the key is still parked because of a record
+// that was sent. A discard of that one drops nothing, and names the first one.
+func TestDiscardOfARecordThatWasSent(t *testing.T) {
+	r := releaserOf(t, kafkatest.Fake(t), "missing", 110, 150, 190)
+	p := r.cfg.Set.List()[0]
+	r.cfg.Set.Progress(p.ID, []encode.Place{{Generation: 1, LSN: 110}}, 1)
+	res, err := r.release(sinktest.Context(t), &parking.Request{ID: uuid.NewString(), Action: parking.Discard, Parking: p.ID, Row: p.Bad.Place()})
+	if want := (parking.Row{LSN: 150}); err != nil || res.Dropped != "" || !strings.Contains(res.Reason, "nothing was dropped") || r.cfg.Set.List()[0].Bad != want {
+		t.Errorf("%+v, %v; parked behind %s", res, err, r.cfg.Set.List()[0].Bad)
+	}
+}
+
+// releaserOf returns a Releaser with one parked key of a topic, whose dead letters have these places.
+func releaserOf(t *testing.T, fake *kafkatest.FakeCluster, topic string, at ...pglogrepl.LSN) *Releaser {
+	t.Helper()
+	set, dead := parking.NewSet(1), fake.Topic(t, 1, nil)
+	w, tracker := positiontest.Started(t, &positiontest.Store{}, positiontest.Server(100), func(c *position.Config) { c.Parked = set })
+	t.Cleanup(positiontest.Run(t, w))
+	positiontest.Deliver(tracker, 200)
+	parked, _ := set.Park(parking.Key{Topic: topic, Key: "k"}, "bad", parking.Row{LSN: at[0]})
+	for _, lsn := range at {
+		parked.Place = encode.Place{Generation: 1, LSN: lsn}
+		rec := &sink.Record{Topic: topic, Partition: sink.AnyPartition, Key: []byte("k")}
+		rec = encode.Park(encode.DeadRecord(dead, encode.Origin{Slot: "s", Tx: encode.Tx{CommitLSN: lsn}}, rec, "bad"), rec.Key, parked)
+		stored := &kgo.Record{Topic: dead, Key: rec.Key}
+		for _, h := range rec.Headers {
+			stored.Headers = append(stored.Headers, kgo.RecordHeader(h))
+		}
+		if err := fake.Client(t).ProduceSync(t.Context(), stored).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(Config{
+		Sink: kafka.Config{Brokers: fake.Addrs}, DeadLetters: dead, Timeout: wait.Patience(), Set: set, Keys: w.Parked, Record: w.Record, Positions: w.Writer, Tracker: tracker,
+		Rows: rows.Config{Route: encode.Config{Names: kafka.Names{}, Columns: encode.DefaultColumns()}}, Fence: func() error { return nil }, Flush: func() {}, Copying: func() bool { return false }, Turn: make(chan struct{}, 1), Log: slog.New(slog.DiscardHandler),
+	})
 }
