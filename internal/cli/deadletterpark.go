@@ -244,14 +244,26 @@ func (r *releasing) await(ctx context.Context, p parking.Parking, req parking.Re
 		select {
 		case <-ticker.C:
 		case <-waiting.Done():
-			if waits != "" {
-				return r.outcome("the release waits", errors.New(waits), exit.Unexpected,
-					"the request stays filed: the relay releases the key when nothing is in the way any more. To remove it: --withdraw")
-			}
-			return r.outcome("no result", fmt.Errorf("no relay has handled the request within %s", r.wait), exit.Unexpected,
-				"the request stays filed: a running relay handles it within a second, and any other at its next start. To remove it: --withdraw")
+			return r.stopWaiting(ctx, waits)
 		}
 	}
+}
+
+// stopWaiting returns the error for a request that is still filed when the command ends. waits is why the relay waits, or "".
+func (r *releasing) stopWaiting(ctx context.Context, waits string) *command.ExitError {
+	next := "the request stays filed: a running relay handles it within a second, and any other at its next start. To remove it: --withdraw"
+	if waits != "" {
+		next = "the request stays filed: the relay releases the key when nothing is in the way any more. To remove it: --withdraw"
+	}
+	switch {
+	case ctx.Err() != nil:
+		f := &command.ExitError{Object: r.object}
+		f.Interrupt("the relay reported a result", next)
+		return f
+	case waits != "":
+		return r.outcome("the release waits", errors.New(waits), exit.Unexpected, next)
+	}
+	return r.outcome("no result", fmt.Errorf("no relay has handled the request within %s", r.wait), exit.Unexpected, next)
 }
 
 // waitsFor returns why a release of a parking waits, or "".

@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// A release that a signal stops says so. Its request stays filed.
+func TestInterruptedRelease(t *testing.T) {
+	fake := kafkatest.Fake(t)
+	cfg := relay.Config{Sink: kafka.Config{Brokers: fake.Addrs}, Name: "outbox_cdc", Positions: position.Place{Topic: fake.Topic(t, 1, nil)}}
+	keys, err := relay.OpenParkedKeys(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keys.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &releasing{app: &app{stdout: io.Discard, stderr: io.Discard}, keys: keys, wait: time.Minute}
+	err = r.await(ctx, parking.Parking{ID: "p"}, parking.Request{ID: "q", Parking: "p"})
+	if f, ok := errors.AsType[*command.ExitError](err); !ok || f.What != "interrupted" || !strings.Contains(f.Next, "the request stays filed") {
+		t.Errorf("interrupted: %+v", err)
+	}
+}
