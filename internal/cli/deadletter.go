@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,7 +60,7 @@ the reason. It changes nothing. The user of the broker needs the right to read t
 	}
 	l := a.deadLetters(cmd)
 	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
-	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent, released or discarded")
+	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent, released or discarded, and those of keys that other relays have parked")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := l.open(cmd.Context())
@@ -166,7 +167,7 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	l.log = command.NewLogger(l.cfg, l.stderr)
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
-	l.filter.Parked = l.parkedKeys
+	l.filter.Parked, l.filter.Relay = l.parkedKeys, l.cfg.Source.Slot
 	if l.topic, err = deadletter.Open(ctx, l.sending.Sink, l.sending.DeadLetterTopic, l.log); err != nil {
 		return l.failed(err)
 	}
@@ -241,7 +242,7 @@ func (l *deadLetters) list(ctx context.Context, limit int, asJSON bool) error {
 	}
 	l.warnHidden(selection)
 	if !asJSON {
-		l.summarize(len(listed), found, selection.AlreadyResent)
+		l.summarize(len(listed), found, selection)
 	}
 	return nil
 }
@@ -253,8 +254,8 @@ func (l *deadLetters) warnHidden(selection *deadletter.Selection) {
 	}
 }
 
-// summarize prints how many dead letters there are, also those that are not listed.
-func (l *deadLetters) summarize(listed, found, resent int) {
+// summarize prints how many dead letters there are, also those that are not listed, and the parked keys.
+func (l *deadLetters) summarize(listed, found int, selection *deadletter.Selection) {
 	line := terminal.Counted(listed, "dead letter")
 	if listed == 0 {
 		line = "no dead letters"
@@ -262,10 +263,24 @@ func (l *deadLetters) summarize(listed, found, resent int) {
 	if listed < found {
 		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)
 	}
-	if resent > 0 {
-		line += fmt.Sprintf("; %d more were resent, released or discarded (--resent lists them)", resent)
+	var others []string
+	for _, other := range []struct {
+		number int
+		what   string
+	}{{selection.AlreadyResent, "resent"}, {selection.Released, "released or discarded"}, {selection.Elsewhere, "parked by another relay"}} {
+		if other.number > 0 {
+			others = append(others, fmt.Sprintf("%d %s", other.number, other.what))
+		}
+	}
+	if len(others) > 0 {
+		line += "; not listed: " + strings.Join(others, ", ") + " (--resent lists them)"
 	}
 	fmt.Fprintln(l.stderr, line)
+	l.printParked()
+}
+
+// printParked prints the parked keys, if dead letters of any were found.
+func (l *deadLetters) printParked() {
 	terms := catalog.Terms{Arguments: l.cfg.Arguments()}
 	for i, p := range l.parked {
 		if i == listedKeys {

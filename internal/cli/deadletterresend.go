@@ -42,7 +42,7 @@ some are rejected again, resend sends the others and exits with 14, with --dry-r
 	flags := cmd.Flags()
 	all := flags.Bool("all", false, "resend every dead letter that the filters select")
 	flags.IntVar(&r.limit, "limit", 0, "resend at most this many, the first ones (0: all)")
-	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were resent before")
+	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were resent, released or discarded before")
 	anySlot := flags.Bool("any-slot", false, "also those of other slots, which other relays have written")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be resent, without sending it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -110,6 +110,10 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("its key is parked, and later records wait behind it: use dead-letter release")})
 			return nil
 		}
+		if dead.Elsewhere {
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: fmt.Errorf("the relay of slot %q has parked its key: use dead-letter release with the configuration of that relay", dead.Slot)})
+			return nil
+		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
 		if _, refused := errors.AsType[*rows.RejectedError](err); refused {
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})
@@ -170,6 +174,12 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 	line := fmt.Sprintf("%d %s, %d rejected", r.sent, sent, r.refused)
 	if selection.AlreadyResent > 0 {
 		line += fmt.Sprintf(", %d were resent before (--again resends them)", selection.AlreadyResent)
+	}
+	if selection.Released > 0 {
+		line += fmt.Sprintf(", %d were released or discarded (dead-letter list --resent lists them)", selection.Released)
+	}
+	if selection.Elsewhere > 0 {
+		line += fmt.Sprintf(", %d are of keys that another relay has parked (dead-letter release with the configuration of that relay sends them)", selection.Elsewhere)
 	}
 	if selection.Parked > 0 {
 		line += fmt.Sprintf(", %d are of parked keys (dead-letter release sends them)", selection.Parked)

@@ -83,6 +83,8 @@ func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 		return "; its key is parked"
 	case !dead.Resent.IsZero():
 		return "; resent " + at(dead.Resent)
+	case dead.Elsewhere:
+		return "; parked by that relay, and whether its key is still parked is not known here"
 	case dead.Parked != nil:
 		return "; released or discarded, its key is not parked any more"
 	}

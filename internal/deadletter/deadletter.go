@@ -19,6 +19,9 @@ type DeadLetter struct {
 	Size    int       // of the value in bytes, also if that is left out
 	Resent  time.Time // when it was last resent; zero: never
 	Waiting bool      // its key is parked
+
+	// Elsewhere says that another relay has parked its key. Whether the key is still parked is not known.
+	Elsewhere bool
 }
 
 // A Filter selects dead letters that match every field that is not empty.
@@ -33,7 +36,10 @@ type Filter struct {
 	// Parked returns the topics of the parked keys, by the id of the parking. It is called once, if there is a dead letter of a key that was parked.
 	Parked func(context.Context) (map[string]string, error)
 
-	// Resendable leaves out those whose key is parked.
+	// Relay is the slot of the relay whose keys Parked returns. Empty: there is no other relay.
+	Relay string
+
+	// Resendable leaves out those whose key is parked, or was parked by another relay.
 	Resendable bool
 }
 

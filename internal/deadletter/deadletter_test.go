@@ -332,3 +332,58 @@ func TestParsePartitionOffset(t *testing.T) {
 		}
 	}
 }
+
+// A relay knows only its own parked keys. It counts what it has released apart from what was resent, and resends nothing of a key that
+// another relay has parked: its later records may wait behind it.
+func TestSelectionOfParkedKeys(t *testing.T) {
+	p := newFixture(t)
+	for n, of := range []struct{ slot, parking string }{{"mine", ""}, {"mine", "waits"}, {"mine", "released"}, {"other", ""}, {"other", "unknown"}} {
+		rec := &sink.Record{Topic: p.topic, Partition: 1, Key: []byte("key"), Timestamp: time.UnixMilli(1)}
+		dead := encode.DeadRecord(p.deadLetterTopic, encode.Origin{Slot: of.slot, Index: n}, rec, "bad")
+		if of.parking != "" {
+			dead = encode.Park(dead, rec.Key, encode.Parked{Parking: of.parking})
+		}
+		p.produce(t, &kgo.Record{Key: dead.Key, Timestamp: dead.Timestamp}, dead.Headers)
+	}
+	b := p.open(t)
+	keys := func(context.Context) (map[string]string, error) { return map[string]string{"waits": p.topic}, nil }
+	all := p.selectAll(t, b, Filter{Resent: true})
+	type counts struct{ resent, otherSlots, parked, released, elsewhere int }
+	for name, tc := range map[string]struct {
+		filter Filter
+		want   []int
+		counts counts
+	}{
+		"list":                    {Filter{}, []int{0, 1, 3}, counts{released: 1, elsewhere: 1}},
+		"list --resent":           {Filter{Resent: true}, []int{0, 1, 2, 3, 4}, counts{}},
+		"resend":                  {Filter{Resendable: true, Slot: "mine"}, []int{0}, counts{otherSlots: 1, parked: 1, released: 1, elsewhere: 1}},
+		"resend --any-slot":       {Filter{Resendable: true}, []int{0, 3}, counts{parked: 1, released: 1, elsewhere: 1}},
+		"resend --again":          {Filter{Resendable: true, Resent: true}, []int{0, 2, 3}, counts{parked: 1, elsewhere: 1}},
+		"resend of all by offset": {Filter{Resendable: true, Resent: true, Offsets: offsets(all)}, []int{0, 1, 2, 3, 4}, counts{}},
+	} {
+		tc.filter.Parked, tc.filter.Relay = keys, "mine"
+		s := p.selectAll(t, b, tc.filter)
+		if got := p.indexes(t, b, s); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+		if got := (counts{s.AlreadyResent, s.OtherSlots, s.Parked, s.Released, s.Elsewhere}); got != tc.counts {
+			t.Errorf("%s leaves out %+v, want %+v", name, got, tc.counts)
+		}
+		if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
+			if l.Elsewhere != (l.Index == 4) || l.Waiting != (l.Index == 1) {
+				t.Errorf("%s: dead letter %d: waiting %t, elsewhere %t", name, l.Index, l.Waiting, l.Elsewhere)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// offsets returns the offsets of the dead letters of a Selection.
+func offsets(s *Selection) (all []PartitionOffset) {
+	for _, m := range s.matches {
+		all = append(all, m.PartitionOffset)
+	}
+	return all
+}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -40,6 +39,8 @@ type Selection struct {
 	AlreadyResent int // how many dead letters it leaves out because they were resent
 	OtherSlots    int // how many because they are of other slots than that of the filter
 	Parked        int // how many because their key is parked
+	Released      int // how many because their key was parked, and is not any more: they were released or discarded
+	Elsewhere     int // how many because another relay has parked their key
 
 	// Hidden has a *[sink.OpenTransactionError] for each partition whose newest records could not be read.
 	Hidden []error
@@ -82,21 +83,7 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 			if !ok || !f.matches(&l.DeadLetter) {
 				return nil
 			}
-			topic, waiting, err := s.parkedAs(ctx, &l.DeadLetter)
-			switch {
-			case err != nil:
-				return err
-			case f.Topic != "" && cmp.Or(l.Record.Topic, topic) != f.Topic:
-			case f.Slot != "" && l.Slot != f.Slot:
-				s.OtherSlots++
-			case waiting && f.Resendable && len(f.Offsets) == 0:
-				s.Parked++
-			case l.Parked != nil && !waiting && !f.Resent:
-				s.AlreadyResent++
-			default:
-				s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
-			}
-			return nil
+			return s.add(ctx, l)
 		})
 		if err != nil {
 			return nil, err
@@ -114,18 +101,42 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	return s, nil
 }
 
-// parkedAs reports whether the key of l is parked, and returns its topic.
-func (s *Selection) parkedAs(ctx context.Context, l *encode.DeadLetter) (topic string, waiting bool, err error) {
+// add adds a dead letter that the filter matches, or counts why it is left out. Dead letters at the offsets of the filter are left out only
+// if the filter does not select them.
+func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
+	f, named := s.filter, len(s.filter.Offsets) > 0
+	topic, err := s.findParking(ctx, l)
+	switch {
+	case err != nil:
+		return err
+	case f.Topic != "" && cmp.Or(l.Record.Topic, topic) != f.Topic:
+	case l.Elsewhere && (f.Resendable || !f.Resent) && !named:
+		s.Elsewhere++
+	case f.Slot != "" && l.Slot != f.Slot && !l.Elsewhere:
+		s.OtherSlots++
+	case l.Waiting && f.Resendable && !named:
+		s.Parked++
+	case l.Parked != nil && !l.Waiting && !l.Elsewhere && !f.Resent:
+		s.Released++
+	default:
+		s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
+	}
+	return nil
+}
+
+// findParking sets whether the key of l is parked, here or elsewhere, and returns its topic.
+func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic string, err error) {
 	if l.Parked == nil || s.filter.Parked == nil {
-		return "", false, nil
+		return "", nil
 	}
 	if s.parked == nil {
 		if s.parked, err = s.filter.Parked(ctx); err != nil {
-			return "", false, err
+			return "", err
 		}
 	}
-	topic, waiting = s.parked[l.Parked.Parking]
-	return topic, waiting, nil
+	topic, l.Waiting = s.parked[l.Parked.Parking]
+	l.Elsewhere = !l.Waiting && s.filter.Relay != "" && l.Slot != s.filter.Relay
+	return topic, nil
 }
 
 // keepOffsets keeps the dead letters at the offsets of the filter.
@@ -134,7 +145,7 @@ func (s *Selection) keepOffsets(topic string) error {
 	for _, l := range s.matches {
 		at[l.PartitionOffset] = l
 	}
-	s.OtherSlots, s.AlreadyResent = 0, 0 // the offsets select others
+	s.OtherSlots, s.AlreadyResent, s.Released = 0, 0, 0 // the offsets select others
 	places := slices.Clone(s.filter.Offsets)
 	slices.SortFunc(places, PartitionOffset.compare)
 	s.matches = s.matches[:0]
@@ -208,7 +219,7 @@ func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) err
 				return nil
 			}
 			l.Resent = s.resentAt[l.PartitionOffset]
-			if _, l.Waiting, err = s.parkedAs(ctx, &l.DeadLetter); err != nil {
+			if _, err = s.findParking(ctx, l); err != nil {
 				return err
 			}
 			return fn(l)

@@ -359,3 +359,26 @@ func TestDiscardWhileTheTopicIsMissing(t *testing.T) {
 	r.demandNumbers(t, r.Topic+"_order", "a", []int{2, 3})
 	process.Terminate(t)
 }
+
+// Two relays share a dead-letter topic. The configuration of one does not know the keys that the other has parked: it says so, does not count
+// their records as resent, and resends none.
+func TestKeysParkedByAnotherRelay(t *testing.T) {
+	t.Parallel()
+	r := newParkRig(t, kafkatest.Broker(t), "")
+	process := r.Run(t)
+	r.poison(t, "a")
+	r.insert(t, "a", 1, 10)
+	r.Confirmed(t)
+	process.Terminate(t)
+	list := r.demandOutput(t, 0, "its key is parked", "list")
+	at, _, _ := strings.Cut(list, " ")
+	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot+"_other", r.Topic, "on_bad_record: park\ndead_letter_topic: "+r.dead+"\n")
+	r.demandOutput(t, 0, "no dead letters; not listed: 2 parked by another relay (--resent lists them)", "list")
+	r.demandOutput(t, 0, "; parked by that relay, and whether its key is still parked is not known here", "list", "--resent")
+	const left = "0 resent, 0 rejected, 2 are of keys that another relay has parked (dead-letter release with the configuration of that relay sends them)\n"
+	for _, again := range [][]string{{}, {"--any-slot"}, {"--any-slot", "--again"}} {
+		r.demandOutput(t, 0, left, append([]string{"resend", "--all"}, again...)...)
+	}
+	r.demandOutput(t, 14, "rejected: the relay of slot \""+r.Slot+"\" has parked its key", "resend", at, "--any-slot", "--again")
+	r.demandNumbers(t, r.Topic, "a", nil)
+}
