@@ -129,7 +129,7 @@ type deadLetters struct {
 	sending relay.Config
 	log     *slog.Logger
 	topic   *deadletter.Topic
-	parked  []parking.Parking // after a dead letter of a key that was parked was found
+	parked  parking.Record // after a dead letter of a key that was parked was found
 }
 
 // deadLetters adds the flags that filter dead letters to cmd.
@@ -190,7 +190,7 @@ func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]string, error)
 	for _, p := range found.Parkings {
 		topics[p.ID] = p.Topic
 	}
-	l.parked = found.Parkings
+	l.parked = found
 	return topics, errors.Join(err, keys.Close())
 }
 
@@ -282,9 +282,9 @@ func (l *deadLetters) summarize(listed, found int, selection *deadletter.Selecti
 // printParked prints the parked keys, if dead letters of any were found.
 func (l *deadLetters) printParked() {
 	terms := catalog.Terms{Arguments: l.cfg.Arguments()}
-	for i, p := range l.parked {
+	for i, p := range l.parked.Parkings {
 		if i == listedKeys {
-			fmt.Fprintf(l.stdout, "%d more keys are parked\n", len(l.parked)-i)
+			fmt.Fprintf(l.stdout, "%d more keys are parked\n", len(l.parked.Parkings)-i)
 			return
 		}
 		fmt.Fprintf(l.stdout, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",

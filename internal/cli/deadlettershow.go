@@ -36,6 +36,8 @@ type deadLetterObject struct {
 
 	ResentAt *time.Time `json:"resent_at,omitempty"`
 	Parked   bool       `json:"parked,omitempty"` // its key is parked
+
+	Discarded bool `json:"discarded,omitempty"`
 }
 
 func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
@@ -44,7 +46,7 @@ func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 		Topic: dead.Record.Topic, Table: dead.Table, ID: dead.EventID(l.cfg.Outbox.Columns.ID), Key: dead.Record.Key,
 		Slot: dead.Slot, CommitLSN: dead.LSN.String(), Row: dead.Index,
 		Timestamp: dead.Record.Timestamp.UTC(), ValueBytes: dead.Size,
-		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting,
+		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting, Discarded: l.isDiscarded(dead),
 	}
 	if !dead.Resent.IsZero() {
 		o.ResentAt = &dead.Resent
@@ -85,17 +87,26 @@ func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 		return "; resent " + at(dead.Resent)
 	case dead.Elsewhere:
 		return "; parked by that relay, and whether its key is still parked is not known here"
+	case l.isDiscarded(dead):
+		return "; discarded, its key is not parked any more"
 	case dead.Parked != nil:
 		return "; released or discarded, its key is not parked any more"
 	}
 	return ""
 }
 
-// isDiscarded reports whether a dead letter of a parked key was discarded.
+// isDiscarded reports whether a dead letter of a key that is or was parked was discarded. That is forgotten some time after the key was unparked.
 func (l *deadLetters) isDiscarded(dead *deadletter.DeadLetter) bool {
-	return slices.ContainsFunc(l.parked, func(p parking.Parking) bool {
-		return p.ID == dead.Parked.Parking && p.HasDiscarded(&dead.DeadLetter, dead.EventID(l.cfg.Outbox.Columns.ID))
-	})
+	if dead.Parked == nil {
+		return false
+	}
+	id := dead.EventID(l.cfg.Outbox.Columns.ID)
+	return slices.ContainsFunc(l.parked.Parkings, func(p parking.Parking) bool {
+		return p.ID == dead.Parked.Parking && p.HasDiscarded(&dead.DeadLetter, id)
+	}) ||
+		slices.ContainsFunc(l.parked.Unparked, func(u parking.Unparked) bool {
+			return u.ID == dead.Parked.Parking && u.HasDiscarded(&dead.DeadLetter, id)
+		})
 }
 
 // printWhole prints a dead letter with all its fields. It cuts a long value.

@@ -3,6 +3,7 @@ package parking
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,38 @@ func TestRecord(t *testing.T) {
 	later := strings.Replace(string(value), `"version":1`, `"version":2`, 1)
 	if _, err := Parse(req.ID, []byte(later)); !errors.Is(err, checkpoint.ErrLaterVersion) {
 		t.Errorf("a later version: %v", err)
+	}
+}
+
+// The record that is stored when a key is unparked has the rows of it that were discarded, and so have later ones. The oldest are forgotten.
+func TestDiscardedRowsOfUnparkedKeys(t *testing.T) {
+	s := NewSet(1)
+	var rec Record
+	for i := range keptUnparked + 1 {
+		s.Park(key("a"), "bad", Row{100, i})
+		id := s.List()[0].ID
+		s.Discard(id, Discarded{Row: Row{100, i}, ID: fmt.Sprint(i)}, Row{})
+		rec, _ = s.Record(id)
+		s.Unpark(id)
+	}
+	value, err := rec.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(sink.ParkedKey, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.StartOwnership(checkpoint.Position{}, checkpoint.Position{}, got.Record)
+	rec, _ = s.Record("")
+	if diff := cmp.Diff(*got.Record, rec, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("of the next ownership (-want +got):\n%s", diff)
+	}
+	for i, want := range map[int]bool{0: false, 1: true, keptUnparked: true} {
+		dead := &encode.DeadLetter{LSN: 100, Index: i, Parked: &encode.Parked{}}
+		if slices.ContainsFunc(rec.Unparked, func(u Unparked) bool { return u.HasDiscarded(dead, fmt.Sprint(i)) }) != want {
+			t.Errorf("row %d is discarded: want %t", i, want)
+		}
 	}
 }
 

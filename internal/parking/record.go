@@ -23,6 +23,7 @@ const version = 1
 type Record struct {
 	Parkings []Parking
 	Results  []Result
+	Unparked []Unparked
 }
 
 // HasKeys reports whether r has parked keys. It may be nil.
@@ -65,6 +66,13 @@ type valueJSON struct {
 type setJSON struct {
 	Keys    []keyJSON    `json:"keys"`
 	Results []resultJSON `json:"results,omitempty"`
+
+	Unparked []unparkedJSON `json:"unparked,omitempty"`
+}
+
+type unparkedJSON struct {
+	ID        string          `json:"id"`
+	Discarded []discardedJSON `json:"discarded"`
 }
 
 type keyJSON struct {
@@ -125,15 +133,34 @@ func (r *Record) Marshal() ([]byte, error) {
 		if p.Released != (encode.Place{}) {
 			k.Released = p.Released.String()
 		}
-		for _, d := range p.Discarded {
-			k.Discarded = append(k.Discarded, discardedJSON{d.LSN.String(), d.Index, d.ID, d.Request})
-		}
+		k.Discarded = discardedToJSON(p.Discarded)
 		set.Keys = append(set.Keys, k)
 	}
 	for _, res := range r.Results {
 		set.Results = append(set.Results, resultJSON(res))
 	}
+	for _, u := range r.Unparked {
+		set.Unparked = append(set.Unparked, unparkedJSON{u.ID, discardedToJSON(u.Discarded)})
+	}
 	return json.Marshal(valueJSON{Version: version, Set: set})
+}
+
+func discardedToJSON(rows []Discarded) (out []discardedJSON) {
+	for _, d := range rows {
+		out = append(out, discardedJSON{d.LSN.String(), d.Index, d.ID, d.Request})
+	}
+	return out
+}
+
+func parseDiscarded(rows []discardedJSON) (out []Discarded, err error) {
+	for _, d := range rows {
+		lsn, err := pglogrepl.ParseLSN(d.LSN)
+		if err != nil {
+			return nil, fmt.Errorf("a discarded record of a parked key with lsn %q", d.LSN)
+		}
+		out = append(out, Discarded{Row{lsn, d.Index}, d.ID, d.Request})
+	}
+	return out, nil
 }
 
 // Marshal returns the value to store under the ID of r.
@@ -183,17 +210,20 @@ func (j *setJSON) parse() (*Record, error) {
 				return nil, fmt.Errorf("a parked key: %w", err)
 			}
 		}
-		for _, d := range k.Discarded {
-			lsn, err := pglogrepl.ParseLSN(d.LSN)
-			if err != nil {
-				return nil, fmt.Errorf("a discarded record of a parked key with lsn %q", d.LSN)
-			}
-			p.Discarded = append(p.Discarded, Discarded{Row{lsn, d.Index}, d.ID, d.Request})
+		if p.Discarded, err = parseDiscarded(k.Discarded); err != nil {
+			return nil, err
 		}
 		r.Parkings = append(r.Parkings, p)
 	}
 	for _, res := range j.Results {
 		r.Results = append(r.Results, Result(res))
+	}
+	for _, u := range j.Unparked {
+		discarded, err := parseDiscarded(u.Discarded)
+		if err != nil {
+			return nil, err
+		}
+		r.Unparked = append(r.Unparked, Unparked{u.ID, discarded})
 	}
 	return r, nil
 }

@@ -24,6 +24,7 @@ const (
 	keptResults  = 8
 	maxReason    = 200 // bytes
 	maxDiscarded = 100 // per key
+	keptUnparked = 100 // discarded rows of keys that are not parked any more
 
 	// ReasonUnsent is the Reason of an Unsent row of which nothing else is known, and reasonDiscarded that of a discarded row.
 	ReasonUnsent    = "the records before it were sent or discarded; it is not sent yet"
@@ -113,8 +114,23 @@ func (p *Parking) IsBadDiscarded() bool {
 // HasDiscarded reports whether the operator has discarded the row of a dead letter of the parking, which has the id of an event. A
 // refill reads the row again at another place.
 func (p *Parking) HasDiscarded(dead *encode.DeadLetter, id string) bool {
+	return hasDiscarded(p.Discarded, dead, id)
+}
+
+// An Unparked is a former parking of which rows were discarded. A set keeps the newest of them.
+type Unparked struct {
+	ID        string // of the parking
+	Discarded []Discarded
+}
+
+// HasDiscarded is as that of a Parking.
+func (u *Unparked) HasDiscarded(dead *encode.DeadLetter, id string) bool {
+	return hasDiscarded(u.Discarded, dead, id)
+}
+
+func hasDiscarded(rows []Discarded, dead *encode.DeadLetter, id string) bool {
 	copied := dead.Parked.Place.Owner != 0
-	return slices.ContainsFunc(p.Discarded, func(d Discarded) bool {
+	return slices.ContainsFunc(rows, func(d Discarded) bool {
 		return d.ID == id && (d.Row == RowOf(dead) || copied && id != "")
 	})
 }
@@ -163,8 +179,9 @@ type Set struct {
 	stored     uint64        // version that is stored
 	counted    bool          // Records has changed since the set was stored
 	results    []Result
-	total      uint64 // dead letters of parked keys since the start of the process
-	refused    bool   // Park has found the set full
+	unparked   []Unparked // the newest last
+	total      uint64     // dead letters of parked keys since the start of the process
+	refused    bool       // Park has found the set full
 }
 
 // NewSet returns an empty set of at most limit keys.
@@ -185,8 +202,9 @@ func (s *Set) StartOwnership(start, next checkpoint.Position, rec *Record) (drop
 	defer s.mu.Unlock()
 	clear(s.keys)
 	s.size, s.owner, s.generation, s.copied, s.results, s.counted, s.refused = 0, start.Owner, next.Generation, 0, nil, false, false
-	s.stored = s.version
+	s.stored, s.unparked = s.version, nil
 	if rec != nil {
+		s.unparked = slices.Clone(rec.Unparked)
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start, next); !p.Confirmed {
 				dropped = append(dropped, p)
@@ -507,6 +525,7 @@ func (s *Set) Finish(r Result) {
 func (s *Set) Unpark(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unparked = s.unparkedWith(id)
 	for k, p := range s.keys {
 		if p.ID == id {
 			s.size -= p.size()
@@ -515,6 +534,24 @@ func (s *Set) Unpark(id string) {
 	}
 	s.refused = false
 	s.empty.Store(len(s.keys) == 0)
+}
+
+// unparkedWith returns the former parkings when the one with an id is one too. It drops the oldest ones if they have too many discarded
+// rows. s.mu is held.
+func (s *Set) unparkedWith(id string) []Unparked {
+	all := slices.Clone(s.unparked)
+	for _, p := range s.keys {
+		if p.ID == id && len(p.Discarded) > 0 {
+			all = append(all, Unparked{id, slices.Clone(p.Discarded)})
+		}
+	}
+	rows := 0
+	for i, u := range slices.Backward(all) {
+		if rows += len(u.Discarded); rows > keptUnparked {
+			return all[i+1:]
+		}
+	}
+	return all
 }
 
 // Pending reports whether the set has changed since it was stored. If counts is set, a change of the numbers of
@@ -534,7 +571,7 @@ func (s *Set) Record(without string) (rec Record, version uint64) {
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
 	s.counted = false
-	return Record{Parkings: all, Results: slices.Clone(s.results)}, s.version
+	return Record{Parkings: all, Results: slices.Clone(s.results), Unparked: s.unparkedWith(without)}, s.version
 }
 
 // Stored notes that the record of a version is stored.

@@ -357,6 +357,13 @@ func TestDiscardWhileTheTopicIsMissing(t *testing.T) {
 	r.demandOutput(t, 0, "2 records sent", release...)
 	r.Confirmed(t)
 	r.demandNumbers(t, r.Topic+"_order", "a", []int{2, 3})
+	if all := r.demandOutput(t, 0, "not listed: 3 released or discarded", "list"); strings.Contains(all, "resent,") {
+		t.Errorf("list counts them as resent:\n%s", all)
+	}
+	if all := r.demandOutput(t, 0, "; discarded, its key is not parked any more", "list", "--resent"); strings.Count(all, "; discarded, ") != 1 {
+		t.Errorf("1 was discarded:\n%s", all)
+	}
+	r.demandOutput(t, 0, "0 resent, 0 rejected, 3 were released or discarded (dead-letter list --resent", "resend", "--all")
 	process.Terminate(t)
 }
 
