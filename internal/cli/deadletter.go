@@ -60,7 +60,7 @@ the reason. It changes nothing. The user of the broker needs the right to read t
 	}
 	l := a.deadLetters(cmd)
 	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
-	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent, released or discarded, and those of keys that other relays have parked")
+	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent, released or discarded, and those of keys that were parked under another slot")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := l.open(cmd.Context())
@@ -267,7 +267,7 @@ func (l *deadLetters) summarize(listed, found int, selection *deadletter.Selecti
 	for _, other := range []struct {
 		number int
 		what   string
-	}{{selection.AlreadyResent, "resent"}, {selection.Released, "released or discarded"}, {selection.Elsewhere, "parked by another relay"}} {
+	}{{selection.AlreadyResent, "resent"}, {selection.Released, "released or discarded"}, {selection.Elsewhere, "parked under another slot"}} {
 		if other.number > 0 {
 			others = append(others, fmt.Sprintf("%d %s", other.number, other.what))
 		}

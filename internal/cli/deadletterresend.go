@@ -111,7 +111,7 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 			return nil
 		}
 		if dead.Elsewhere {
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: fmt.Errorf("the relay of slot %q has parked its key: use dead-letter release with the configuration of that relay", dead.Slot)})
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: fmt.Errorf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)})
 			return nil
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
@@ -179,7 +179,7 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 		line += fmt.Sprintf(", %d were released or discarded (dead-letter list --resent lists them)", selection.Released)
 	}
 	if selection.Elsewhere > 0 {
-		line += fmt.Sprintf(", %d are of keys that another relay has parked (dead-letter release with the configuration of that relay sends them)", selection.Elsewhere)
+		line += fmt.Sprintf(", %d are of keys that were parked under another slot (the configuration of its relay releases them; if it was this relay, --set source.slot to that)", selection.Elsewhere)
 	}
 	if selection.Parked > 0 {
 		line += fmt.Sprintf(", %d are of parked keys (dead-letter release sends them)", selection.Parked)

@@ -71,7 +71,7 @@ func (l *deadLetters) printLine(dead *deadletter.DeadLetter) {
 func (l *deadLetters) origin(dead *deadletter.DeadLetter) string {
 	text := fmt.Sprintf("transaction %s, row %d, slot %s", dead.LSN, dead.Index, oneLine(dead.Slot))
 	if dead.Slot != l.cfg.Source.Slot {
-		text += " (of another relay)"
+		text += " (not source.slot)"
 	}
 	return text
 }
@@ -86,7 +86,7 @@ func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 	case !dead.Resent.IsZero():
 		return "; resent " + at(dead.Resent)
 	case dead.Elsewhere:
-		return "; parked by that relay, and whether its key is still parked is not known here"
+		return "; parked under that slot, and whether its key is still parked is known to the relay of that slot only"
 	case l.isDiscarded(dead):
 		return "; discarded, its key is not parked any more"
 	case dead.Parked != nil:

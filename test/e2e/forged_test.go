@@ -161,7 +161,7 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 		}
 		rig.Must(t, cl.ProduceSync(t.Context(), deadLetter).FirstErr())
 	}
-	if out := m.demandOutput(t, 0, "slot theirs (of another relay)", "list"); !strings.Contains(out, "slot "+r.Slot+"\n") {
+	if out := m.demandOutput(t, 0, "slot theirs (not source.slot)", "list"); !strings.Contains(out, "slot "+r.Slot+"\n") {
 		t.Errorf("list: %s", out)
 	}
 	m.demandOutput(t, 2, "--any-slot", "resend", "0:3")

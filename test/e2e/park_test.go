@@ -380,12 +380,12 @@ func TestKeysParkedByAnotherRelay(t *testing.T) {
 	list := r.demandOutput(t, 0, "its key is parked", "list")
 	at, _, _ := strings.Cut(list, " ")
 	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot+"_other", r.Topic, "on_bad_record: park\ndead_letter_topic: "+r.dead+"\n")
-	r.demandOutput(t, 0, "no dead letters; not listed: 2 parked by another relay (--resent lists them)", "list")
-	r.demandOutput(t, 0, "; parked by that relay, and whether its key is still parked is not known here", "list", "--resent")
-	const left = "0 resent, 0 rejected, 2 are of keys that another relay has parked (dead-letter release with the configuration of that relay sends them)\n"
+	r.demandOutput(t, 0, "no dead letters; not listed: 2 parked under another slot (--resent lists them)", "list")
+	r.demandOutput(t, 0, "; parked under that slot, and whether its key is still parked is known to the relay of that slot only", "list", "--resent")
+	const left = "0 resent, 0 rejected, 2 are of keys that were parked under another slot (the configuration of its relay releases them; if it was this relay, --set source.slot to that)\n"
 	for _, again := range [][]string{{}, {"--any-slot"}, {"--any-slot", "--again"}} {
 		r.demandOutput(t, 0, left, append([]string{"resend", "--all"}, again...)...)
 	}
-	r.demandOutput(t, 14, "rejected: the relay of slot \""+r.Slot+"\" has parked its key", "resend", at, "--any-slot", "--again")
+	r.demandOutput(t, 14, "rejected: its key was parked under slot \""+r.Slot+"\"", "resend", at, "--any-slot", "--again")
 	r.demandNumbers(t, r.Topic, "a", nil)
 }
