@@ -111,7 +111,7 @@ var faults = []fault{
 	{as[*encode.ColumnError], exit.NoDelivery, Never, adviseColumns, nextColumns},
 	{isUpdate, exit.NoDelivery, Never, adviseUpdate, nextUpdate},
 	{as[*pump.ChangeError], exit.NoDelivery, Never, adviseChange, nextChange},
-	{is(position.ErrLeftOut), exit.NoDelivery, Never, "", nextRefill},
+	{is(position.ErrLeftOut), exit.NoDelivery, Never, "", nextLeftOut},
 	{is(replication.ErrUnpublished), exit.NoDelivery, Never, adviseUnpublished, nextPublication},
 	{is(catalog.ErrNoTable), exit.NoDelivery, Never, "", nextNoTable},
 	{is(replication.ErrPublication), exit.NoDelivery, Never, "", nextPublication},
@@ -277,6 +277,7 @@ const (
 	nextUpdate      = "start the relay with --set outbox.on_update=warn, or skip the transaction (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextChange      = "start the relay again, then let the publication send inserts only (docs/runbook.md#an-update-delete-or-truncate-stopped-the-relay)"
 	nextPublication = "do what the error says (docs/runbook.md#the-publication-has-changed)"
+	nextLeftOut     = "send what the last relay has left out: " + catalog.InstructRecover + " (docs/recover.md#recover)"
 	nextNoTable     = "name the table in outbox.tables, or, if it was not renamed, create it; then run the command again (docs/tables.md)"
 	nextNoSlot      = "find out why the slot is gone, then " + catalog.InstructRecover + "; if the relay has never run, " + catalog.InstructSetup + " (docs/runbook.md#exit-11)"
 	nextByHand      = "find out why the slot is gone, then do what the error says (docs/recover.md#recover-refuses)"
