@@ -116,7 +116,7 @@ func (s Store) parts(ctx context.Context, db DB, age time.Duration) (parts []par
 // prune deletes older claims block by block. A TID range scan keeps a batch from reading what an
 // earlier one has read.
 func (p part) prune(ctx context.Context, db DB, before time.Time, rows *int64) error {
-	for block := int64(0); block == 0 || block < p.blocks; block += pruneBlocks { // an empty table, too, so that a missing privilege is noticed
+	for block := int64(0); block == 0 || block < p.blocks; block += pruneBlocks { // an empty table, too, so that a missing privilege is detected
 		err := inTx(ctx, db, func(tx pgx.Tx) error {
 			tag, err := tx.Exec(ctx, `DELETE FROM `+p.name+` WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND processed_at < $3::timestamptz`,
 				fmt.Sprintf("(%d,0)", block), fmt.Sprintf("(%d,0)", block+pruneBlocks), before)

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
-	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -97,16 +95,7 @@ func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 
 // isDiscarded reports whether a dead letter of a key that is or was parked was discarded. That is forgotten some time after the key was unparked.
 func (l *deadLetters) isDiscarded(dead *deadletter.DeadLetter) bool {
-	if dead.Parked == nil {
-		return false
-	}
-	id := dead.EventID(l.cfg.Outbox.Columns.ID)
-	return slices.ContainsFunc(l.parked.Parkings, func(p parking.Parking) bool {
-		return p.ID == dead.Parked.Parking && p.HasDiscarded(&dead.DeadLetter, id)
-	}) ||
-		slices.ContainsFunc(l.parked.Unparked, func(u parking.Unparked) bool {
-			return u.ID == dead.Parked.Parking && u.HasDiscarded(&dead.DeadLetter, id)
-		})
+	return dead.Parked != nil && l.parked.HasDiscarded(&dead.DeadLetter, dead.EventID(l.cfg.Outbox.Columns.ID))
 }
 
 // printWhole prints a dead letter with all its fields. It cuts a long value.

@@ -20,7 +20,7 @@ type DeadLetter struct {
 	Resent  time.Time // when it was last resent; zero: never
 	Waiting bool      // its key is parked
 
-	// Elsewhere says that another relay has parked its key. Whether the key is still parked is not known.
+	// Elsewhere says that its key was parked under another slot than Filter.Relay. Whether the key is still parked is not known.
 	Elsewhere bool
 }
 
@@ -39,7 +39,7 @@ type Filter struct {
 	// Relay is the slot of the relay whose keys Parked returns. Empty: there is no other relay.
 	Relay string
 
-	// Resendable leaves out those whose key is parked, or was parked by another relay.
+	// Resendable leaves out those whose key is parked, or was parked under another slot.
 	Resendable bool
 }
 

@@ -40,7 +40,7 @@ type Selection struct {
 	OtherSlots    int // how many because they are of other slots than that of the filter
 	Parked        int // how many because their key is parked
 	Released      int // how many because their key was parked, and is not any more: they were released or discarded
-	Elsewhere     int // how many because another relay has parked their key
+	Elsewhere     int // how many because their key was parked under another slot
 
 	// Hidden has a *[sink.OpenTransactionError] for each partition whose newest records could not be read.
 	Hidden []error

@@ -29,6 +29,18 @@ type Record struct {
 // HasKeys reports whether r has parked keys. It may be nil.
 func (r *Record) HasKeys() bool { return r != nil && len(r.Parkings) > 0 }
 
+// HasDiscarded is [Parking.HasDiscarded] of the parking of a dead letter, which has one, also after its key was unparked.
+func (r *Record) HasDiscarded(dead *encode.DeadLetter, id string) bool {
+	for _, p := range r.Parkings {
+		if p.ID == dead.Parked.Parking {
+			return p.HasDiscarded(dead, id)
+		}
+	}
+	return slices.ContainsFunc(r.Unparked, func(u Unparked) bool {
+		return u.ID == dead.Parked.Parking && hasDiscarded(u.Discarded, dead, id)
+	})
+}
+
 // NextGeneration returns a generation that is later than that of each parking, or 0 if there is none. r may be nil. A relay that has lost its
 // position record continues in it: rows that it reads follow on the parked ones.
 func (r *Record) NextGeneration() int64 {

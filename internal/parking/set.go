@@ -123,11 +123,6 @@ type Unparked struct {
 	Discarded []Discarded
 }
 
-// HasDiscarded is as that of a Parking.
-func (u *Unparked) HasDiscarded(dead *encode.DeadLetter, id string) bool {
-	return hasDiscarded(u.Discarded, dead, id)
-}
-
 func hasDiscarded(rows []Discarded, dead *encode.DeadLetter, id string) bool {
 	copied := dead.Parked.Place.Owner != 0
 	return slices.ContainsFunc(rows, func(d Discarded) bool {
