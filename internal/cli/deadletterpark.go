@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +94,7 @@ type releasing struct {
 func (r *releasing) addFlags(cmd *cobra.Command) {
 	r.settings = command.ConfigFlags(cmd, "brokers")
 	flags := cmd.Flags()
-	flags.StringVar(&r.key, "key", "", "`key` in place of --id, as dead-letter list prints it; 0x… is a key in hexadecimal")
+	flags.StringVar(&r.key, "key", "", "`key` in place of --id, as dead-letter list prints it: text, 0x… in hexadecimal, or quoted with escapes")
 	flags.StringVar(&r.topic, "topic", "", "`topic` beside --key, if the key is parked in several topics")
 	flags.StringVar(&r.id, "id", "", "`id` of the parked key, as dead-letter list, status and the live page show it")
 	flags.DurationVar(&r.wait, "wait", releaseWait, "`time` to wait for the relay's result")
@@ -172,7 +173,7 @@ func (r *releasing) find(all []parking.Parking) (parking.Parking, error) {
 		if r.id != "" {
 			return !strings.HasPrefix(p.ID, r.id)
 		}
-		return r.topic != "" && p.Topic != r.topic || p.Key.Key != r.key && p.Key.Key != hexKey(r.key)
+		return r.topic != "" && p.Topic != r.topic || p.Key.Key != r.key && p.Key.Key != unescapeKey(r.key)
 	})
 	what := fmt.Sprintf("key %q", r.key)
 	if r.id != "" {
@@ -191,11 +192,14 @@ func (r *releasing) find(all []parking.Parking) (parking.Parking, error) {
 	return parking.Parking{}, r.outcome("several keys", fmt.Errorf("%s is parked in several topics: %s", what, strings.Join(topics, ", ")), exit.Usage, "name one of them with --id; dead-letter list shows the ids")
 }
 
-// hexKey returns the key that text has in hexadecimal, or text.
-func hexKey(text string) string {
+// unescapeKey returns the key that visible has written as text, in hexadecimal or quoted, or text.
+func unescapeKey(text string) string {
 	digits, ok := strings.CutPrefix(text, "0x")
 	if key, err := hex.DecodeString(digits); ok && err == nil {
 		return string(key)
+	}
+	if key, err := strconv.Unquote(text); err == nil && text[0] == '"' {
+		return key
 	}
 	return text
 }

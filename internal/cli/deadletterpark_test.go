@@ -34,3 +34,18 @@ func TestInterruptedRelease(t *testing.T) {
 		t.Errorf("interrupted: %+v", err)
 	}
 }
+
+// A key is found by what dead-letter list prints for it.
+func TestReleaseByThePrintedKey(t *testing.T) {
+	r := &releasing{app: &app{stdout: io.Discard, stderr: io.Discard}}
+	for _, key := range []string{"o-1", "Zoë", "a\tb\n", " o-1 ", `\t`, `"o-1"`, "'a'", "`b`", "\x00\xff", "0x", ""} {
+		r.key = key
+		if key != "" {
+			r.key, _, _ = strings.Cut(visible([]byte(key)), " (")
+		}
+		found, err := r.find([]parking.Parking{{ID: "p", Key: parking.Key{Topic: "t", Key: key}}, {ID: "q", Key: parking.Key{Topic: "t", Key: "a"}}})
+		if err != nil || found.ID != "p" {
+			t.Errorf("--key %s does not find %q: %v", r.key, key, err)
+		}
+	}
+}
