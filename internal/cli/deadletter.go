@@ -174,11 +174,11 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	return nil
 }
 
-// parkedKeys returns the topics of the parked keys, by the id of the parking.
-func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]string, error) {
-	topics := make(map[string]string)
+// parkedKeys returns the parked keys by the id of the parking.
+func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]deadletter.ParkedKey, error) {
+	parked := make(map[string]deadletter.ParkedKey)
 	if l.sending.Positions.IsZero() {
-		return topics, nil
+		return parked, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
@@ -188,10 +188,10 @@ func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]string, error)
 	}
 	found, _, err := keys.Read(ctx)
 	for _, p := range found.Parkings {
-		topics[p.ID] = p.Topic
+		parked[p.ID] = deadletter.ParkedKey{Topic: p.Topic, Released: p.Released}
 	}
 	l.parked = found
-	return topics, errors.Join(err, keys.Close())
+	return parked, errors.Join(err, keys.Close())
 }
 
 func (l *deadLetters) close() { _ = l.topic.Close() }

@@ -33,7 +33,7 @@ type deadLetterObject struct {
 	Truncated string `json:"truncated,omitempty"` // sizes of the fields that were left out
 
 	ResentAt *time.Time `json:"resent_at,omitempty"`
-	Parked   bool       `json:"parked,omitempty"` // its key is parked
+	Parked   bool       `json:"parked,omitempty"` // its key is parked, and no release has sent it
 
 	Discarded bool `json:"discarded,omitempty"`
 }
@@ -44,7 +44,7 @@ func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 		Topic: dead.Record.Topic, Table: dead.Table, ID: dead.EventID(l.cfg.Outbox.Columns.ID), Key: dead.Record.Key,
 		Slot: dead.Slot, CommitLSN: dead.LSN.String(), Row: dead.Index,
 		Timestamp: dead.Record.Timestamp.UTC(), ValueBytes: dead.Size,
-		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting, Discarded: l.isDiscarded(dead),
+		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting && !dead.Passed, Discarded: l.isDiscarded(dead),
 	}
 	if !dead.Resent.IsZero() {
 		o.ResentAt = &dead.Resent
@@ -77,6 +77,10 @@ func (l *deadLetters) origin(dead *deadletter.DeadLetter) string {
 // state returns whether the key of a dead letter is parked, and whether the dead letter was resent, released or discarded.
 func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 	switch {
+	case dead.Passed && l.isDiscarded(dead):
+		return "; discarded, and a release has left it out; later records of its key are still parked"
+	case dead.Passed:
+		return "; sent by a release; later records of its key are still parked"
 	case dead.Waiting && l.isDiscarded(dead):
 		return "; discarded, so the release of its key leaves it out"
 	case dead.Waiting:

@@ -19,6 +19,7 @@ type DeadLetter struct {
 	Size    int       // of the value in bytes, also if that is left out
 	Resent  time.Time // when it was last resent; zero: never
 	Waiting bool      // its key is parked
+	Passed  bool      // a release of its key, which is still parked, has sent it, or left it out because it was discarded
 
 	// Elsewhere says that its key was parked under another slot than Filter.Relay. Whether the key is still parked is not known.
 	Elsewhere bool
@@ -31,16 +32,22 @@ type Filter struct {
 	Slot    string    // the slot of the relay that has written it
 	Reason  string    // part of the reason, ignoring case
 	Since   time.Time // sent to the dead-letter topic then or later
-	Resent  bool      // also those that were resent, or whose key was parked and is not any more
+	Resent  bool      // also those that were resent, and those of keys that were parked which do not wait any more
 
-	// Parked returns the topics of the parked keys, by the id of the parking. It is called once, if there is a dead letter of a key that was parked.
-	Parked func(context.Context) (map[string]string, error)
+	// Parked returns the parked keys by the id of the parking. It is called once, if there is a dead letter of a key that was parked.
+	Parked func(context.Context) (map[string]ParkedKey, error)
 
 	// Relay is the slot of the relay whose keys Parked returns. Empty: there is no other relay.
 	Relay string
 
 	// Resendable leaves out those whose key is parked, or was parked under another slot.
 	Resendable bool
+}
+
+// A ParkedKey is what a Filter knows of a parked key.
+type ParkedKey struct {
+	Topic    string       // of the key
+	Released encode.Place // up to which a release has passed its dead letters
 }
 
 // matches reports whether f selects l, apart from l's offset, whether it was resent, and the topic of a row.

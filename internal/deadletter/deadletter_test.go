@@ -216,13 +216,13 @@ func TestSelectionByTopicHasTheRowThatParkedAKey(t *testing.T) {
 		}
 		dead := &sink.Record{Headers: headers}
 		if parking != "" {
-			dead = encode.Park(dead, []byte("key"), encode.Parked{Parking: parking})
+			dead = encode.Park(dead, []byte("key"), encode.Parked{Parking: parking, Place: encode.Place{LSN: 1, Index: n}})
 		}
 		p.produce(t, &kgo.Record{Key: dead.Key}, dead.Headers)
 	}
 	b := p.open(t)
-	f := Filter{Topic: p.topic, Parked: func(context.Context) (map[string]string, error) {
-		return map[string]string{"mine": p.topic, "other": "another"}, nil
+	f := Filter{Topic: p.topic, Parked: func(context.Context) (map[string]ParkedKey, error) {
+		return map[string]ParkedKey{"mine": {Topic: p.topic}, "other": {Topic: "another"}}, nil
 	}}
 	if got := p.indexes(t, b, p.selectAll(t, b, f)); !slices.Equal(got, []int{0, 1}) {
 		t.Errorf("dead letters %v of topic %s", got, p.topic)
@@ -337,16 +337,18 @@ func TestParsePartitionOffset(t *testing.T) {
 // another relay has parked: its later records may wait behind it.
 func TestSelectionOfParkedKeys(t *testing.T) {
 	p := newFixture(t)
-	for n, of := range []struct{ slot, parking string }{{"mine", ""}, {"mine", "waits"}, {"mine", "released"}, {"other", ""}, {"other", "unknown"}} {
+	for n, of := range []struct{ slot, parking string }{{"mine", ""}, {"mine", "waits"}, {"mine", "released"}, {"other", ""}, {"other", "unknown"}, {"mine", "stopped"}, {"mine", "stopped"}} {
 		rec := &sink.Record{Topic: p.topic, Partition: 1, Key: []byte("key"), Timestamp: time.UnixMilli(1)}
 		dead := encode.DeadRecord(p.deadLetterTopic, encode.Origin{Slot: of.slot, Index: n}, rec, "bad")
 		if of.parking != "" {
-			dead = encode.Park(dead, rec.Key, encode.Parked{Parking: of.parking})
+			dead = encode.Park(dead, rec.Key, encode.Parked{Parking: of.parking, Place: encode.Place{LSN: 1, Index: n}})
 		}
 		p.produce(t, &kgo.Record{Key: dead.Key, Timestamp: dead.Timestamp}, dead.Headers)
 	}
 	b := p.open(t)
-	keys := func(context.Context) (map[string]string, error) { return map[string]string{"waits": p.topic}, nil }
+	keys := func(context.Context) (map[string]ParkedKey, error) {
+		return map[string]ParkedKey{"waits": {Topic: p.topic}, "stopped": {Topic: p.topic, Released: encode.Place{LSN: 1, Index: 5}}}, nil
+	}
 	all := p.selectAll(t, b, Filter{Resent: true})
 	type counts struct{ resent, otherSlots, parked, released, elsewhere int }
 	for name, tc := range map[string]struct {
@@ -354,12 +356,12 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 		want   []int
 		counts counts
 	}{
-		"list":                    {Filter{}, []int{0, 1, 3}, counts{released: 1, elsewhere: 1}},
-		"list --resent":           {Filter{Resent: true}, []int{0, 1, 2, 3, 4}, counts{}},
-		"resend":                  {Filter{Resendable: true, Slot: "mine"}, []int{0}, counts{otherSlots: 1, parked: 1, released: 1, elsewhere: 1}},
-		"resend --any-slot":       {Filter{Resendable: true}, []int{0, 3}, counts{parked: 1, released: 1, elsewhere: 1}},
-		"resend --again":          {Filter{Resendable: true, Resent: true}, []int{0, 2, 3}, counts{parked: 1, elsewhere: 1}},
-		"resend of all by offset": {Filter{Resendable: true, Resent: true, Offsets: offsets(all)}, []int{0, 1, 2, 3, 4}, counts{}},
+		"list":                    {Filter{}, []int{0, 1, 3, 6}, counts{released: 2, elsewhere: 1}},
+		"list --resent":           {Filter{Resent: true}, []int{0, 1, 2, 3, 4, 5, 6}, counts{}},
+		"resend":                  {Filter{Resendable: true, Slot: "mine"}, []int{0}, counts{otherSlots: 1, parked: 3, released: 1, elsewhere: 1}},
+		"resend --any-slot":       {Filter{Resendable: true}, []int{0, 3}, counts{parked: 3, released: 1, elsewhere: 1}},
+		"resend --again":          {Filter{Resendable: true, Resent: true}, []int{0, 2, 3}, counts{parked: 3, elsewhere: 1}},
+		"resend of all by offset": {Filter{Resendable: true, Resent: true, Offsets: offsets(all)}, []int{0, 1, 2, 3, 4, 5, 6}, counts{}},
 	} {
 		tc.filter.Parked, tc.filter.Relay = keys, "mine"
 		s := p.selectAll(t, b, tc.filter)
@@ -370,8 +372,8 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 			t.Errorf("%s leaves out %+v, want %+v", name, got, tc.counts)
 		}
 		if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
-			if l.Elsewhere != (l.Index == 4) || l.Waiting != (l.Index == 1) {
-				t.Errorf("%s: dead letter %d: waiting %t, elsewhere %t", name, l.Index, l.Waiting, l.Elsewhere)
+			if l.Elsewhere != (l.Index == 4) || l.Waiting != (l.Index == 1 || l.Index >= 5) || l.Passed != (l.Index == 5) {
+				t.Errorf("%s: dead letter %d: waiting %t, passed %t, elsewhere %t", name, l.Index, l.Waiting, l.Passed, l.Elsewhere)
 			}
 			return nil
 		}); err != nil {

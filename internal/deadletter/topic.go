@@ -39,7 +39,7 @@ type Selection struct {
 	AlreadyResent int // how many dead letters it leaves out because they were resent
 	OtherSlots    int // how many because they are of other slots than that of the filter
 	Parked        int // how many because their key is parked
-	Released      int // how many because their key was parked, and is not any more: they were released or discarded
+	Released      int // how many because their key was parked, and they were released or discarded
 	Elsewhere     int // how many because their key was parked under another slot
 
 	// Hidden has a *[sink.OpenTransactionError] for each partition whose newest records could not be read.
@@ -48,8 +48,8 @@ type Selection struct {
 	filter   *Filter
 	ranges   []sink.OffsetRange
 	resentAt map[PartitionOffset]time.Time
-	parked   map[string]string // result of Parked of the filter; nil: not called
-	matches  []match           // by partition and offset
+	parked   map[string]ParkedKey // result of Parked of the filter; nil: not called
+	matches  []match              // by partition and offset
 }
 
 // A match is a dead letter that a filter selects.
@@ -116,7 +116,7 @@ func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
 		s.OtherSlots++
 	case l.Waiting && f.Resendable && !named:
 		s.Parked++
-	case l.Parked != nil && !l.Waiting && !l.Elsewhere && !f.Resent:
+	case l.Parked != nil && (!l.Waiting || l.Passed) && !l.Elsewhere && !f.Resent:
 		s.Released++
 	default:
 		s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
@@ -124,7 +124,7 @@ func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// findParking sets whether the key of l is parked, here or elsewhere, and returns its topic.
+// findParking sets whether the key of l is parked, here or elsewhere, and whether a release has passed l. It returns the topic of the key.
 func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic string, err error) {
 	if l.Parked == nil || s.filter.Parked == nil {
 		return "", nil
@@ -134,9 +134,10 @@ func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic strin
 			return "", err
 		}
 	}
-	topic, l.Waiting = s.parked[l.Parked.Parking]
-	l.Elsewhere = !l.Waiting && s.filter.Relay != "" && l.Slot != s.filter.Relay
-	return topic, nil
+	key, waiting := s.parked[l.Parked.Parking]
+	l.Waiting, l.Passed = waiting, waiting && l.Parked.Place.Compare(key.Released) <= 0
+	l.Elsewhere = !waiting && s.filter.Relay != "" && l.Slot != s.filter.Relay
+	return key.Topic, nil
 }
 
 // keepOffsets keeps the dead letters at the offsets of the filter.

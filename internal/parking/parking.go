@@ -92,6 +92,10 @@ func (p *Parking) Follows(at encode.Place) bool {
 	return cmp.Or(cmp.Compare(at.Generation, p.Generation), cmp.Compare(at.LSN, p.First.LSN), cmp.Compare(at.Index, p.First.Index)) >= 0
 }
 
+// IsPassed reports whether a release has sent the dead letter at a place, or left it out because its row was discarded, and stopped behind
+// it.
+func (p *Parking) IsPassed(at encode.Place) bool { return at.Compare(p.Released) <= 0 }
+
 // IsBadDiscarded reports whether the row because of which the key is parked was discarded, so that no record is known to be the first.
 func (p *Parking) IsBadDiscarded() bool {
 	return slices.ContainsFunc(p.Discarded, func(d Discarded) bool { return d.Row == p.Bad })

@@ -146,7 +146,7 @@ func (s *Set) Follow(topic string, key []byte, at Row) (deadLetter encode.Parked
 
 // countDeadLetter counts a dead letter of p, and returns what it must have. s.mu is held.
 func (s *Set) countDeadLetter(p *Parking, at encode.Place) encode.Parked {
-	if at.Compare(p.Released) > 0 { // otherwise an earlier ownership has released it
+	if !p.IsPassed(at) { // otherwise an earlier ownership has released it
 		if p.unreleased == 0 || at.Compare(p.oldest) < 0 {
 			p.oldest = at
 		}

@@ -195,8 +195,12 @@ func TestParkAndRelease(t *testing.T) {
 	if out := r.demandOutput(t, 14, "12 records sent", strings.Fields(discard)...); !strings.Contains(out, "dropped the record of transaction ") {
 		t.Errorf("discard does not say what it has dropped:\n%s", out)
 	}
-	if out := r.demandOutput(t, 0, "; discarded, so ", "list"); !strings.Contains(out, "; its key is parked") {
-		t.Errorf("list says that the second bad record is discarded too:\n%s", out)
+	const sent, discarded, parked = "; sent by a release; ", "; discarded, and a release ", "; its key is parked"
+	if out := r.demandOutput(t, 0, parked, "list"); strings.Count(out, parked) != 1 || strings.Contains(out, sent) || strings.Contains(out, discarded) {
+		t.Errorf("the second bad record alone is left:\n%s", out)
+	}
+	if out := r.demandOutput(t, 0, parked, "list", "--resent"); strings.Count(out, parked) != 1 || strings.Count(out, sent) != 12 || strings.Count(out, discarded) != 1 {
+		t.Errorf("list --resent does not tell what the release has sent, left out and left:\n%s", out)
 	}
 	r.demandOutput(t, 0, "0 records sent", "discard", "--key", "c", "--yes")
 	r.insert(t, "c", 3, 10)

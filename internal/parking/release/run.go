@@ -201,7 +201,7 @@ func (r *releaseRun) find(ctx context.Context, readable time.Duration) error {
 		offsets.Begin = max(offsets.Begin, r.next[offsets.Partition])
 		err := r.reader.Read(ctx, offsets, func(stored *sink.StoredRecord) error {
 			l, ok := encode.ParseDeadLetter(&stored.Record)
-			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && r.parking.Follows(l.Parked.Place) && l.Parked.Place.Compare(r.parking.Released) > 0 {
+			if ok && l.Parked != nil && l.Parked.Parking == r.parking.ID && r.parking.Follows(l.Parked.Place) && !r.parking.IsPassed(l.Parked.Place) {
 				r.waiting.add(deadLetterPlace{l.Parked.Place, offsets.Partition, stored.Offset})
 			}
 			return nil
