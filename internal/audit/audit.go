@@ -191,6 +191,7 @@ func (a *auditor) readTables(ctx context.Context) error {
 			a.ledger.addRow(rec, xid, flags)
 			a.show("rows", len(a.ledger.rows), total)
 		})
+		a.ledger.endTable()
 		if err != nil {
 			return err
 		}
@@ -332,6 +333,9 @@ func (a *auditor) report() *Report {
 	}
 	if !r.Ordered {
 		r.Notes = append(r.Notes, "a table has no column with the order of insertion: the order of records is judged by their timestamps only (--order-by names a column)")
+	}
+	if a.ledger.byTable {
+		r.Notes = append(r.Notes, "some keys have rows in several tables, and nothing says in which order these were committed: the order of their records is judged table by table")
 	}
 	if len(a.cfg.Relay.Messages) > 0 {
 		r.Notes = append(r.Notes, "rows of outbox.messages are in no table: they are not audited")

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ type scene struct {
 	hides      int   // 1 and 2: an open transaction is at the end of partition 0 or 1; 3: of the dead-letter topic
 	topic      [2][]*sink.Record
 	deadLetter []string // ids in the dead-letter topic
+	elsewhere  []string // ids in it of another slot
+	secondAt   int      // the first row of a second table; 0: there is one table
 
 	unordered, compacted bool
 }
@@ -55,8 +58,12 @@ func (s *scene) judge() (Topic, []string) {
 	l := newLedger(s.rules, int64(len(s.rows)))
 	l.ordered = !s.unordered
 	for i, rec := range s.rows {
+		if s.secondAt > 0 && i == s.secondAt {
+			l.endTable()
+		}
 		l.addRow(rec, s.xids[i], s.flags)
 	}
+	l.endTable()
 	l.indexRows()
 	l.topics[l.topic("t")].compacted, l.deadHidden = s.compacted, s.hides == 3
 	for p, records := range s.topic {
@@ -70,7 +77,10 @@ func (s *scene) judge() (Topic, []string) {
 		}
 	}
 	for _, id := range s.deadLetter {
-		l.addDeadLetter([]byte(id))
+		l.addDeadLetter([]byte(id), hasDeadLetter)
+	}
+	for _, id := range s.elsewhere {
+		l.addDeadLetter([]byte(id), hasOtherDeadLetter)
 	}
 	findings := l.phantoms(l.judge())
 	sortFindings(findings)
@@ -84,6 +94,9 @@ func (s *scene) judge() (Topic, []string) {
 			if id := rec.Headers[0].Value; f.id != 0 && f.id == l.hasher.ID(id) {
 				text += " " + string(id)
 			}
+		}
+		if strings.Contains(f.Detail, "; a dead letter of another slot") {
+			text += ", elsewhere"
 		}
 		found = append(found, text)
 	}
@@ -164,6 +177,20 @@ func TestAuditOfATopic(t *testing.T) {
 		"the same, and nothing tells": {
 			change: func(s *scene) { swap(s.topic[0], 1, 2); s.rules.CommitTimes = false },
 			want:   Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@1 a/1"},
+		},
+		"the second of two tables came first": {
+			change: func(s *scene) {
+				s.secondAt, s.rules.CommitTimes = 6, false
+				s.topic[0] = slices.Concat(s.topic[0][3:], s.topic[0][:3])
+			},
+		},
+		"the same, and swapped within a table": {
+			change: func(s *scene) {
+				s.secondAt, s.rules.CommitTimes = 6, false
+				s.topic[0] = slices.Concat(s.topic[0][3:], s.topic[0][:3])
+				swap(s.topic[0], 3, 4)
+			},
+			want: Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@3 a/1"},
 		},
 		"swapped, no order in the table": {
 			change: func(s *scene) { swap(s.topic[0], 1, 2); s.unordered = true },
@@ -247,6 +274,10 @@ func TestAuditOfATopic(t *testing.T) {
 		"dead letter": {
 			change: func(s *scene) { s.topic[0], s.deadLetter = slices.Delete(s.topic[0], 1, 2), []string{"a/1", "z/1"} },
 			want:   Topic{DeadLetters: 1, Unsent: 1},
+		},
+		"dead letter of another slot": {
+			change: func(s *scene) { s.topic[0], s.elsewhere = slices.Delete(s.topic[0], 1, 2), []string{"a/1", "b/1"} },
+			want:   Topic{Missing: 1}, found: []string{"missing a/1, elsewhere"},
 		},
 		"dead letter of a delivered row": {change: func(s *scene) { s.deadLetter = []string{"a/1"} }, want: Topic{DeadLetters: 1}},
 		"resent dead letter": {

@@ -94,14 +94,35 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 		k.sortByCommit(seen)
 	}
 	k.noteAltered(seen)
-	checker := k.check(seen)
-	if late := checker.Counts().OutOfOrder; late > 0 && k.ordered && k.sortByCommit(seen) {
+	checker, own := k.check(seen), k.rows[rows[0]].topic
+	switch late := checker.Counts().OutOfOrder; {
+	case late == 0 || !k.ordered:
+	case k.sortByCommit(seen):
 		if again := k.check(seen); again.Counts().OutOfOrder < late {
 			checker = again
-			k.topics[k.rows[rows[0]].topic].Concurrent++
+			k.topics[own].Concurrent++
 		}
+	case k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]):
+		k.countByTable(own, seen)
+		return
 	}
-	k.count(checker, k.rows[rows[0]].topic, seen)
+	k.count(checker, own, seen)
+}
+
+// countByTable is count for a key with rows in several tables, of which nothing says in which order they were committed.
+func (k *keyJudge) countByTable(own uint16, seen []sighting) {
+	k.byTable = true
+	for all := k.numbered; len(all) > 0; all = all[len(k.numbered):] {
+		table := k.tableOf(all[0])
+		k.numbered = all[:end(len(all), func(i int) bool { return k.tableOf(all[i]) != table })]
+		var ofTable []sighting
+		for _, s := range seen {
+			if k.tableOf(s.row) == table {
+				ofTable = append(ofTable, s)
+			}
+		}
+		k.count(k.check(ofTable), own, ofTable)
+	}
 }
 
 // noteAltered counts the records that differ from their rows.
@@ -131,6 +152,9 @@ func (k *keyJudge) miss(t *topicLedger, n uint32) {
 		f.Detail = "the row has no id, so no record can be made of it, and no dead letter has its columns"
 	case flags&unroutable != 0:
 		f.Detail = "no record can be made of the row, and no dead letter has its id"
+	}
+	if k.flags[n]&hasOtherDeadLetter != 0 {
+		f.Detail += "; a dead letter of another slot than source.slot has its id"
 	}
 	k.note(k.findings, k.rows[n].topic, f)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -22,6 +23,7 @@ type ledger struct {
 
 	rows  []row
 	flags []uint8  // by row
+	ends  []uint32 // of the rows of each table
 	index []uint32 // hash table of row numbers + 1, by id
 
 	seen       []sighting
@@ -29,6 +31,7 @@ type ledger struct {
 	tooMany    error  // a limit of the ledger is exceeded
 	oldest     uint32 // time of the oldest row; math.MaxUint32: no row has a time
 	ordered    bool   // rows come in the order of insertion
+	byTable    bool   // the records of a key with rows in several tables were judged table by table
 }
 
 // rules decide how records are judged.
@@ -55,13 +58,14 @@ type row struct {
 
 // Flags of a row.
 const (
-	due           uint8 = 1 << iota // its record must be there
-	unroutable                      // no record can be made of it
-	hasRecord                       // a record of the relay matches the row
-	hasAltered                      // a record differs from the row
-	hasResent                       // a resent record matches the row
-	hasDeadLetter                   // it is in the dead-letter topic
-	withoutID                       // its id is the result of standIn
+	due                uint8 = 1 << iota // its record must be there
+	unroutable                           // no record can be made of it
+	hasRecord                            // a record of the relay matches the row
+	hasAltered                           // a record differs from the row
+	hasResent                            // a resent record matches the row
+	hasDeadLetter                        // it is in the dead-letter topic
+	withoutID                            // its id is the result of standIn
+	hasOtherDeadLetter                   // another relay, or this one under another slot, has sent a dead letter with its id
 )
 
 // A sighting is a record of a row. There are as many as rows, so it is small.
@@ -140,6 +144,15 @@ func (l *ledger) addRow(rec *sink.Record, xid uint64, flags uint8) {
 		l.oldest = min(l.oldest, r.second)
 	}
 	l.rows, l.flags = append(l.rows, r), append(l.flags, flags)
+}
+
+// endTable ends the rows of a table.
+func (l *ledger) endTable() { l.ends = append(l.ends, uint32(len(l.rows))) }
+
+// tableOf returns the number of the table of a row.
+func (l *ledger) tableOf(n uint32) int {
+	table, _ := slices.BinarySearch(l.ends, n+1)
+	return table
 }
 
 // indexRows ends the rows: records follow.
@@ -264,9 +277,9 @@ func (l *ledger) provable(at time.Time) bool {
 	return l.oldest != math.MaxUint32 && at.After(time.Unix(int64(l.oldest), 0).Add(pruneSlack))
 }
 
-// addDeadLetter notes that the row of an id is in the dead-letter topic.
-func (l *ledger) addDeadLetter(id []byte) {
+// addDeadLetter notes that the row of an id is in the dead-letter topic: of the slot if flag is hasDeadLetter, or of another one.
+func (l *ledger) addDeadLetter(id []byte, flag uint8) {
 	if n, ok := l.find(l.hasher.ID(id)); ok {
-		l.flags[n] |= hasDeadLetter
+		l.flags[n] |= flag
 	}
 }

@@ -155,13 +155,17 @@ func (a *auditor) findCompacted(ctx context.Context, names []string) error {
 // addDeadLetter adds a record of the dead-letter topic.
 func (a *auditor) addDeadLetter(_ uint16, stored *sink.StoredRecord) {
 	deadLetter, ok := encode.ParseDeadLetter(&stored.Record)
-	if !ok || deadLetter.Slot != a.cfg.Slot {
+	if !ok {
 		return
+	}
+	flag := hasDeadLetter
+	if deadLetter.Slot != a.cfg.Slot {
+		flag = hasOtherDeadLetter
 	}
 	columns := a.cfg.Relay.Route.Columns
 	if id := deadLetter.EventID(columns.ID); id != "" {
-		a.ledger.addDeadLetter([]byte(id))
+		a.ledger.addDeadLetter([]byte(id), flag)
 	} else if deadLetter.IsRow() {
-		a.ledger.addDeadLetter(standIn(deadLetter.Columns, columns.Payload))
+		a.ledger.addDeadLetter(standIn(deadLetter.Columns, columns.Payload), flag)
 	}
 }
