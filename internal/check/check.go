@@ -94,8 +94,8 @@ type checker struct {
 	sampled chan struct{} // closed when sample and rows are complete
 	sample  sample
 
-	unreadable bool // the role may not read the rows of a table; complete with sample
-	rows       report
+	sampleFix string // how to have the rows read if none was; complete with sample
+	rows      report
 }
 
 // ask calls question with the time limit of one request, and reports whether it succeeded. If not, it adds a failed

@@ -71,6 +71,7 @@ func TestNoSelect(t *testing.T) {
 	for _, tc := range []struct{ change, fix string }{
 		{`SELECT 1`, "$OPERATOR_DSN"},
 		{`GRANT SELECT ON outbox TO CDC; DELETE FROM outbox`, "when the table has rows"},
+		{`ALTER TABLE outbox RENAME TO elsewhere`, "when the conditions of the source are met"},
 	} {
 		statements(tc.change)(t, r)
 		conditions = Run(t.Context(), r.config(t))

@@ -29,7 +29,7 @@ type sample map[string]*sink.Destination
 func (ck *checker) takeSample(ctx context.Context) {
 	defer close(ck.sampled)
 	ck.rows.group = Source
-	ck.sample = make(sample)
+	ck.sample, ck.sampleFix = make(sample), "run check again when the table has rows"
 	if topic := ck.Relay.Route.FixedTopic(); topic != "" {
 		ck.sample[topic] = &sink.Destination{Name: topic}
 	}
@@ -61,11 +61,12 @@ func (ck *checker) sampleTable(ctx context.Context, table string) {
 	pg, refusedToRead := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case refusedToRead && pg.Code == insufficientPrivilege:
-		ck.unreadable = true
+		ck.sampleFix = "run check with a role that may read the table: --dsn \"$OPERATOR_DSN\""
 		ck.rows.ok(name, table, "not read, because the role lacks SELECT, or USAGE on the schema; topics, keys and sizes are taken from the configuration")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil:
 		ck.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", ck.limits.Request), "run check with a longer --timeout")
 	case err != nil: // the conditions of the connection, the table or its columns have it
+		ck.sampleFix = "run check again when the conditions of the source are met"
 	case refused > 0:
 		ck.rows.warn(name, table, fmt.Sprintf("%[2]d of the last %[1]d rows cannot become records: %[3]v", records+refused, refused, first),
 			"fix the writer; with this on_bad_record, such a row "+ck.badRow())
