@@ -136,7 +136,7 @@ func TestRights(t *testing.T) {
 	for _, step := range []struct{ title, says string }{
 		{"topic TOPIC", "the user lacks Describe"},
 		{"topic POSITIONS", "the user lacks Describe"},
-		{"transactional id", "a second of records is sent twice"},
+		{"transactional id", "a second of records is duplicated"},
 	} {
 		c := first[step.title]
 		if !strings.Contains(c.Found, step.says) {

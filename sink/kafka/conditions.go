@@ -9,7 +9,7 @@ func (Config) Conditions() []sink.Condition {
 		{Name: "cluster", Met: "The cluster lists its brokers."},
 		{Name: "advertised", Object: "address", Met: "Each broker of the cluster responds at the address that it advertises."},
 		{Name: "idempotent write", Met: "The user may write with a producer id. The check requests one, as each start does."},
-		{Name: "transactional id", Met: "The user has Write and Describe on the transactional id `<position_topic>/<name>`. Otherwise about a second of records is sent twice after a crash. The check does not disturb a running relay."},
+		{Name: "transactional id", Met: "The user has Write and Describe on the transactional id `<position_topic>/<name>`. Otherwise about a second of records is duplicated after a crash. The check does not disturb a running relay."},
 		{Name: "topic", Object: "topic", Met: "The topic exists or can be created. The check asks the cluster to validate the creation only.", Short: true},
 		{Name: "leaders", Object: "topic", Met: "Every partition has a leader.", Short: true},
 		{Name: "rights", Object: "topic", Met: "The user has Describe and Write on the topic, and Read on `position_topic`; with `on_bad_record: park`, also Read on `dead_letter_topic`.", Short: true},

@@ -392,7 +392,7 @@ func TestUnownedPositions(t *testing.T) {
 				}
 			}
 			wantValues(t, s, "3")
-			const want = "about a second of records may be sent twice"
+			const want = "about a second of records may be duplicated"
 			if n := strings.Count(log.String(), want); n != 1 || !strings.Contains(log.String(), "grant Write and Describe on transactional id positions/key") {
 				t.Errorf("%d times %q in the log:\n%s", n, want, log)
 			}

@@ -180,7 +180,7 @@ func (i *inspection) identity(ctx context.Context) {
 }
 
 // twice is what it costs if the relay does not recognize the rows that Kafka has.
-const twice = "after a crash, about a second of records is sent twice"
+const twice = "after a crash, about a second of records is duplicated"
 
 // ownership checks whether the user may use the relay's transactional id.
 func (i *inspection) ownership(ctx context.Context) {

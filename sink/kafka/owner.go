@@ -168,6 +168,6 @@ func (s *positionStore) warnUnowned(ctx context.Context, reason error) {
 		return
 	}
 	s.warned = true
-	s.client.log.WarnContext(ctx, "after a crash, about a second of records may be sent twice: the relay cannot use its transactional id",
+	s.client.log.WarnContext(ctx, "after a crash, about a second of records may be duplicated: the relay cannot use its transactional id",
 		slog.Any("err", reason), slog.String("fix", "grant Write and Describe on transactional id "+TransactionalID(s.topic, s.name)))
 }

@@ -154,7 +154,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			r.Refused(t, exit.Continuity, "initial copy", "source.initial_copy", "--accept-gap")
 			saysUnfinished(t, "initial copy", args[1:]...)
 			second := rig.Start(t, args...)
-			second.Logged(t, "the initial copy starts over, rows committed since the slot was created may be sent twice")
+			second.Logged(t, "the initial copy starts over, rows committed since the slot was created may be duplicated")
 			second.Logged(t, "initial copy finished")
 			r.Confirmed(t)
 			second.Flat(t)

@@ -220,7 +220,7 @@ const (
 		"out the rows that it lacks; rows still in the table can be resent later."
 	adviseCopiedServer = "Nothing was sent from this server. If it is the wrong one, correct source.dsn. If it is to stay: run once with --accept-gap. The relay then\n" +
 		"starts at the slot's own position, so it sends every row that was written to this server; rows that were delivered before\n" +
-		"the backup was made may come again, with the same ids."
+		"the backup was made may be duplicated, with the same ids."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered, or the broker has lost them. Find out who\n" +
 		"advanced or re-created the slot, whether the broker has older data, or which server this is. To refill the gap from the table:\n" +
 		catalog.InstructRecover + ". To continue after it without these rows, because a relay has sent them to another broker\n" +

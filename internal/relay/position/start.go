@@ -103,7 +103,7 @@ func (t *Starter) ChooseStart(ctx context.Context, s checkpoint.Server) (pglogre
 		}
 	}
 	if t.copied != nil {
-		t.log.WarnContext(ctx, "copy of the server accepted, rows that were delivered before it was made may come again",
+		t.log.WarnContext(ctx, "copy of the server accepted, rows that were delivered before it was made may be duplicated",
 			slog.String("from", s.Confirmed.String()), slog.Any("reason", t.copied))
 		start, t.copied = 0, nil
 	}

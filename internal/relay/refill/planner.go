@@ -102,7 +102,7 @@ func (p *Planner) openCopy(ctx context.Context, missing *catalog.Missing) (*cata
 		made.Close(ctx)
 	}
 	if missing == nil {
-		p.log.WarnContext(ctx, "the initial copy starts over, rows committed since the slot was created may be sent twice")
+		p.log.WarnContext(ctx, "the initial copy starts over, rows committed since the slot was created may be duplicated")
 	}
 	creating, waiting, cancel := p.whileWaiting(ctx, p.relay.Announce)
 	defer cancel()
