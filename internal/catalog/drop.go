@@ -27,7 +27,7 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	}
 	publication := Step{Object: fmt.Sprintf("publication %q", cfg.Publication), Action: actionMissing}
 	if state.Publication != nil {
-		other, err := s.otherUser(ctx)
+		other, err := s.otherUser(ctx, "true")
 		switch {
 		case err != nil:
 			return nil, err
@@ -52,13 +52,13 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	return []Step{slot, publication}, s.exec(ctx, fmt.Sprintf("drop publication %q", cfg.Publication), "COMMIT")
 }
 
-// otherUser returns another slot of the database that may use the publication, or "". The catalog does not say which one a slot
-// uses: only the command of a stream does.
-func (s *setup) otherUser(ctx context.Context) (string, error) {
+// otherUser returns another slot of the database that may use the publication, or "". used is an SQL condition for s.active. The catalog does
+// not say which publication a slot uses: only the command of a stream does.
+func (s *setup) otherUser(ctx context.Context, used string) (string, error) {
 	slots, err := query(ctx, s.conn, pgx.RowTo[string], "look for other slots that use the publication", `
 		SELECT s.slot_name::text
 		FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
-		WHERE s.database = pg_catalog.current_database() AND s.plugin = $1 AND NOT s.temporary AND s.slot_name <> $2
+		WHERE s.database = pg_catalog.current_database() AND s.plugin = $1 AND NOT s.temporary AND s.slot_name <> $2 AND `+used+`
 			AND (a.query IS NULL OR a.query NOT LIKE 'START_REPLICATION %' OR pg_catalog.strpos(a.query, $3) > 0)
 		ORDER BY s.active DESC, 1`, plugin, s.cfg.Slot, s.cfg.Publication)
 	if err != nil || len(slots) == 0 {

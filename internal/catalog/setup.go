@@ -149,6 +149,13 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 		slot.Warning = s.failoverWarning(state)
 		return []Step{publication, slot}, nil
 	}
+	former := ""
+	if publication.Action == actionExists && !s.export {
+		var err error
+		if former, err = s.otherUser(ctx, "NOT s.active"); err != nil {
+			return nil, err
+		}
+	}
 	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(state.ServerVersion))
 	if err != nil {
 		if publication.Action == actionCreated {
@@ -158,8 +165,17 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	}
 	s.made = made
 	slot.Action, slot.LSN = actionCreated, made.point
-	slot.Warning = s.failoverWarning(state)
+	slot.Warning = cmp.Or(s.failoverWarning(state), formerWarning(former))
 	return []Step{publication, slot}, nil
+}
+
+// formerWarning says what a new slot does not deliver if it takes the place of another one, which may be "".
+func formerWarning(former string) string {
+	if former == "" {
+		return ""
+	}
+	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of slot %q, which no relay uses now, rows that this one has not delivered "+
+		"are missing: deliver them with source.slot=%[1]s first (docs/operations.md#change-the-slot)", former)
 }
 
 // FilterWarning names the outbox tables whose rows the publication filters, "" if there is none.

@@ -60,7 +60,7 @@ type Config struct {
 	SlotFailover bool
 
 	// SkipTo makes the relay skip transactions that end at or before this position. It must not be
-	// after the end of the source's WAL. Zero: skip nothing.
+	// after the end of the source's WAL, nor at the first start before the slot's own. Zero: skip nothing.
 	SkipTo pglogrepl.LSN
 
 	// FailIfSlotInUse makes Run return an error if another process streams from the slot. Otherwise the
@@ -217,7 +217,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 			Parked: parked, Log: log,
 		}),
 		store:   position.NewStore(cfg.Positions, cfg.Name, log),
-		skip:    pump.NewSkip(cfg.SkipTo, log),
+		skip:    pump.NewSkip(cfg.SkipTo, !cfg.Positions.IsZero(), log),
 		history: catalog.History{LongTransaction: cfg.LongTransaction},
 	}
 	r.positions = position.New(position.Config{

@@ -165,7 +165,7 @@ func newTestOwner(tb testing.TB, st settings) (*Owner, *bytes.Buffer) {
 		Place: st.place, Store: store, Positions: position.New(position.Config{Store: store, Log: log}),
 		Pump: pump.Config{
 			Router: router, Progress: new(pump.Progress), Neighbours: pump.NewNeighbours(log), OnUpdate: st.route.OnUpdate,
-			Messages: st.messages, Nonce: rand.Text(), Skip: pump.NewSkip(st.skipTo, log), Log: log,
+			Messages: st.messages, Nonce: rand.Text(), Skip: pump.NewSkip(st.skipTo, false, log), Log: log,
 		},
 		DeadLetters: pump.NewDeadLetters(pump.DeadLetterConfig{
 			Topic: st.deadLetterTopic, Slot: st.slot, IDColumn: st.route.Columns.ID, TopicTimeout: time.Minute, Log: log,

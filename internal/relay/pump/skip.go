@@ -15,21 +15,22 @@ import (
 // the goroutine of the pump uses it. Most methods do nothing for a nil Skip.
 type Skip struct {
 	to           pglogrepl.LSN
+	recorded     bool // positions are recorded: a session without a start is the first one of its relay
 	log          *slog.Logger
 	system       replication.System // of the first session; to is valid for it only
 	transactions int                // number of skipped transactions
 	done         bool               // no further transaction is skipped
 }
 
-// NewSkip returns the Skip of a process, or nil if to is 0.
-func NewSkip(to pglogrepl.LSN, log *slog.Logger) *Skip {
+// NewSkip returns the Skip of a process, or nil if to is 0. recorded says that the relay keeps a position record.
+func NewSkip(to pglogrepl.LSN, recorded bool, log *slog.Logger) *Skip {
 	if to == 0 {
 		return nil
 	}
-	return &Skip{to: to, log: log}
+	return &Skip{to: to, recorded: recorded, log: log}
 }
 
-// ErrSkip means that the position to skip to is not in the WAL.
+// ErrSkip means that the position to skip to is not in the WAL, or that the slot does not reach back to it.
 var ErrSkip = errors.New("cannot skip to this position")
 
 // StartSession decides whether a session skips transactions. The session starts at start, or at slot if
@@ -45,6 +46,9 @@ func (s *Skip) StartSession(system replication.System, start, slot, walEnd pglog
 		}
 	case s.to > walEnd:
 		return fmt.Errorf("%w: %s is after %s, the end of the source's WAL; it may be a position of another server", ErrSkip, s.to, walEnd)
+	case s.recorded && start == 0 && s.to < slot:
+		return fmt.Errorf("%w: the slot starts at %s, after %s, and lacks the rows that were committed in between. If another relay has sent them, omit --skip-to; "+
+			"otherwise start that relay again until it has", ErrSkip, slot, s.to)
 	case s.to <= max(start, slot):
 		s.done = true
 		s.log.Warn("nothing to skip, this position is already confirmed",
