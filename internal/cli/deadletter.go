@@ -41,7 +41,7 @@ the same key follow them; release or discard then unparks the key.`,
 	return cmd
 }
 
-// listedKeys is how many parked keys a list names.
+// listedKeys is how many parked keys a list names, unless --limit is 0.
 const listedKeys = 10
 
 // listLimit is the default of --limit.
@@ -59,7 +59,7 @@ the reason. It changes nothing. The user of the broker needs the right to read t
 		Args: command.NoArgs,
 	}
 	l := a.deadLetters(cmd)
-	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
+	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all, and all parked keys)")
 	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent, released or discarded, and those of keys that were parked under another slot")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -243,6 +243,7 @@ func (l *deadLetters) list(ctx context.Context, limit int, asJSON bool) error {
 	l.warnHidden(selection)
 	if !asJSON {
 		l.summarize(len(listed), found, selection)
+		l.printParked(limit == 0)
 	}
 	return nil
 }
@@ -254,7 +255,7 @@ func (l *deadLetters) warnHidden(selection *deadletter.Selection) {
 	}
 }
 
-// summarize prints how many dead letters there are, also those that are not listed, and the parked keys.
+// summarize prints how many dead letters there are, also those that are not listed.
 func (l *deadLetters) summarize(listed, found int, selection *deadletter.Selection) {
 	line := terminal.Counted(listed, "dead letter")
 	if listed == 0 {
@@ -276,15 +277,14 @@ func (l *deadLetters) summarize(listed, found int, selection *deadletter.Selecti
 		line += "; not listed: " + strings.Join(others, ", ") + " (--resent lists them)"
 	}
 	fmt.Fprintln(l.stderr, line)
-	l.printParked()
 }
 
-// printParked prints the parked keys, if dead letters of any were found.
-func (l *deadLetters) printParked() {
+// printParked prints the parked keys, or the first of them, if dead letters of any were found.
+func (l *deadLetters) printParked(all bool) {
 	terms := catalog.Terms{Arguments: l.cfg.Arguments()}
 	for i, p := range l.parked.Parkings {
-		if i == listedKeys {
-			fmt.Fprintf(l.stdout, "%d more keys are parked\n", len(l.parked.Parkings)-i)
+		if i == listedKeys && !all {
+			fmt.Fprintf(l.stdout, "%d more keys are parked; --limit 0 lists all\n", len(l.parked.Parkings)-i)
 			return
 		}
 		fmt.Fprintf(l.stdout, "parked since %s: key %s of topic %s, id %s, behind %s: %s\n  to release it: %s\n",

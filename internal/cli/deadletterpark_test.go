@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -47,5 +49,23 @@ func TestReleaseByThePrintedKey(t *testing.T) {
 		if err != nil || found.ID != "p" {
 			t.Errorf("--key %s does not find %q: %v", r.key, key, err)
 		}
+	}
+}
+
+// A list names ten parked keys, and all with --limit 0.
+func TestListOfParkedKeys(t *testing.T) {
+	var out strings.Builder
+	l := &deadLetters{app: &app{stdout: &out}, cfg: &config.Config{}}
+	for i := range 12 {
+		l.parked.Parkings = append(l.parked.Parkings, parking.Parking{ID: "p", Key: parking.Key{Topic: "t", Key: strconv.Itoa(i)}})
+	}
+	l.printParked(false)
+	if strings.Count(out.String(), "to release it: ") != 10 || !strings.Contains(out.String(), "2 more keys are parked; --limit 0 ") {
+		t.Errorf("the list is\n%s", out.String())
+	}
+	out.Reset()
+	l.printParked(true)
+	if strings.Count(out.String(), "to release it: ") != 12 || strings.Contains(out.String(), "more") {
+		t.Errorf("with --limit 0, the list is\n%s", out.String())
 	}
 }

@@ -36,6 +36,8 @@ type deadLetterObject struct {
 	Parked   bool       `json:"parked,omitempty"` // its key is parked, and no release has sent it
 
 	Discarded bool `json:"discarded,omitempty"`
+
+	ParkedID string `json:"parked_id,omitempty"` // of the key, if it is or was parked
 }
 
 func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
@@ -45,6 +47,9 @@ func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 		Slot: dead.Slot, CommitLSN: dead.LSN.String(), Row: dead.Index,
 		Timestamp: dead.Record.Timestamp.UTC(), ValueBytes: dead.Size,
 		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting && !dead.Passed, Discarded: l.isDiscarded(dead),
+	}
+	if dead.Parked != nil {
+		o.ParkedID = dead.Parked.Parking
 	}
 	if !dead.Resent.IsZero() {
 		o.ResentAt = &dead.Resent
