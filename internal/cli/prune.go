@@ -169,7 +169,13 @@ func printPruned(w io.Writer, report prune.Report, failed bool) {
 			say("not pruned, because of the error")
 			continue
 		}
+		if t.Whole && len(t.Dropped)+len(t.Kept) == 0 {
+			say("no partition ended before %s: a partition is dropped as a whole, with its rows, when it has", t.Before.UTC().Format(time.RFC3339))
+		}
 		if t.Confirmed == "" && nothing {
+			if t.Whole {
+				continue
+			}
 			say("no rows from before %s were deleted", t.Before.UTC().Format(time.RFC3339))
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/prune"
 )
 
 // Prune warns of the keys that the relay of its slot has parked. A server that is another relay's, or none, is no error.
@@ -36,6 +38,22 @@ func TestPruneWarnsOfParkedKeys(t *testing.T) {
 	for _, address := range []string{"", ":", "127.0.0.1:1"} {
 		if got := parkedWarning(t.Context(), address, "outbox_cdc"); got != "" {
 			t.Errorf("without a server at %q: %q", address, got)
+		}
+	}
+}
+
+// Rows of a table with partitions by age stay until their partition is old enough: prune does not say that there are none.
+func TestPrunePrintsWhyRowsStay(t *testing.T) {
+	t.Parallel()
+	for want, table := range map[string]prune.Table{
+		"o: no rows from before 0001-01-01T00:00:00Z were deleted\n":                                                         {Name: "o"},
+		"o: no partition ended before 0001-01-01T00:00:00Z: a partition is dropped as a whole, with its rows, when it has\n": {Name: "o", Whole: true},
+		"o: partition p dropped (8 kB)\no: 0 rows from before 0001-01-01T00:00:00Z deleted; delivered up to 0/1\n":           {Name: "o", Whole: true, Confirmed: "0/1", Dropped: []prune.Partition{{Name: "p", Size: "8 kB"}}},
+	} {
+		var out strings.Builder
+		printPruned(&out, prune.Report{Tables: []prune.Table{table}}, false)
+		if out.String() != want {
+			t.Errorf("%+v: printed %q, want %q", table, out.String(), want)
 		}
 	}
 }

@@ -96,6 +96,7 @@ type Report struct {
 type Table struct {
 	Name      string    `json:"table"`      // with its schema
 	Before    time.Time `json:"older_than"` // older rows are removed
+	Whole     bool      `json:"whole"`      // rows are removed with their partition, once its last possible row is that old
 	Confirmed string    `json:"confirmed"`  // position of the last mark; empty: no mark was needed
 
 	Created []string    `json:"created"` // partitions of the next days

@@ -265,6 +265,29 @@ func TestOtherPartitions(t *testing.T) {
 	r.expectRows(t, 50)
 }
 
+// Prune does not create partitions of a table that somebody else has partitioned by age. It warns if those of the next days are missing.
+func TestMissingPartitions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), `
+		CREATE TABLE outbox (id uuid, aggregatetype text, aggregateid text, type text, payload jsonb, created_at timestamp) PARTITION BY RANGE (created_at);
+		CREATE TABLE outbox_past PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('2026-11-01')`, false)
+	r.consume(t, r.Name)
+	for _, tc := range []struct{ change, warning string }{
+		{`SELECT 1`, "no partition takes rows from 2026-11-01 00:00:00+00 on"},
+		{fmt.Sprintf(`CREATE TABLE outbox_now PARTITION OF outbox FOR VALUES FROM ('2026-11-01') TO ('%s')`, r.today.AddDate(0, 0, 20).Format(time.DateOnly)), ""},
+		{`DROP TABLE outbox_now, outbox_past`, "no partition takes rows from now on"},
+		{`CREATE TABLE outbox_rest PARTITION OF outbox DEFAULT`, ""},
+		{`DROP TABLE outbox_rest; CREATE TABLE outbox_all PARTITION OF outbox FOR VALUES FROM ('2026-11-01') TO (MAXVALUE)`, ""},
+	} {
+		r.Exec(t, tc.change)
+		r.cfg.DryRun, r.cfg.OlderThan = true, 100*365*24*time.Hour // no partition is old enough
+		if got := r.prune(t); !got.Whole || strings.Contains(strings.Join(got.Warnings, " "), "no partition takes rows") != (tc.warning != "") ||
+			!strings.Contains(strings.Join(got.Warnings, " "), tc.warning) {
+			t.Errorf("%s: %+v, want the warning %q", tc.change, got, tc.warning)
+		}
+	}
+}
+
 // Partitions of another table by another type are none of prune's business, in whatever order Postgres reads the catalog.
 func TestPartitionsOfAnotherTable(t *testing.T) {
 	need.FullRun(t, "TestPartitions runs always")

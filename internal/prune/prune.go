@@ -52,7 +52,7 @@ func (p *pruner) run(ctx context.Context, report *Report) error {
 	for i, name := range p.cfg.Tables { // partitions first: they do not depend on the relay
 		r, err := p.describe(ctx, name)
 		if err == nil {
-			report.Tables[i] = Table{Name: r.name, Before: r.before, Created: []string{}, Dropped: []Partition{}, Kept: []Partition{}}
+			report.Tables[i] = Table{Name: r.name, Before: r.before, Whole: r.ends != "", Created: []string{}, Dropped: []Partition{}, Kept: []Partition{}}
 			err = p.checkSchema(ctx, r)
 		}
 		if err == nil {
@@ -123,6 +123,9 @@ func (p *pruner) checkServer(ctx context.Context) error {
 func (p *pruner) table(ctx context.Context, r *relation, t *Table) error {
 	for _, publication := range r.deletesVia {
 		t.warn(fmt.Sprintf("publication %s also publishes DELETEs, which Postgres sends to the relay for nothing; ALTER PUBLICATION %[1]s SET (publish = 'insert')", publication))
+	}
+	if r.lacks != "" && r.create == "" {
+		t.warn(fmt.Sprintf("no partition takes rows from %s on: create partitions for the next days (--ahead), or writers fail then", r.lacks))
 	}
 	if err := p.dropPartitions(ctx, r, t); err != nil {
 		return err
