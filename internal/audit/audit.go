@@ -177,7 +177,7 @@ func (a *auditor) readTables(ctx context.Context) error {
 		return errors.New("more than 4,294,967,295 rows are selected: select fewer")
 	}
 	a.ledger = newLedger(a.newRules(), int64(total))
-	for _, t := range tables {
+	for i, t := range tables {
 		a.ledger.ordered = a.ledger.ordered && t.rows.Order != ""
 		err := t.each(ctx, func(rec *sink.Record, xid uint64, rejected error) {
 			var flags uint8
@@ -191,7 +191,7 @@ func (a *auditor) readTables(ctx context.Context) error {
 			a.ledger.addRow(rec, xid, flags)
 			a.show("rows", len(a.ledger.rows), total)
 		})
-		a.ledger.endTable()
+		a.ledger.endTable(a.cfg.Relay.Tables[i])
 		if err != nil {
 			return err
 		}

@@ -59,11 +59,11 @@ func (s *scene) judge() (Topic, []string) {
 	l.ordered = !s.unordered
 	for i, rec := range s.rows {
 		if s.secondAt > 0 && i == s.secondAt {
-			l.endTable()
+			l.endTable("outbox")
 		}
 		l.addRow(rec, s.xids[i], s.flags)
 	}
-	l.endTable()
+	l.endTable("outbox")
 	l.indexRows()
 	l.topics[l.topic("t")].compacted, l.deadHidden = s.compacted, s.hides == 3
 	for p, records := range s.topic {

@@ -135,7 +135,7 @@ func (k *keyJudge) noteAltered(seen []sighting) {
 		}
 		p, offset := &k.parts[s.part], k.offset(s)
 		k.topics[k.rows[s.row].topic].Altered++
-		k.note(k.findings, p.topic, Finding{Kind: Altered, Partition: &p.number, Offset: &offset, Detail: damage(differs), id: k.rows[s.row].id})
+		k.note(k.findings, p.topic, Finding{Kind: Altered, Partition: &p.number, Offset: &offset, Detail: damage(differs), Table: k.tables[k.tableOf(s.row)], id: k.rows[s.row].id})
 	}
 }
 
@@ -146,7 +146,7 @@ func (k *keyJudge) offset(s *sighting) int64 { return k.parts[s.part].begin + in
 func (k *keyJudge) miss(t *topicLedger, n uint32) {
 	t.Missing++
 	k.numbered = append(k.numbered, n)
-	f := Finding{Kind: Missing, Detail: "no record of the row is in the topic", id: k.rows[n].id}
+	f := Finding{Kind: Missing, Detail: "no record of the row is in the topic", Table: k.tables[k.tableOf(n)], id: k.rows[n].id}
 	switch flags := k.flags[n]; {
 	case flags&withoutID != 0:
 		f.Detail = "the row has no id, so no record can be made of it, and no dead letter has its columns"
@@ -279,7 +279,8 @@ func (k *keyJudge) count(checker *delivery.Checker, own uint16, seen []sighting)
 		}
 		f := Finding{Kind: kind, Detail: v.Detail}
 		if v.Seq > 0 && v.Seq <= int64(len(k.numbered)) {
-			f.id = k.rows[k.numbered[v.Seq-1]].id
+			n := k.numbered[v.Seq-1]
+			f.id, f.Table = k.rows[n].id, k.tables[k.tableOf(n)]
 		}
 		if kind == Duplicate {
 			f.Detail = k.firstRecord(k.numbered[v.Seq-1], seen)

@@ -22,8 +22,11 @@ type ledger struct {
 	parts  []partition
 
 	rows  []row
-	flags []uint8  // by row
-	ends  []uint32 // of the rows of each table
+	flags []uint8 // by row
+
+	tables []string // the names of those that were read
+	ends   []uint32 // of the rows of each of them
+
 	index []uint32 // hash table of row numbers + 1, by id
 
 	seen       []sighting
@@ -147,7 +150,9 @@ func (l *ledger) addRow(rec *sink.Record, xid uint64, flags uint8) {
 }
 
 // endTable ends the rows of a table.
-func (l *ledger) endTable() { l.ends = append(l.ends, uint32(len(l.rows))) }
+func (l *ledger) endTable(name string) {
+	l.tables, l.ends = append(l.tables, name), append(l.ends, uint32(len(l.rows)))
+}
 
 // tableOf returns the number of the table of a row.
 func (l *ledger) tableOf(n uint32) int {

@@ -103,7 +103,8 @@ type Finding struct {
 	Topic     string `json:"topic"`
 	Partition *int32 `json:"partition,omitempty"` // of the record, if there is one
 	Offset    *int64 `json:"offset,omitempty"`
-	ID        string `json:"id,omitempty"` // of the event, if it is known
+	ID        string `json:"id,omitempty"`    // of the event, if it is known
+	Table     string `json:"table,omitempty"` // of its row, as in outbox.tables
 	Detail    string `json:"detail"`
 
 	id uint64 // its hash; 0: the record has no row

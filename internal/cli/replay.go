@@ -75,7 +75,7 @@ column. The commit time, and the header lsn, exist only in the WAL.`,
 	flags.StringVar(&r.where, "where", "", "rows that match this `SQL` condition; true selects all")
 	r.since = timeFlag(cmd, "since", "rows from this `time` on, none without a time: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	flags.StringVar(&r.ids, "ids", "", "rows with these `ids`: separated by commas, or from @file or standard input (-), one per line")
-	flags.StringVar(&r.table, "table", "", "`name` of the table, if outbox.tables has several")
+	flags.StringVar(&r.table, "table", "", "`name` of the table, if outbox.tables has several; --ids find it without")
 	flags.StringVar(&r.orderBy, "order-by", "", "`column` with the insertion order (default: position, otherwise the timestamp column)")
 	flags.StringVar(&r.after, "after", "", "continue after the row with this `id`, which an interrupted replay printed")
 	flags.IntVar(&r.limit, "limit", 0, "send at most this many rows, the first ones (0: all)")
@@ -103,11 +103,12 @@ func (r *replaying) run(ctx context.Context) error {
 		return mistake(err)
 	}
 	r.log = command.NewLogger(cfg, r.stderr)
-	rows, err := replay.Open(ctx, r.sending, selection, r.log)
+	rows, err := r.open(ctx, selection)
 	if err != nil {
 		return r.failed(ctx, err)
 	}
 	defer rows.Close(ctx)
+	selection.Table = rows.Rows.Table.SQLName()
 	switch {
 	case rows.Rows.Count == 0:
 		return &command.ExitError{
@@ -122,7 +123,37 @@ func (r *replaying) run(ctx context.Context) error {
 	return r.send(ctx, rows)
 }
 
-// selection returns the rows that the flags select.
+// open selects the rows in the table of sel, or if that has none, in the table that has all rows with the ids.
+func (r *replaying) open(ctx context.Context, sel catalog.Selection) (found *replay.Replay, err error) {
+	if sel.Table != "" {
+		return replay.Open(ctx, r.sending, sel, r.log)
+	}
+	var absent []error
+	for _, sel.Table = range r.sending.Tables {
+		rows, err := replay.Open(ctx, r.sending, sel, r.log)
+		switch {
+		case errors.Is(err, catalog.ErrSelection):
+			absent = append(absent, err)
+			continue
+		case err == nil && found != nil:
+			rows.Close(ctx)
+			err = fmt.Errorf("%w: tables %s and %s have rows with these ids: select one with --table", catalog.ErrSelection, found.Rows.Table.SQLName(), rows.Rows.Table.SQLName())
+		}
+		if err != nil {
+			if found != nil {
+				found.Close(ctx)
+			}
+			return nil, err
+		}
+		found = rows
+	}
+	if found == nil {
+		return nil, fmt.Errorf("no table has all rows with these ids. If they are of several tables, replay the rows of each one with --table:\n%w", errors.Join(absent...))
+	}
+	return found, nil
+}
+
+// selection returns the rows that the flags select. Its Table is empty if there are several tables, of which the ids choose one.
 func (r *replaying) selection(cfg *config.Config) (catalog.Selection, error) {
 	sel := rowSelection(cfg, r.orderBy)
 	sel.Table, sel.Where, sel.Since, sel.After, sel.Limit = r.table, r.where, *r.since, r.after, r.limit
@@ -132,7 +163,7 @@ func (r *replaying) selection(cfg *config.Config) (catalog.Selection, error) {
 		sel.Table = r.sending.Tables[0]
 	case len(r.sending.Tables) == 0:
 		return sel, errors.New("with outbox.messages there is no table to read rows from")
-	default:
+	case r.ids == "":
 		return sel, fmt.Errorf("select one table with --table: %s", strings.Join(r.sending.Tables, ", "))
 	}
 	if r.limit < 0 || r.rate < 0 {

@@ -232,6 +232,34 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
+// With several tables, the ids choose the one that has them: list, status and the log print replay --ids alone.
+func TestReplayFindsTheTable(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	r.DB.Exec(t, `CREATE TABLE billing (LIKE outbox INCLUDING ALL)`)
+	id := func(table string, n int) string {
+		id := fmt.Sprintf("00000000-0000-0000-0000-%012d", n)
+		r.DB.Exec(t, `INSERT INTO `+table+` (id, aggregatetype, aggregateid, type) VALUES ($1, $2, 'k', 'T')`, id, table)
+		return id
+	}
+	order, bill, both := id("outbox", 1), id("billing", 2), id("outbox", 3)
+	id("billing", 3)
+	for _, tc := range []struct {
+		code      int
+		ids, want string
+		flags     []string
+	}{
+		{0, order, "_outbox", nil},
+		{0, bill, "_billing", nil},
+		{2, order + "," + bill, "replay the rows of each one with --table", nil},
+		{2, both, "have rows with these ids: select one with --table", nil},
+		{0, both, "_billing", []string{"--table", "billing"}},
+		{2, bill, "no row with the id " + bill, []string{"--table", "outbox"}},
+	} {
+		runReplay(t, r, tc.code, tc.want, append(tc.flags, "--ids", tc.ids, "--dry-run", "--set", "outbox.tables=outbox,billing", "--set", "outbox.topic="+r.Topic+"_${route}")...)
+	}
+}
+
 // A replay that is interrupted says up to where it is acknowledged, and one that goes on from there
 // completes it, each key in order.
 func TestReplayGoesOn(t *testing.T) {
