@@ -174,24 +174,20 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	return nil
 }
 
-// parkedKeys returns the parked keys by the id of the parking.
+// parkedKeys returns the parked keys by the id of the parking, or nil if the position store has no set of them.
 func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]deadletter.ParkedKey, error) {
-	parked := make(map[string]deadletter.ParkedKey)
-	if l.sending.Positions.IsZero() {
-		return parked, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
-	keys, err := relay.OpenParkedKeys(ctx, l.sending, l.log)
-	if err != nil {
+	found, err := relay.ReadParkedKeys(ctx, l.sending, l.log)
+	if err != nil || found == nil {
 		return nil, err
 	}
-	found, _, err := keys.Read(ctx)
+	parked := make(map[string]deadletter.ParkedKey)
 	for _, p := range found.Parkings {
 		parked[p.ID] = deadletter.ParkedKey{Topic: p.Topic, Released: p.Released}
 	}
-	l.parked = found
-	return parked, errors.Join(err, keys.Close())
+	l.parked = *found
+	return parked, nil
 }
 
 func (l *deadLetters) close() { _ = l.topic.Close() }

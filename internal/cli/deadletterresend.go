@@ -178,6 +178,9 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 	if selection.Released > 0 {
 		line += fmt.Sprintf(", %d were released or discarded (dead-letter list --resent lists them)", selection.Released)
 	}
+	if selection.Lost > 0 {
+		line += fmt.Sprintf(", %d are of keys that were parked, and the position store has no parked keys (docs/park.md#after-the-loss-of-the-position-topic)", selection.Lost)
+	}
 	if selection.Elsewhere > 0 {
 		line += fmt.Sprintf(", %d are of keys that were parked under another slot (the configuration of its relay releases them; if it was this relay, --set source.slot to that)", selection.Elsewhere)
 	}

@@ -92,6 +92,8 @@ func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 		return "; its key is parked"
 	case !dead.Resent.IsZero():
 		return "; resent " + at(dead.Resent)
+	case dead.Lost:
+		return "; its key was parked, and the position store has no parked keys: whether it was released is not known (docs/park.md#after-the-loss-of-the-position-topic)"
 	case dead.Elsewhere:
 		return "; parked under that slot, and whether its key is still parked is known to the relay of that slot only"
 	case l.isDiscarded(dead):

@@ -23,6 +23,9 @@ type DeadLetter struct {
 
 	// Elsewhere says that its key was parked under another slot than Filter.Relay. Whether the key is still parked is not known.
 	Elsewhere bool
+
+	// Lost says that its key was parked, and that nothing is known of parked keys any more.
+	Lost bool
 }
 
 // A Filter selects dead letters that match every field that is not empty.
@@ -34,7 +37,8 @@ type Filter struct {
 	Since   time.Time // sent to the dead-letter topic then or later
 	Resent  bool      // also those that were resent, and those of keys that were parked which do not wait any more
 
-	// Parked returns the parked keys by the id of the parking. It is called once, if there is a dead letter of a key that was parked.
+	// Parked returns the parked keys by the id of the parking, or nil if nothing is known of them. It is called once, if there is a dead
+	// letter of a key that was parked.
 	Parked func(context.Context) (map[string]ParkedKey, error)
 
 	// Relay is the slot of the relay whose keys Parked returns. Empty: there is no other relay.

@@ -382,6 +382,37 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 	}
 }
 
+// Without a set of parked keys, nothing says whether they were released. A list has their records; resend takes them only on demand.
+func TestSelectionOfLostKeys(t *testing.T) {
+	p := newFixture(t)
+	rec := &sink.Record{Topic: p.topic, Partition: 1, Key: []byte("key"), Timestamp: time.UnixMilli(1)}
+	dead := encode.Park(encode.DeadRecord(p.deadLetterTopic, encode.Origin{Slot: "mine"}, rec, "bad"), rec.Key, encode.Parked{Parking: "lost", Place: encode.Place{LSN: 1}})
+	p.produce(t, &kgo.Record{Key: dead.Key, Timestamp: dead.Timestamp}, dead.Headers)
+	b := p.open(t)
+	for name, tc := range map[string]struct {
+		filter      Filter
+		found, lost int
+	}{
+		"list":           {Filter{}, 1, 0},
+		"resend":         {Filter{Resendable: true}, 0, 1},
+		"resend --again": {Filter{Resendable: true, Resent: true}, 1, 0},
+	} {
+		tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (map[string]ParkedKey, error) { return nil, nil }
+		s := p.selectAll(t, b, tc.filter)
+		if s.Len() != tc.found || s.Lost != tc.lost || s.Released+s.Parked+s.Elsewhere > 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
+			if !l.Lost || l.Waiting || l.Elsewhere {
+				t.Errorf("%s: %+v", name, l)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // offsets returns the offsets of the dead letters of a Selection.
 func offsets(s *Selection) (all []PartitionOffset) {
 	for _, m := range s.matches {

@@ -41,6 +41,7 @@ type Selection struct {
 	Parked        int // how many because their key is parked
 	Released      int // how many because their key was parked, and they were released or discarded
 	Elsewhere     int // how many because their key was parked under another slot
+	Lost          int // how many because their key was parked, and nothing is known of parked keys any more
 
 	// Hidden has a *[sink.OpenTransactionError] for each partition whose newest records could not be read.
 	Hidden []error
@@ -48,7 +49,8 @@ type Selection struct {
 	filter   *Filter
 	ranges   []sink.OffsetRange
 	resentAt map[PartitionOffset]time.Time
-	parked   map[string]ParkedKey // result of Parked of the filter; nil: not called
+	parked   map[string]ParkedKey // result of Parked of the filter
+	known    bool                 // Parked was called
 	matches  []match              // by partition and offset
 }
 
@@ -116,7 +118,9 @@ func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
 		s.OtherSlots++
 	case l.Waiting && f.Resendable && !named:
 		s.Parked++
-	case l.Parked != nil && (!l.Waiting || l.Passed) && !l.Elsewhere && !f.Resent:
+	case l.Lost && f.Resendable && !f.Resent && !named:
+		s.Lost++
+	case l.Parked != nil && !l.Lost && (!l.Waiting || l.Passed) && !l.Elsewhere && !f.Resent:
 		s.Released++
 	default:
 		s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
@@ -124,19 +128,21 @@ func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// findParking sets whether the key of l is parked, here or elsewhere, and whether a release has passed l. It returns the topic of the key.
+// findParking sets whether the key of l is parked, here or elsewhere, or whether that is not known, and whether a release has passed l. It returns the topic of the key.
 func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic string, err error) {
 	if l.Parked == nil || s.filter.Parked == nil {
 		return "", nil
 	}
-	if s.parked == nil {
+	if !s.known {
 		if s.parked, err = s.filter.Parked(ctx); err != nil {
 			return "", err
 		}
+		s.known = true
 	}
 	key, waiting := s.parked[l.Parked.Parking]
 	l.Waiting, l.Passed = waiting, waiting && l.Parked.Place.Compare(key.Released) <= 0
 	l.Elsewhere = !waiting && s.filter.Relay != "" && l.Slot != s.filter.Relay
+	l.Lost = s.parked == nil && !l.Elsewhere
 	return key.Topic, nil
 }
 

@@ -10,6 +10,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
+// ReadParkedKeys returns the valid set of parked keys of a relay, or nil if its position store has none: it has parked none, or the store is
+// another one or was lost. ReadParkedKeys changes nothing. It uses Sink, Name and Positions of cfg.
+func ReadParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (*parking.Record, error) {
+	found, err := position.NewStore(cfg.Positions, cfg.Name, log).ReadFrom(ctx, cfg.Sink)
+	if err != nil {
+		return nil, err
+	}
+	return found.Parked, nil
+}
+
 // ParkedKeys reads the parked keys of a relay from the position topic, and files requests there. It belongs to one
 // goroutine.
 type ParkedKeys struct {

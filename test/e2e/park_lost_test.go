@@ -60,6 +60,13 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	if s := runStatus(t, r.Rig, "--set", "admin.listen="); s.Title != "The next start fails with exit code 15" || !strings.Contains(s.Why, "of 1 parked keys") {
 		t.Errorf("status: %+v", s)
 	}
+	if list := r.demandOutput(t, 0, "whether it was released is not known", "list"); strings.Count(list, "is not known") != 4 {
+		t.Errorf("4 dead letters were parked:\n%s", list)
+	}
+	r.demandOutput(t, 0, "0 resent, 0 rejected, 4 are of keys that were parked, ", "resend", "--all")
+	if topics, err := admin.ListTopics(t.Context(), position.DefaultTopic); err != nil || topics.Has(position.DefaultTopic) {
+		t.Errorf("list and resend have created the position topic: %v", err)
+	}
 	for range 2 { // the first start changes nothing
 		rig.Start(t, "run", "-c", r.Config).Fails(t, 15, "of 1 parked keys", "a slot of the same name in another database",
 			"dead-letter resend -c "+r.Config+" --all --again --since 48h", "--accept-gap")
