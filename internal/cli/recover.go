@@ -98,7 +98,7 @@ func (r *recovery) explain(l *refill.Loss) {
 	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, oneLine(l.Reason()))
 	fmt.Fprintf(r.stdout, "Missing: rows committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
 	for _, t := range l.Tables {
-		fmt.Fprintf(r.stdout, "  %s of %s not delivered at %s, of the position record's last snapshot; those that were delivered after it are resent\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
+		fmt.Fprintf(r.stdout, "  %s of %s not delivered at %s, of the position record's last snapshot; some may have been delivered after it: in Kafka, recover finds and skips them\n", terminal.Counted(t.Rows, "row"), t.Table, l.Snapshot.EndLSN)
 	}
 	if errors.Is(l.Cause, replication.ErrSlotMissing) && l.Snapshot.Witness == (checkpoint.Witness{}) {
 		fmt.Fprintln(r.stdout, "If this server was restored from a backup that has no slots, rows that were written to it before now may count as delivered: see docs/recover.md#the-last-delivered-row-is-missing")
