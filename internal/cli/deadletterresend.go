@@ -103,9 +103,15 @@ func (r *resending) preview(ctx context.Context, selection *deadletter.Selection
 	})
 }
 
-// eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record.
+// eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record. Later records of a key that was
+// parked do not overtake such a one.
 func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
+	behind := make(map[string]bool) // ids of parkings with a record that was rejected
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
+		if dead.Parked != nil && behind[dead.Parked.Parking] {
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("an earlier record of its key was rejected")})
+			return nil
+		}
 		if dead.Waiting {
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("its key is parked, and later records wait behind it: use dead-letter release")})
 			return nil
@@ -116,6 +122,9 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
 		if _, refused := errors.AsType[*rows.RejectedError](err); refused {
+			if dead.Parked != nil {
+				behind[dead.Parked.Parking] = true
+			}
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})
 			return nil
 		}

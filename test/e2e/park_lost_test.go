@@ -80,7 +80,15 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	r.demandNumbers(t, r.Topic, "a", countTo(10))
 	process.Terminate(t)
 	process = r.Run(t)
+	r.poison(t, "c")
+	r.insert(t, "c", 2, 10)
+	r.Confirmed(t)
 	process.Terminate(t)
+	deletePositions(t, admin)
+	if out := r.demandOutput(t, 14, "has a member with the name", "resend", "--all", "--again"); strings.Count(out, "an earlier record of its key was rejected") != 2 {
+		t.Errorf("2 records follow the one that is rejected:\n%s", out)
+	}
+	r.demandNumbers(t, r.Topic, "c", nil)
 }
 
 // A relay that runs while the position topic is deleted stores its parked keys again, so that the next one has them.
