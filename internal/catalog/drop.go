@@ -47,12 +47,12 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 		if err := s.dropSlot(ctx, state); err != nil {
 			return nil, err
 		}
-		slot.Action, slot.LSN, slot.Warning = actionDropped, state.Slot.ConfirmedFlushLSN, dropWarning
+		slot.Action, slot.LSN, slot.Warning = actionDropped, state.Slot.ConfirmedFlushLSN, goneWithSlot
 	}
 	return []Step{slot, publication}, s.exec(ctx, fmt.Sprintf("drop publication %q", cfg.Publication), "COMMIT")
 }
 
-const dropWarning = "if rows were committed after this position, they were not delivered: the next slot starts later (docs/operations.md#re-create-the-slot)"
+const goneWithSlot = "if rows were committed after this position, they were not delivered: the next slot starts later (docs/operations.md#re-create-the-slot)"
 
 // otherUser returns another slot of the database that may use the publication, or "". used is an SQL condition for s.active. The catalog does
 // not say which publication a slot uses: only the command of a stream does.

@@ -113,9 +113,9 @@ func TestSetupAndDrop(t *testing.T) {
 		db.Exec(t, "SELECT pg_create_logical_replication_slot('"+other+"', 'pgoutput')")
 		kept := Step{Object: publication, Action: "kept", Warning: "slot \"" + other + "\" of this database may use it; without it, rows are lost for that slot. " +
 			"To drop it too: DROP PUBLICATION " + replication.QuoteIdent(cfg.Publication)}
-		step(Drop, Step{Object: slot, Action: "dropped", Warning: dropWarning}, kept)
+		step(Drop, Step{Object: slot, Action: "dropped", Warning: goneWithSlot}, kept)
 		step(Setup, Step{Object: publication, Action: "exists"}, Step{Object: slot, Action: "created", Warning: formerWarning(other)})
-		step(Drop, Step{Object: slot, Action: "dropped", Warning: dropWarning}, kept)
+		step(Drop, Step{Object: slot, Action: "dropped", Warning: goneWithSlot}, kept)
 		elsewhere := *src
 		elsewhere.cfg.Publication, elsewhere.cfg.Slot = "unused", other
 		stream = elsewhere.start(t) // its command names another publication
