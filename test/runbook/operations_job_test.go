@@ -32,6 +32,7 @@ var jobRecipes = map[string]recipe{
 	"Re-create the slot":              long(recreateSlot),
 	"Add a table":                     long(addTable),
 	"Give a table a relay of its own": long(splitRelay),
+	"Change the slot":                 long(changeSlot),
 	"Replay rows from the table":      long(replayRows),
 	"Resend dead letters":             long(resendDeadLetters),
 	"End a long transaction":          long(endLongTransaction),
@@ -229,6 +230,28 @@ func splitRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	if n := o.events.total(); n != 9 {
 		t.Errorf("%d records of 9 rows", n)
 	}
+}
+
+// changeSlot gives the relay another slot, with a row in both slots while no relay runs.
+func changeSlot(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.names["source.slot=orders"] = "source.slot=" + o.slot + "_2"
+	if out, _ := o.sh(t); strings.Contains(out, "takes the place of") {
+		t.Errorf("the slot is in use:\n%s", out)
+	}
+	o.delivers(t)
+	r.Terminate(t)
+	between := o.write(t)
+	o.names["0/202C978"] = confirmed.FindStringSubmatch(r.Stderr.String())[1]
+	out, r := o.sh(t)
+	if !strings.Contains(out, "dropped  slot ") || !strings.Contains(out, "kept     publication ") {
+		t.Errorf("the old slot is dropped, and the publication is kept:\n%s", out)
+	}
+	r.Logged(t, "msg=streaming")
+	o.arrived(t, between)
+	o.delivers(t)
+	o.once(t)
 }
 
 // confirmed matches the position in the last line of a relay's log.
