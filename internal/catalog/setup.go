@@ -174,8 +174,8 @@ func formerWarning(former string) string {
 	if former == "" {
 		return ""
 	}
-	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of slot %q, which no relay uses now, rows that this one has not delivered "+
-		"are missing: deliver them with source.slot=%[1]s first (docs/operations.md#change-the-slot)", former)
+	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of slot %q, which no relay uses now, rows that %[1]q has not delivered "+
+		"are missing: deliver them first, with source.slot=%[1]s (docs/operations.md#change-the-slot)", former)
 }
 
 // FilterWarning names the outbox tables whose rows the publication filters, "" if there is none.

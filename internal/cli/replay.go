@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (r *replaying) run(ctx context.Context) error {
 		return r.failed(ctx, err)
 	}
 	defer rows.Close(ctx)
-	selection.Table = rows.Rows.Table.SQLName()
+	selection.Table = cmp.Or(selection.Table, rows.Rows.Table.SQLName())
 	switch {
 	case rows.Rows.Count == 0:
 		return &command.ExitError{
