@@ -192,6 +192,16 @@ func TestAuditOfATopic(t *testing.T) {
 			},
 			want: Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@3 a/1"},
 		},
+		"the second table is in another partition": {
+			change: func(s *scene) {
+				s.secondAt, s.rules.CommitTimes = 6, false
+				s.topic[0], s.topic[1] = slices.Clone(s.topic[0][3:]), append(s.topic[1], s.topic[0][:3]...)
+			},
+			want: Topic{OutOfOrder: 6}, found: []string{
+				"out-of-order [0]@0 a/0", "out-of-order [0]@0 a/1", "out-of-order [0]@0 a/2",
+				"out-of-order [1]@5 a/0", "out-of-order [1]@6 a/1", "out-of-order [1]@7 a/2",
+			},
+		},
 		"swapped, no order in the table": {
 			change: func(s *scene) { swap(s.topic[0], 1, 2); s.unordered = true },
 			want:   Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@1 a/1"},

@@ -95,6 +95,7 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 	}
 	k.noteAltered(seen)
 	checker, own := k.check(seen), k.rows[rows[0]].topic
+	inOne := checker.Counts().Misplaced == 0 // all records of the key are in one partition
 	switch late := checker.Counts().OutOfOrder; {
 	case late == 0 || !k.ordered:
 	case k.sortByCommit(seen):
@@ -102,14 +103,15 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 			checker = again
 			k.topics[own].Concurrent++
 		}
-	case k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]):
+	case inOne && k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]):
 		k.countByTable(own, seen)
 		return
 	}
 	k.count(checker, own, seen)
 }
 
-// countByTable is count for a key with rows in several tables, of which nothing says in which order they were committed.
+// countByTable is count for a key with rows in several tables, of which nothing says in which order they were committed. All its
+// records are in one partition.
 func (k *keyJudge) countByTable(own uint16, seen []sighting) {
 	k.byTable = true
 	for all := k.numbered; len(all) > 0; all = all[len(k.numbered):] {
