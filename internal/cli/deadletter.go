@@ -174,20 +174,15 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	return nil
 }
 
-// parkedKeys returns the parked keys by the id of the parking, or nil if the position store has no set of them.
-func (l *deadLetters) parkedKeys(ctx context.Context) (map[string]deadletter.ParkedKey, error) {
+// parkedKeys returns the parked keys, or nil if the position store has no set of them, and keeps them.
+func (l *deadLetters) parkedKeys(ctx context.Context) (*parking.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
 	found, err := relay.ReadParkedKeys(ctx, l.sending, l.log)
-	if err != nil || found == nil {
-		return nil, err
+	if found != nil {
+		l.parked = *found
 	}
-	parked := make(map[string]deadletter.ParkedKey)
-	for _, p := range found.Parkings {
-		parked[p.ID] = deadletter.ParkedKey{Topic: p.Topic, Released: p.Released}
-	}
-	l.parked = *found
-	return parked, nil
+	return found, err
 }
 
 func (l *deadLetters) close() { _ = l.topic.Close() }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -37,21 +38,14 @@ type Filter struct {
 	Since   time.Time // sent to the dead-letter topic then or later
 	Resent  bool      // also those that were resent, and those of keys that were parked which do not wait any more
 
-	// Parked returns the parked keys by the id of the parking, or nil if nothing is known of them. It is called once, if there is a dead
-	// letter of a key that was parked.
-	Parked func(context.Context) (map[string]ParkedKey, error)
+	// Parked returns the parked keys, or nil if nothing is known of them. It is called once, if there is a dead letter of a key that was parked.
+	Parked func(context.Context) (*parking.Record, error)
 
 	// Relay is the slot of the relay whose keys Parked returns. Empty: there is no other relay.
 	Relay string
 
 	// Resendable leaves out those whose key is parked, or was parked under another slot.
 	Resendable bool
-}
-
-// A ParkedKey is what a Filter knows of a parked key.
-type ParkedKey struct {
-	Topic    string       // of the key
-	Released encode.Place // up to which a release has passed its dead letters
 }
 
 // matches reports whether f selects l, apart from l's offset, whether it was resent, and the topic of a row.

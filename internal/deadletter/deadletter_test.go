@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -221,8 +222,8 @@ func TestSelectionByTopicHasTheRowThatParkedAKey(t *testing.T) {
 		p.produce(t, &kgo.Record{Key: dead.Key}, dead.Headers)
 	}
 	b := p.open(t)
-	f := Filter{Topic: p.topic, Parked: func(context.Context) (map[string]ParkedKey, error) {
-		return map[string]ParkedKey{"mine": {Topic: p.topic}, "other": {Topic: "another"}}, nil
+	f := Filter{Topic: p.topic, Parked: func(context.Context) (*parking.Record, error) {
+		return &parking.Record{Parkings: []parking.Parking{{ID: "mine", Key: parking.Key{Topic: p.topic}}, {ID: "other", Key: parking.Key{Topic: "another"}}}}, nil
 	}}
 	if got := p.indexes(t, b, p.selectAll(t, b, f)); !slices.Equal(got, []int{0, 1}) {
 		t.Errorf("dead letters %v of topic %s", got, p.topic)
@@ -346,8 +347,9 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 		p.produce(t, &kgo.Record{Key: dead.Key, Timestamp: dead.Timestamp}, dead.Headers)
 	}
 	b := p.open(t)
-	keys := func(context.Context) (map[string]ParkedKey, error) {
-		return map[string]ParkedKey{"waits": {Topic: p.topic}, "stopped": {Topic: p.topic, Released: encode.Place{LSN: 1, Index: 5}}}, nil
+	keys := func(context.Context) (*parking.Record, error) {
+		key := parking.Key{Topic: p.topic}
+		return &parking.Record{Parkings: []parking.Parking{{ID: "waits", Key: key}, {ID: "stopped", Key: key, Released: encode.Place{LSN: 1, Index: 5}}}}, nil
 	}
 	all := p.selectAll(t, b, Filter{Resent: true})
 	type counts struct{ resent, otherSlots, parked, released, elsewhere int }
@@ -397,7 +399,7 @@ func TestSelectionOfLostKeys(t *testing.T) {
 		"resend":         {Filter{Resendable: true}, 0, 1},
 		"resend --again": {Filter{Resendable: true, Resent: true}, 1, 0},
 	} {
-		tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (map[string]ParkedKey, error) { return nil, nil }
+		tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (*parking.Record, error) { return nil, nil }
 		s := p.selectAll(t, b, tc.filter)
 		if s.Len() != tc.found || s.Lost != tc.lost || s.Released+s.Parked+s.Elsewhere > 0 {
 			t.Errorf("%s: %+v", name, s)

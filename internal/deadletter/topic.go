@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -49,9 +50,9 @@ type Selection struct {
 	filter   *Filter
 	ranges   []sink.OffsetRange
 	resentAt map[PartitionOffset]time.Time
-	parked   map[string]ParkedKey // result of Parked of the filter
-	known    bool                 // Parked was called
-	matches  []match              // by partition and offset
+	asked    bool                        // Parked of the filter was called
+	parked   map[string]*parking.Parking // its result, by the id of the parking; nil: nothing is known
+	matches  []match                     // by partition and offset
 }
 
 // A match is a dead letter that a filter selects.
@@ -128,22 +129,40 @@ func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// findParking sets whether the key of l is parked, here or elsewhere, or whether that is not known, and whether a release has passed l. It returns the topic of the key.
+// findParking sets whether the key of l is parked, here or elsewhere, or whether that is not known, and whether a release has passed l.
+// It returns the topic of a key that is parked here.
 func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic string, err error) {
 	if l.Parked == nil || s.filter.Parked == nil {
 		return "", nil
 	}
-	if !s.known {
-		if s.parked, err = s.filter.Parked(ctx); err != nil {
+	if !s.asked {
+		if err := s.askParked(ctx); err != nil {
 			return "", err
 		}
-		s.known = true
 	}
-	key, waiting := s.parked[l.Parked.Parking]
-	l.Waiting, l.Passed = waiting, waiting && l.Parked.Place.Compare(key.Released) <= 0
-	l.Elsewhere = !waiting && s.filter.Relay != "" && l.Slot != s.filter.Relay
+	if p := s.parked[l.Parked.Parking]; p != nil {
+		l.Waiting, l.Passed = true, p.IsPassed(l.Parked.Place)
+		return p.Topic, nil
+	}
+	l.Elsewhere = s.filter.Relay != "" && l.Slot != s.filter.Relay
 	l.Lost = s.parked == nil && !l.Elsewhere
-	return key.Topic, nil
+	return "", nil
+}
+
+// askParked calls Parked of the filter.
+func (s *Selection) askParked(ctx context.Context) error {
+	rec, err := s.filter.Parked(ctx)
+	if err != nil {
+		return err
+	}
+	s.asked = true
+	if rec != nil {
+		s.parked = make(map[string]*parking.Parking, len(rec.Parkings))
+		for i := range rec.Parkings {
+			s.parked[rec.Parkings[i].ID] = &rec.Parkings[i]
+		}
+	}
+	return nil
 }
 
 // keepOffsets keeps the dead letters at the offsets of the filter.
