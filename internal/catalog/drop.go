@@ -52,7 +52,7 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	return []Step{slot, publication}, s.exec(ctx, fmt.Sprintf("drop publication %q", cfg.Publication), "COMMIT")
 }
 
-const goneWithSlot = "if rows were committed after this position, they were not delivered: the next slot starts later (docs/operations.md#re-create-the-slot)"
+const goneWithSlot = "it has delivered nothing that was committed after this position. Unless another slot does, see docs/operations.md#re-create-the-slot"
 
 // otherUser returns another slot of the database that may use the publication, or "". used is an SQL condition for s.active. The catalog does
 // not say which publication a slot uses: only the command of a stream does.

@@ -165,7 +165,7 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	}
 	s.made = made
 	slot.Action, slot.LSN = actionCreated, made.point
-	slot.Warning = cmp.Or(s.failoverWarning(state), formerWarning(former))
+	slot.Warning = cmp.Or(formerWarning(former), s.failoverWarning(state)) // the next setup repeats the second
 	return []Step{publication, slot}, nil
 }
 

@@ -20,9 +20,12 @@ const (
 	perDrop = 32
 )
 
-// createPartitions creates the partitions of the next days.
+// createPartitions creates the partitions of the next days. Of a table that has no function for it, it warns if they are missing.
 func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (err error) {
-	if r.create == "" || p.cfg.DryRun {
+	switch {
+	case r.create == "" && r.ends != "":
+		return p.warnMissing(ctx, r, t)
+	case r.create == "" || p.cfg.DryRun:
 		return nil
 	}
 	rows, _ := p.work.Query(ctx, `SELECT `+r.create+`($1)`, p.cfg.Days)
@@ -30,6 +33,20 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 		return p.explainDenied(ctx, r, fmt.Errorf("create partitions: %w", err))
 	}
 	t.Warnings, p.warnings = append(t.Warnings, p.warnings...), nil
+	return nil
+}
+
+// warnMissing warns if the last partition by age ends before the next days do.
+func (p *pruner) warnMissing(ctx context.Context, r *relation, t *Table) error {
+	from, err := queryOne[string](ctx, p.work, partsByAge+`
+		SELECT CASE WHEN pg_catalog.count(*) > pg_catalog.count(ends) OR pg_catalog.max(`+r.ends+`) > pg_catalog.clock_timestamp() + pg_catalog.make_interval(days => $2)
+			THEN '' ELSE COALESCE(pg_catalog.max(`+r.ends+`)::text, 'now') END FROM parts`, r.oid, p.cfg.Days)
+	if err != nil {
+		return fmt.Errorf("read the end of its partitions: %w", err)
+	}
+	if from != "" {
+		t.warn(fmt.Sprintf("no partition takes rows from %s on: create partitions for the next %d days (--ahead), or writers fail then", from, p.cfg.Days))
+	}
 	return nil
 }
 

@@ -286,6 +286,12 @@ func TestMissingPartitions(t *testing.T) {
 			t.Errorf("%s: %+v, want the warning %q", tc.change, got, tc.warning)
 		}
 	}
+	r.Exec(t, `DROP TABLE outbox_all`)
+	r.cfg.Slots = []string{"none"}
+	report, err := Run(t.Context(), r.cfg)
+	if err == nil || len(report.Tables) != 1 || !strings.Contains(strings.Join(report.Tables[0].Warnings, " "), "no partition takes rows") {
+		t.Errorf("without its slot: %+v, %v", report, err)
+	}
 }
 
 // Partitions of another table by another type are none of prune's business, in whatever order Postgres reads the catalog.

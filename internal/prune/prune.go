@@ -124,9 +124,6 @@ func (p *pruner) table(ctx context.Context, r *relation, t *Table) error {
 	for _, publication := range r.deletesVia {
 		t.warn(fmt.Sprintf("publication %s also publishes DELETEs, which Postgres sends to the relay for nothing; ALTER PUBLICATION %[1]s SET (publish = 'insert')", publication))
 	}
-	if r.lacks != "" && r.create == "" {
-		t.warn(fmt.Sprintf("no partition takes rows from %s on: create partitions for the next days (--ahead), or writers fail then", r.lacks))
-	}
 	if err := p.dropPartitions(ctx, r, t); err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ type relation struct {
 	old    string    // SQL condition for old rows; $1 is before
 	ends   string    // SQL for the end of a partition, whose upper bound is the text ends, if the age column is the partition key; otherwise empty
 
-	lacks      string   // from when on no partition takes rows of the next days, if the age column is the partition key; empty: all have one
 	create     string   // function that creates partitions, in SQL; empty: none
 	partitions []part   // old enough to drop
 	leaves     []part   // tables whose rows are deleted
@@ -169,9 +168,6 @@ func (p *pruner) readParts(ctx context.Context, r *relation) (err error) {
 			FROM parts p, LATERAL (SELECT COALESCE(sum(pg_catalog.pg_total_relation_size(relid)), 0) AS bytes FROM pg_catalog.pg_partition_tree(p.oid)) s -- no size: it has just been dropped
 			WHERE `+r.ends+` <= $2 ORDER BY p.relname`, r.oid, r.before)
 		if err == nil {
-			r.lacks, err = p.lackingFrom(ctx, r)
-		}
-		if err == nil {
 			r.leaves, err = p.leaves(ctx, `(SELECT partdefid FROM pg_catalog.pg_partitioned_table WHERE partrelid = $1)`, r.oid)
 		}
 	default:
@@ -191,13 +187,6 @@ const partsByAge = `
 					(pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1] AS ends
 				FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 				WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending)`
-
-// lackingFrom returns the text of the time from which on the table has no partition for rows of the next days, or "".
-func (p *pruner) lackingFrom(ctx context.Context, r *relation) (string, error) {
-	return queryOne[string](ctx, p.work, partsByAge+`
-		SELECT CASE WHEN pg_catalog.count(*) > pg_catalog.count(ends) OR pg_catalog.max(`+r.ends+`) > pg_catalog.clock_timestamp() + pg_catalog.make_interval(days => $2)
-			THEN '' ELSE COALESCE(pg_catalog.max(`+r.ends+`)::text, 'now') END FROM parts`, r.oid, p.cfg.Days)
-}
 
 // leaves returns the tables that have the rows of root, its partitions and its children by inheritance.
 func (p *pruner) leaves(ctx context.Context, root string, oid uint32) ([]part, error) {
