@@ -21,6 +21,15 @@ import (
 // lacks a column, or an id is invalid or missing.
 var ErrSelection = errors.New("selection is not possible")
 
+// An AbsentError is an error of a table that has no row with any of the ids. It wraps ErrSelection.
+type AbsentError struct{ err error }
+
+// Error names the table and some of the ids.
+func (e *AbsentError) Error() string { return e.err.Error() }
+
+// Unwrap returns the reason.
+func (e *AbsentError) Unwrap() error { return e.err }
+
 // A Selection selects rows of a table. They are ordered by Order, then by ID. Empty fields do not
 // restrict the rows.
 type Selection struct {
@@ -204,21 +213,29 @@ func (r *Rows) ids(ctx context.Context) error {
 	typ := r.idType()
 	list := arrayLiteral(r.sel.IDs)
 	if _, err := r.ask(ctx, "read the ids", "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::"+typ+"[])", list); err != nil {
-		return r.refuseValue("an id is not a "+typ, err)
+		if err = r.refuseValue("an id is not a "+typ, err); errors.Is(err, ErrSelection) {
+			err = &AbsentError{err}
+		}
+		return err
 	}
 	absent, err := r.ask(ctx, "look for the ids", fmt.Sprintf(`SELECT wanted::text FROM pg_catalog.unnest($1::%s[]) WITH ORDINALITY AS w(wanted, n)
 		WHERE NOT EXISTS (SELECT FROM %s WHERE %s = wanted) ORDER BY n LIMIT %d`, typ, r.from, replication.QuoteIdent(r.ID), shownIDs+1), list)
 	if err != nil {
 		return r.refuseRight(err)
 	}
+	if len(absent) == 0 {
+		r.where = append(r.where, replication.QuoteIdent(r.ID)+" = ANY ("+r.param(list)+"::"+typ+"[])")
+		return nil
+	}
 	if len(absent) > shownIDs {
 		absent[shownIDs] = "…"
 	}
-	if len(absent) > 0 {
-		return r.refuse("it has no row with the id %s", strings.Join(absent, ", "))
+	refusal := r.refuse("it has no row with the id %s", strings.Join(absent, ", "))
+	some, err := r.ask(ctx, "look for the ids", fmt.Sprintf("SELECT ''::text FROM %s WHERE %s = ANY ($1::%s[]) LIMIT 1", r.from, replication.QuoteIdent(r.ID), typ), list)
+	if err == nil && len(some) == 0 {
+		return &AbsentError{refusal}
 	}
-	r.where = append(r.where, replication.QuoteIdent(r.ID)+" = ANY ("+r.param(list)+"::"+typ+"[])")
-	return nil
+	return cmp.Or(err, refusal)
 }
 
 func (r *Rows) after(ctx context.Context) error {

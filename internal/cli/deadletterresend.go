@@ -109,7 +109,7 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 	behind := make(map[string]bool) // ids of parkings with a record that was rejected
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
 		if dead.Parked != nil && behind[dead.Parked.Parking] {
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("an earlier record of its key was rejected")})
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("an earlier record of its key was rejected; once that is sent, resend this one by its partition and offset")})
 			return nil
 		}
 		if dead.Waiting {
@@ -122,7 +122,7 @@ func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Select
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
 		if _, refused := errors.AsType[*rows.RejectedError](err); refused {
-			if dead.Parked != nil {
+			if dead.Parked != nil && !r.isDiscarded(dead) {
 				behind[dead.Parked.Parking] = true
 			}
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})

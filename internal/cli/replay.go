@@ -124,18 +124,23 @@ func (r *replaying) run(ctx context.Context) error {
 	return r.send(ctx, rows)
 }
 
-// open selects the rows in the table of sel, or if that has none, in the table that has all rows with the ids.
+// open selects the rows in the table of sel, or if that has none, in the table that has the rows with the ids: no other
+// one may have any of them.
 func (r *replaying) open(ctx context.Context, sel catalog.Selection) (found *replay.Replay, err error) {
 	if sel.Table != "" {
 		return replay.Open(ctx, r.sending, sel, r.log)
 	}
+	const several = "If the ids are of several tables, replay the rows of each one with --table"
 	var absent []error
 	for _, sel.Table = range r.sending.Tables {
 		rows, err := replay.Open(ctx, r.sending, sel, r.log)
-		switch {
-		case errors.Is(err, catalog.ErrSelection):
+		if _, lacks := errors.AsType[*catalog.AbsentError](err); lacks {
 			absent = append(absent, err)
 			continue
+		}
+		switch {
+		case errors.Is(err, catalog.ErrSelection):
+			err = fmt.Errorf("%w. %s", err, several)
 		case err == nil && found != nil:
 			rows.Close(ctx)
 			err = fmt.Errorf("%w: tables %s and %s have rows with these ids: select one with --table", catalog.ErrSelection, found.Rows.Table.SQLName(), rows.Rows.Table.SQLName())
@@ -149,7 +154,7 @@ func (r *replaying) open(ctx context.Context, sel catalog.Selection) (found *rep
 		found = rows
 	}
 	if found == nil {
-		return nil, fmt.Errorf("no table has all rows with these ids. If they are of several tables, replay the rows of each one with --table:\n%w", errors.Join(absent...))
+		return nil, fmt.Errorf("no table has these rows. %s:\n%w", several, errors.Join(absent...))
 	}
 	return found, nil
 }

@@ -236,7 +236,7 @@ func TestReplayRefuses(t *testing.T) {
 func TestReplayFindsTheTable(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.DB.Exec(t, `CREATE TABLE billing (LIKE outbox INCLUDING ALL)`)
+	r.DB.Exec(t, `CREATE TABLE billing (LIKE outbox INCLUDING ALL); CREATE TABLE bare (id uuid, aggregatetype text, aggregateid text, type text, payload jsonb)`)
 	id := func(table string, n int) string {
 		id := fmt.Sprintf("00000000-0000-0000-0000-%012d", n)
 		r.DB.Exec(t, `INSERT INTO `+table+` (id, aggregatetype, aggregateid, type) VALUES ($1, $2, 'k', 'T')`, id, table)
@@ -253,10 +253,13 @@ func TestReplayFindsTheTable(t *testing.T) {
 		{0, bill, "_billing", nil},
 		{2, order + "," + bill, "replay the rows of each one with --table", nil},
 		{2, both, "have rows with these ids: select one with --table", nil},
+		{2, both + "," + bill, "replay the rows of each one with --table", nil},
+		{2, order, "none of the columns position", []string{"--set", "outbox.tables=outbox,bare"}},
 		{0, both, "_billing", []string{"--table", "billing"}},
 		{2, bill, "no row with the id " + bill, []string{"--table", "outbox"}},
 	} {
-		runReplay(t, r, tc.code, tc.want, append(tc.flags, "--ids", tc.ids, "--dry-run", "--set", "outbox.tables=outbox,billing", "--set", "outbox.topic="+r.Topic+"_${route}")...)
+		flags := []string{"--ids", tc.ids, "--dry-run", "--set", "outbox.tables=outbox,billing", "--set", "outbox.topic=" + r.Topic + "_${route}"}
+		runReplay(t, r, tc.code, tc.want, append(flags, tc.flags...)...)
 	}
 }
 
