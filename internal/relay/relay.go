@@ -60,7 +60,7 @@ type Config struct {
 	SlotFailover bool
 
 	// SkipTo makes the relay skip transactions that end at or before this position. It must not be
-	// after the end of the source's WAL, nor at the first start before the slot's own. Zero: skip nothing.
+	// after the end of the source's WAL, nor before the slot's own without a recorded position to start at. Zero: skip nothing.
 	SkipTo pglogrepl.LSN
 
 	// FailIfSlotInUse makes Run return an error if another process streams from the slot. Otherwise the

@@ -208,6 +208,9 @@ func TestParkAndRelease(t *testing.T) {
 	r.demandNumbers(t, r.Topic, "c", countTo(27, 11, 24))
 	process.Terminate(t)
 	r.demandOutput(t, 0, "no dead letters; ", "list")
+	if again := r.demandOutput(t, 14, "has a member with the name", "resend", "--all", "--again", "--dry-run"); strings.Contains(again, "an earlier record") {
+		t.Errorf("a discarded record is in the way of later ones:\n%s", again)
+	}
 	unsent := 0
 	for _, topic := range runAudit(t, r.Rig, 0, "--assume-confirmed").Topics {
 		unsent += topic.Unsent

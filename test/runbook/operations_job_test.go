@@ -244,6 +244,7 @@ func changeSlot(t *testing.T, o *operation, srv *pgserver.Server) {
 	r.Terminate(t)
 	between := o.write(t)
 	o.names["0/202C978"] = confirmed.FindStringSubmatch(r.Stderr.String())[1]
+	rig.Must(t, os.WriteFile(filepath.Join(o.dir, "outbox-cdc.yaml"), []byte(strings.ReplaceAll(o.yaml(), "slot: "+o.slot, "slot: "+o.slot+"_2")), 0o600))
 	out, r := o.sh(t)
 	if !strings.Contains(out, "dropped  slot ") || !strings.Contains(out, "kept     publication ") {
 		t.Errorf("the old slot is dropped, and the publication is kept:\n%s", out)

@@ -15,7 +15,7 @@ import (
 // the goroutine of the pump uses it. Most methods do nothing for a nil Skip.
 type Skip struct {
 	to           pglogrepl.LSN
-	recorded     bool // positions are recorded: a session without a start is the first one of its relay
+	recorded     bool // positions are recorded: a session has no start only if none was recorded, or the operator has accepted the gap
 	log          *slog.Logger
 	system       replication.System // of the first session; to is valid for it only
 	transactions int                // number of skipped transactions
