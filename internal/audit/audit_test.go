@@ -202,6 +202,28 @@ func TestAuditOfATopic(t *testing.T) {
 				"out-of-order [1]@5 a/0", "out-of-order [1]@6 a/1", "out-of-order [1]@7 a/2",
 			},
 		},
+		"expired, and another table has a record": {
+			change: func(s *scene) {
+				s.secondAt, s.rules.CommitTimes = 4, false
+				s.rows, s.xids = slices.Concat(s.rows[6:], s.rows[:6]), slices.Concat(s.xids[6:], s.xids[:6])
+				s.begin, s.topic[0] = 7, s.topic[0][3:]
+			},
+			want: Topic{Expired: 3},
+		},
+		"hidden, and another table has a record": {
+			change: func(s *scene) {
+				s.secondAt, s.rules.CommitTimes = 2, false
+				s.topic[0], s.hides = slices.Clone(s.topic[0][1:]), 1
+			},
+			want: Topic{Hidden: 1},
+		},
+		"compacted, and another table has the last record": {
+			change: func(s *scene) {
+				s.secondAt, s.rules.CommitTimes, s.compacted = 2, false, true
+				s.topic[0] = s.topic[0][:1]
+			},
+			want: Topic{Expired: 4},
+		},
 		"swapped, no order in the table": {
 			change: func(s *scene) { swap(s.topic[0], 1, 2); s.unordered = true },
 			want:   Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@1 a/1"},

@@ -56,6 +56,35 @@ type keyJudge struct {
 // judge judges the rows of a key, in the order of the table, and their records by partition and offset.
 func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 	k.numbered = k.numbered[:0]
+	for all := rows; len(all) > 0; {
+		table := k.tableOf(all[0])
+		n := end(len(all), func(i int) bool { return k.tableOf(all[i]) != table })
+		k.number(all[:n], seen, slices.ContainsFunc(seen, func(s sighting) bool { return k.tableOf(s.row) != table }))
+		all = all[n:]
+	}
+	if !k.ordered {
+		k.sortByCommit(seen)
+	}
+	k.noteAltered(seen)
+	checker, own := k.check(seen), k.rows[rows[0]].topic
+	inOne := checker.Counts().Misplaced == 0 // all records of the key are in one partition
+	switch late := checker.Counts().OutOfOrder; {
+	case late == 0 || !k.ordered:
+	case k.sortByCommit(seen):
+		if again := k.check(seen); again.Counts().OutOfOrder < late {
+			checker = again
+			k.topics[own].Concurrent++
+		}
+	case inOne && k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]):
+		k.countByTable(own, seen)
+		return
+	}
+	k.count(checker, own, seen)
+}
+
+// number counts the rows of a key in one table by what became of them, and numbers those that have a record or must have one.
+// others says that rows of other tables have records of the key, which may be earlier or later.
+func (k *keyJudge) number(rows []uint32, seen []sighting, others bool) {
 	last := -1 // the last row whose record is there
 	for i, n := range rows {
 		if k.flags[n]&hasRecord != 0 {
@@ -79,7 +108,7 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 			t.Hidden++
 		case flags&unroutable != 0:
 			k.miss(t, n)
-		case t.compacted && (i < last || !k.ordered), (!began || !k.ordered) && k.mayHaveExpired(n, seen):
+		case t.compacted && (i < last || others || !k.ordered), (!began || !k.ordered) && k.mayHaveExpired(n, seen):
 			t.Expired++
 		case (i > last || !k.ordered) && k.mayBeHidden(n, seen):
 			t.Hidden++
@@ -90,24 +119,6 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 			t.DeadLetters++
 		}
 	}
-	if !k.ordered {
-		k.sortByCommit(seen)
-	}
-	k.noteAltered(seen)
-	checker, own := k.check(seen), k.rows[rows[0]].topic
-	inOne := checker.Counts().Misplaced == 0 // all records of the key are in one partition
-	switch late := checker.Counts().OutOfOrder; {
-	case late == 0 || !k.ordered:
-	case k.sortByCommit(seen):
-		if again := k.check(seen); again.Counts().OutOfOrder < late {
-			checker = again
-			k.topics[own].Concurrent++
-		}
-	case inOne && k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]):
-		k.countByTable(own, seen)
-		return
-	}
-	k.count(checker, own, seen)
 }
 
 // countByTable is count for a key with rows in several tables, of which nothing says in which order they were committed. All its
