@@ -24,6 +24,9 @@ import (
 // pruneAge is the default of --older-than. After a slot is lost, it leaves a week to resend rows from the table.
 const pruneAge = 7 * 24 * time.Hour
 
+// maxAhead is the maximum of --ahead. A larger one is a mistake: each day is a partition.
+const maxAhead = 366
+
 func (a *app) prune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
@@ -44,17 +47,20 @@ needs SELECT and DELETE on the tables; to create or drop partitions it must own 
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
 	var opts prune.Config
 	flags := cmd.Flags()
-	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "delete rows of this `age`, such as 72h, and older; 0s: every delivered row")
+	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "delete rows of this `age`, such as 72h, and older; 0s: every delivered row, but a partition by age only once it has ended")
 	flags.StringVar(&opts.AgeColumn, "age-column", "created_at", "`column` with the time at which a row was written")
 	flags.StringArrayVar(&opts.Slots, "also-slot", nil, "another `slot` that must have confirmed the rows; may be repeated")
-	flags.IntVar(&opts.Days, "ahead", migrations.InitialDays, "create partitions for this many `days` after today")
+	flags.IntVar(&opts.Days, "ahead", migrations.InitialDays, "create partitions for this many `days` after today, at most 366")
 	flags.IntVar(&opts.Batch, "batch", 5000, "approximate number of `rows` to delete per transaction")
 	flags.DurationVar(&opts.Wait, "wait", time.Minute, "`time` to wait for the relay to confirm the current end of the WAL, and for a locked table")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted, without deleting it")
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if opts.OlderThan < 0 || opts.Days < 0 || opts.Batch <= 0 || opts.Wait <= 0 {
-			return command.Usage(cmd, errors.New("--older-than and --ahead must not be negative; --batch and --wait must be positive"))
+		if opts.OlderThan < 0 || opts.Batch <= 0 || opts.Wait <= 0 {
+			return command.Usage(cmd, errors.New("--older-than must not be negative; --batch and --wait must be positive"))
+		}
+		if opts.Days < 0 || opts.Days > maxAhead {
+			return command.Usage(cmd, fmt.Errorf("--ahead must be from 0 to %d days", maxAhead))
 		}
 		cfg, err := s.Load(a.environ)
 		if err != nil {
@@ -169,7 +175,7 @@ func printPruned(w io.Writer, report prune.Report, failed bool) {
 			say("not pruned, because of the error")
 			continue
 		}
-		if t.Whole && len(t.Dropped)+len(t.Kept) == 0 {
+		if t.Whole && len(t.Dropped)+len(t.Kept) == 0 && !failed {
 			say("no partition ended before %s: a partition is dropped as a whole, with its rows, when it has", t.Before.UTC().Format(time.RFC3339))
 		}
 		if t.Confirmed == "" && nothing {

@@ -36,16 +36,24 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 	return nil
 }
 
-// warnMissing warns if the last partition by age ends before the next days do.
+// warnDays is the maximum number of days for which a table that prune makes no partitions for must have some. Other tools make them as few
+// days ahead as four.
+const warnDays = 3
+
+// warnMissing warns of the first time in the next days for which no partition takes rows.
 func (p *pruner) warnMissing(ctx context.Context, r *relation, t *Table) error {
-	from, err := queryOne[string](ctx, p.work, partsByAge+`
-		SELECT CASE WHEN pg_catalog.count(*) > pg_catalog.count(ends) OR pg_catalog.max(`+r.ends+`) > pg_catalog.clock_timestamp() + pg_catalog.make_interval(days => $2)
-			THEN '' ELSE COALESCE(pg_catalog.max(`+r.ends+`)::text, 'now') END FROM parts`, r.oid, p.cfg.Days)
+	gap, err := queryOne[string](ctx, p.work, partsByAge+`,
+			days AS (SELECT now, now + pg_catalog.make_interval(days => $2) AS until FROM (SELECT `+r.clock+` AS now) AS clock),
+			taken AS (SELECT COALESCE(pg_catalog.range_agg(('[' || COALESCE(begins, '') || ',' || COALESCE(ends, '') || ')')::`+r.span+`), '{}') AS by FROM parts)
+		SELECT COALESCE((SELECT CASE pg_catalog.lower(gap) WHEN now THEN 'now' ELSE pg_catalog.lower(gap)::text END ||
+				CASE pg_catalog.upper(gap) WHEN until THEN ' on' ELSE ' to ' || pg_catalog.upper(gap) END
+			FROM days, taken, LATERAL pg_catalog.unnest(pg_catalog.multirange(`+r.span+`(now, until)) - taken.by) AS gap
+			ORDER BY gap LIMIT 1), '')`, r.oid, min(p.cfg.Days, warnDays))
 	if err != nil {
-		return fmt.Errorf("read the end of its partitions: %w", err)
+		return fmt.Errorf("read the bounds of its partitions: %w", err)
 	}
-	if from != "" {
-		t.warn(fmt.Sprintf("no partition takes rows from %s on: create partitions for the next %d days (--ahead), or writers fail then", from, p.cfg.Days))
+	if gap != "" {
+		t.warn(fmt.Sprintf("no partition takes rows from %s: writers fail then, unless you create one", gap))
 	}
 	return nil
 }

@@ -20,6 +20,8 @@ type relation struct {
 	before time.Time // older rows are removed
 	old    string    // SQL condition for old rows; $1 is before
 	ends   string    // SQL for the end of a partition, whose upper bound is the text ends, if the age column is the partition key; otherwise empty
+	clock  string    // SQL for the current time in the age column: without time zone, the latest one
+	span   string    // SQL name of the type of ranges of clock
 
 	create     string   // function that creates partitions, in SQL; empty: none
 	partitions []part   // old enough to drop
@@ -121,6 +123,7 @@ func (p *pruner) readAge(ctx context.Context, r *relation) error {
 	}
 	if partitions {
 		r.ends = instant(zones, "ends::"+kind)
+		r.clock, r.span = clock(zones)
 	}
 	return nil
 }
@@ -158,6 +161,20 @@ func instant(zones []string, value string) string {
 	return "GREATEST(" + strings.Join(times, ", ") + ")"
 }
 
+// clock returns the SQL for the current time, and the name of the type of its ranges. Without time zone, unless zones is nil, it is
+// the latest one on the clocks of the zones.
+func clock(zones []string) (now, span string) {
+	now = "pg_catalog.clock_timestamp()"
+	if zones == nil {
+		return now, "pg_catalog.tstzrange"
+	}
+	var times []string
+	for _, zone := range zones {
+		times = append(times, now+" AT TIME ZONE "+zone)
+	}
+	return "GREATEST(" + strings.Join(times, ", ") + ")", "pg_catalog.tsrange"
+}
+
 // readParts reads the partitions and the children by inheritance. Partitions by age are dropped when every row is old; then
 // rows are deleted only in the default partition.
 func (p *pruner) readParts(ctx context.Context, r *relation) (err error) {
@@ -179,11 +196,12 @@ func (p *pruner) readParts(ctx context.Context, r *relation) (err error) {
 	return nil
 }
 
-// partsByAge is the table parts of a query: the partitions of table $1 with the texts of their upper bounds, NULL for MAXVALUE and of the
-// default partition. It is MATERIALIZED, because Postgres may otherwise cast the bounds of the partitions of other tables, too.
+// partsByAge is the table parts of a query: the partitions of table $1 with the texts of their bounds, NULL for MINVALUE and MAXVALUE and of
+// the default partition. It is MATERIALIZED, because Postgres may otherwise cast the bounds of the partitions of other tables, too.
 const partsByAge = `
 			WITH parts AS MATERIALIZED (
 				SELECT c.oid, pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, c.relname,
+					(pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ' FROM \(''([^'']*)''\) TO '))[1] AS begins,
 					(pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1] AS ends
 				FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 				WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending)`
