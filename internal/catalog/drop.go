@@ -27,14 +27,14 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	}
 	publication := Step{Object: fmt.Sprintf("publication %q", cfg.Publication), Action: actionMissing}
 	if state.Publication != nil {
-		other, err := s.otherUser(ctx, "true")
+		others, err := s.otherUsers(ctx, "true")
 		switch {
 		case err != nil:
 			return nil, err
-		case other != "":
+		case len(others) > 0:
 			publication.Action = actionKept
 			publication.Warning = fmt.Sprintf("slot %q of this database may use it; without it, rows are lost for that slot. To drop it too: DROP PUBLICATION %s",
-				other, replication.QuoteIdent(cfg.Publication))
+				others[0], replication.QuoteIdent(cfg.Publication))
 		default:
 			if err := s.dropPublication(ctx); err != nil {
 				return nil, err
@@ -54,19 +54,15 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 
 const goneWithSlot = "it has delivered nothing that was committed after this position. Unless another slot does, see docs/operations.md#re-create-the-slot"
 
-// otherUser returns another slot of the database that may use the publication, or "". used is an SQL condition for s.active. The catalog does
-// not say which publication a slot uses: only the command of a stream does.
-func (s *setup) otherUser(ctx context.Context, used string) (string, error) {
-	slots, err := query(ctx, s.conn, pgx.RowTo[string], "look for other slots that use the publication", `
+// otherUsers returns the other slots of the database that may use the publication, active ones first. used is an SQL condition for s.active.
+// The catalog does not say which publication a slot uses: only the command of a stream does.
+func (s *setup) otherUsers(ctx context.Context, used string) ([]string, error) {
+	return query(ctx, s.conn, pgx.RowTo[string], "look for other slots that use the publication", `
 		SELECT s.slot_name::text
 		FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 		WHERE s.database = pg_catalog.current_database() AND s.plugin = $1 AND NOT s.temporary AND s.slot_name <> $2 AND `+used+`
 			AND (a.query IS NULL OR a.query NOT LIKE 'START_REPLICATION %' OR pg_catalog.strpos(a.query, $3) > 0)
 		ORDER BY s.active DESC, 1`, plugin, s.cfg.Slot, s.cfg.Publication)
-	if err != nil || len(slots) == 0 {
-		return "", err
-	}
-	return slots[0], nil
 }
 
 // dropSlot drops the slot if it is one of the relay's and not active.

@@ -149,10 +149,10 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 		slot.Warning = s.failoverWarning(state)
 		return []Step{publication, slot}, nil
 	}
-	former := ""
-	if publication.Action == actionExists && !s.export {
+	var former []string
+	if !s.export {
 		var err error
-		if former, err = s.otherUser(ctx, "NOT s.active"); err != nil {
+		if former, err = s.otherUsers(ctx, "NOT s.active"); err != nil {
 			return nil, err
 		}
 	}
@@ -169,13 +169,13 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	return []Step{publication, slot}, nil
 }
 
-// formerWarning says what a new slot does not deliver if it takes the place of another one, which may be "".
-func formerWarning(former string) string {
-	if former == "" {
+// formerWarning says what a new slot does not deliver if it takes the place of one of others.
+func formerWarning(others []string) string {
+	if len(others) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of slot %q, which no relay uses now, rows that %[1]q has not delivered "+
-		"are missing: deliver them first, with source.slot=%[1]s (docs/operations.md#change-the-slot)", former)
+	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of a slot that no relay uses now (%s), rows that this one has not delivered "+
+		"are missing: deliver them first, with source.slot=%s (docs/operations.md#change-the-slot)", strings.Join(others, ", "), others[0])
 }
 
 // FilterWarning names the outbox tables whose rows the publication filters, "" if there is none.

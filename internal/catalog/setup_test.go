@@ -114,7 +114,7 @@ func TestSetupAndDrop(t *testing.T) {
 		kept := Step{Object: publication, Action: "kept", Warning: "slot \"" + other + "\" of this database may use it; without it, rows are lost for that slot. " +
 			"To drop it too: DROP PUBLICATION " + replication.QuoteIdent(cfg.Publication)}
 		step(Drop, Step{Object: slot, Action: "dropped", Warning: goneWithSlot}, kept)
-		step(Setup, Step{Object: publication, Action: "exists"}, Step{Object: slot, Action: "created", Warning: formerWarning(other)})
+		step(Setup, Step{Object: publication, Action: "exists"}, Step{Object: slot, Action: "created", Warning: formerWarning([]string{other})})
 		step(Drop, Step{Object: slot, Action: "dropped", Warning: goneWithSlot}, kept)
 		elsewhere := *src
 		elsewhere.cfg.Publication, elsewhere.cfg.Slot = "unused", other
@@ -123,8 +123,10 @@ func TestSetupAndDrop(t *testing.T) {
 		if err := stream.Close(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		db.Exec(t, "SELECT pg_drop_replication_slot('"+other+"')")
 		step(Drop, Step{Object: slot, Action: "missing"}, Step{Object: publication, Action: "missing"})
+		step(Setup, Step{Object: publication, Action: "created"}, Step{Object: slot, Action: "created", Warning: formerWarning([]string{other})})
+		db.Exec(t, "SELECT pg_drop_replication_slot('"+other+"')")
+		step(Drop, Step{Object: slot, Action: "dropped", Warning: goneWithSlot}, Step{Object: publication, Action: "dropped"})
 	})
 }
 

@@ -192,7 +192,7 @@ func (r *Relay) setUpSource(ctx context.Context, cause error, retry *retry) erro
 	for _, s := range steps {
 		r.log.InfoContext(ctx, "setup", slog.String("object", s.Object), slog.String("action", s.Action))
 		if s.Warning != "" {
-			r.log.WarnContext(ctx, "setup differs from the configuration", slog.String("object", s.Object), slog.String("problem", s.Warning))
+			r.log.WarnContext(ctx, "setup found a problem", slog.String("object", s.Object), slog.String("problem", s.Warning))
 		}
 	}
 	if err == nil {
