@@ -38,7 +38,7 @@ some are rejected again, resend sends the others and exits with 14, with --dry-r
   outbox-cdc dead-letter resend --all --topic outbox.event.order --dry-run -c outbox-cdc.yaml`,
 		Args: places(0, math.MaxInt),
 	}
-	r := &resending{deadLetters: a.deadLetters(cmd)}
+	r := &resending{deadLetters: a.deadLetters(cmd), behind: make(map[string]bool)}
 	flags := cmd.Flags()
 	all := flags.Bool("all", false, "resend every dead letter that the filters select")
 	flags.IntVar(&r.limit, "limit", 0, "resend at most this many, the first ones (0: all)")
@@ -69,7 +69,8 @@ type resending struct {
 	dryRun bool
 
 	sent, refused int
-	advice        []string // how to fix what was refused, each once
+	advice        []string        // how to fix what was refused, each once
+	behind        map[string]bool // ids of parkings with a record that was refused
 }
 
 func (r *resending) run(ctx context.Context) error {
@@ -97,42 +98,54 @@ func (r *resending) run(ctx context.Context) error {
 
 // preview prints what would be resent.
 func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder) error {
-	return r.eachRecord(ctx, selection, builder, func(at deadletter.PartitionOffset, rec *sink.Record) error {
-		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
+	settled := func(context.Context, *deadletter.DeadLetter) error { return nil }
+	return r.eachRecord(ctx, selection, builder, settled, func(_ context.Context, dead *deadletter.DeadLetter, rec *sink.Record) error {
+		r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Topic: rec.Topic})
 		return nil
 	})
 }
 
 // eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record. Later records of a key that was
-// parked do not overtake such a one.
-func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
-	behind := make(map[string]bool) // ids of parkings with a record that was rejected
+// parked do not overtake one that is rejected: settle must have the earlier ones of the key of a dead letter reported.
+func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder,
+	settle func(context.Context, *deadletter.DeadLetter) error, fn func(context.Context, *deadletter.DeadLetter, *sink.Record) error,
+) error {
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
-		if dead.Parked != nil && behind[dead.Parked.Parking] {
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("an earlier record of its key was rejected; once that is sent, resend this one by its partition and offset")})
-			return nil
+		if err := settle(ctx, dead); err != nil {
+			return err
 		}
-		if dead.Waiting {
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New("its key is parked, and later records wait behind it: use dead-letter release")})
-			return nil
-		}
-		if dead.Elsewhere {
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: fmt.Errorf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)})
+		if reason := r.mustWait(dead); reason != "" {
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New(reason)})
 			return nil
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
 		if _, refused := errors.AsType[*rows.RejectedError](err); refused {
+			parking := ""
 			if dead.Parked != nil && !r.isDiscarded(dead) {
-				behind[dead.Parked.Parking] = true
+				parking = dead.Parked.Parking
 			}
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Parking: parking, Err: err})
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return fn(dead.PartitionOffset, rec)
+		return fn(ctx, dead, rec)
 	})
+}
+
+// mustWait returns why a dead letter must not be sent, whatever its record is: an earlier record of its key must come before, or may have to.
+// It is empty if the dead letter may be sent.
+func (r *resending) mustWait(dead *deadletter.DeadLetter) string {
+	switch {
+	case dead.Parked != nil && r.behind[dead.Parked.Parking]:
+		return "an earlier record of its key was rejected; once that is sent, resend this one by its partition and offset"
+	case dead.Waiting:
+		return "its key is parked, and later records wait behind it: use dead-letter release"
+	case dead.Elsewhere:
+		return fmt.Sprintf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)
+	}
+	return ""
 }
 
 // send resends the selected dead letters.
@@ -145,8 +158,7 @@ func (r *resending) send(ctx context.Context, selection *deadletter.Selection, b
 	}
 	defer func() { _ = reached.Close() }()
 	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	err = r.eachRecord(ctx, selection, builder, func(at deadletter.PartitionOffset, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
-	if err != nil {
+	if err := r.eachRecord(ctx, selection, builder, resender.Settle, resender.Add); err != nil {
 		return err
 	}
 	return resender.Flush(ctx)
@@ -157,6 +169,9 @@ func (r *resending) report(o deadletter.Outcome) {
 	switch {
 	case o.Err != nil:
 		r.refused++
+		if o.Parking != "" {
+			r.behind[o.Parking] = true
+		}
 		if advice := sink.AdviceOf(o.Err); advice != "" && !slices.Contains(r.advice, advice) {
 			r.advice = append(r.advice, advice)
 		}
@@ -188,7 +203,7 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 		line += fmt.Sprintf(", %d were released or discarded (dead-letter list --resent lists them)", selection.Released)
 	}
 	if selection.Lost > 0 {
-		line += fmt.Sprintf(", %d are of keys that were parked, and the position store has no parked keys (docs/park.md#after-the-loss-of-the-position-topic)", selection.Lost)
+		line += fmt.Sprintf(", %d are of keys that were parked under a position store that is lost, or under another one (docs/park.md#after-the-loss-of-the-position-topic)", selection.Lost)
 	}
 	if selection.Elsewhere > 0 {
 		line += fmt.Sprintf(", %d are of keys that were parked under another slot (the configuration of its relay releases them; if it was this relay, --set source.slot to that)", selection.Elsewhere)

@@ -38,6 +38,7 @@ type deadLetterObject struct {
 	Discarded bool `json:"discarded,omitempty"`
 
 	ParkedID string `json:"parked_id,omitempty"` // of the key, if it is or was parked
+	Unknown  bool   `json:"unknown,omitempty"`   // whether the key was released
 }
 
 func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
@@ -49,7 +50,7 @@ func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting && !dead.Passed, Discarded: l.isDiscarded(dead),
 	}
 	if dead.Parked != nil {
-		o.ParkedID = dead.Parked.Parking
+		o.ParkedID, o.Unknown = dead.Parked.Parking, dead.Lost
 	}
 	if !dead.Resent.IsZero() {
 		o.ResentAt = &dead.Resent
@@ -93,7 +94,7 @@ func (l *deadLetters) state(dead *deadletter.DeadLetter) string {
 	case !dead.Resent.IsZero():
 		return "; resent " + at(dead.Resent)
 	case dead.Lost:
-		return "; its key was parked, and the position store has no parked keys: whether it was released is not known (docs/park.md#after-the-loss-of-the-position-topic)"
+		return "; its key was parked under a position store that is lost, or under another one: whether it was released is not known (docs/park.md#after-the-loss-of-the-position-topic)"
 	case dead.Elsewhere:
 		return "; parked under that slot, and whether its key is still parked is known to the relay of that slot only"
 	case l.isDiscarded(dead):

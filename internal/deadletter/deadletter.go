@@ -25,8 +25,17 @@ type DeadLetter struct {
 	// Elsewhere says that its key was parked under another slot than Filter.Relay. Whether the key is still parked is not known.
 	Elsewhere bool
 
-	// Lost says that its key was parked, and that nothing is known of parked keys any more.
+	// Lost says that its key was parked before the set of parked keys began, or that there is no set: it was lost, or the key was parked by
+	// another relay. Whether the key was released is not known.
 	Lost bool
+}
+
+// parking returns the id of the parking of its key, or "" if that was not parked.
+func (l *DeadLetter) parking() string {
+	if l.Parked == nil {
+		return ""
+	}
+	return l.Parked.Parking
 }
 
 // A Filter selects dead letters that match every field that is not empty.

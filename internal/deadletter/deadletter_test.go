@@ -138,7 +138,7 @@ func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]
 		if err != nil {
 			return err
 		}
-		return r.Add(t.Context(), l.PartitionOffset, rec)
+		return r.Add(t.Context(), l, rec)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -363,6 +363,7 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 		"resend":                  {Filter{Resendable: true, Slot: "mine"}, []int{0}, counts{otherSlots: 1, parked: 3, released: 1, elsewhere: 1}},
 		"resend --any-slot":       {Filter{Resendable: true}, []int{0, 3}, counts{parked: 3, released: 1, elsewhere: 1}},
 		"resend --again":          {Filter{Resendable: true, Resent: true}, []int{0, 2, 3}, counts{parked: 3, elsewhere: 1}},
+		"resend by offset":        {Filter{Resendable: true, Offsets: offsets(all)[1:]}, []int{1, 3, 4, 6}, counts{released: 2}},
 		"resend of all by offset": {Filter{Resendable: true, Resent: true, Offsets: offsets(all)}, []int{0, 1, 2, 3, 4, 5, 6}, counts{}},
 	} {
 		tc.filter.Parked, tc.filter.Relay = keys, "mine"
@@ -384,7 +385,8 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 	}
 }
 
-// Without a set of parked keys, nothing says whether they were released. A list has their records; resend takes them only on demand.
+// Without a set of parked keys, or with one that has begun later, nothing says whether they were released. A list has their records; resend
+// takes them only on demand.
 func TestSelectionOfLostKeys(t *testing.T) {
 	p := newFixture(t)
 	rec := &sink.Record{Topic: p.topic, Partition: 1, Key: []byte("key"), Timestamp: time.UnixMilli(1)}
@@ -399,18 +401,20 @@ func TestSelectionOfLostKeys(t *testing.T) {
 		"resend":         {Filter{Resendable: true}, 0, 1},
 		"resend --again": {Filter{Resendable: true, Resent: true}, 1, 0},
 	} {
-		tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (*parking.Record, error) { return nil, nil }
-		s := p.selectAll(t, b, tc.filter)
-		if s.Len() != tc.found || s.Lost != tc.lost || s.Released+s.Parked+s.Elsewhere > 0 {
-			t.Errorf("%s: %+v", name, s)
-		}
-		if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
-			if !l.Lost || l.Waiting || l.Elsewhere {
-				t.Errorf("%s: %+v", name, l)
+		for _, rec := range []*parking.Record{nil, {Began: time.Now().Add(time.Second)}} {
+			tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (*parking.Record, error) { return rec, nil }
+			s := p.selectAll(t, b, tc.filter)
+			if s.Len() != tc.found || s.Lost != tc.lost || s.Released+s.Parked+s.Elsewhere > 0 {
+				t.Errorf("%s: %+v", name, s)
 			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
+			if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
+				if !l.Lost || l.Waiting || l.Elsewhere {
+					t.Errorf("%s: %+v", name, l)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
@@ -35,16 +36,18 @@ type Resender struct {
 // An Outcome is the outcome of resending a dead letter.
 type Outcome struct {
 	PartitionOffset
-	Topic string // which it was resent to; empty if it did not become a record
-	Err   error  // nil: it is acknowledged; a *[rows.RejectedError] or [*sink.RecordError]: it stays a dead letter
+	Parking string // id of the parking of its key; empty: it was not parked
+	Topic   string // which it was resent to; empty if it did not become a record
+	Err     error  // nil: it is acknowledged; a *[rows.RejectedError] or [*sink.RecordError]: it stays a dead letter
 }
 
 // A pendingRecord is a record to resend.
 type pendingRecord struct {
-	offset PartitionOffset
-	rec    *sink.Record
-	err    error
-	acked  bool
+	offset  PartitionOffset
+	parking string
+	rec     *sink.Record
+	err     error
+	acked   bool
 }
 
 // NewResender returns a Resender that calls report with the outcome of each dead letter of a topic.
@@ -56,10 +59,19 @@ func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(
 
 // Add resends the record of a dead letter, now or with others at Flush. The record belongs to the
 // Resender. After an error of Add or Flush, it can send nothing more.
-func (r *Resender) Add(ctx context.Context, p PartitionOffset, rec *sink.Record) error {
-	r.batch = append(r.batch, pendingRecord{offset: p, rec: rec})
+func (r *Resender) Add(ctx context.Context, dead *DeadLetter, rec *sink.Record) error {
+	r.batch = append(r.batch, pendingRecord{offset: dead.PartitionOffset, parking: dead.parking(), rec: rec})
 	r.bytes += len(rec.Key) + len(rec.Value)
 	if len(r.batch) < batchRecords && r.bytes < batchBytes {
+		return nil
+	}
+	return r.Flush(ctx)
+}
+
+// Settle is Flush if a record of the same parking waits to be sent: what becomes of it decides whether that of dead may be sent.
+func (r *Resender) Settle(ctx context.Context, dead *DeadLetter) error {
+	id := dead.parking()
+	if id == "" || !slices.ContainsFunc(r.batch, func(o pendingRecord) bool { return o.parking == id }) {
 		return nil
 	}
 	return r.Flush(ctx)
@@ -146,7 +158,7 @@ func (r *Resender) writeResentRecords(ctx context.Context, batch []pendingRecord
 	}
 	for _, o := range batch {
 		if o.acked || o.err != nil {
-			r.report(Outcome{PartitionOffset: o.offset, Topic: o.rec.Topic, Err: o.err})
+			r.report(Outcome{PartitionOffset: o.offset, Parking: o.parking, Topic: o.rec.Topic, Err: o.err})
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ type Selection struct {
 	Parked        int // how many because their key is parked
 	Released      int // how many because their key was parked, and they were released or discarded
 	Elsewhere     int // how many because their key was parked under another slot
-	Lost          int // how many because their key was parked, and nothing is known of parked keys any more
+	Lost          int // how many because their key was parked, and whether it was released is not known
 
 	// Hidden has a *[sink.OpenTransactionError] for each partition whose newest records could not be read.
 	Hidden []error
@@ -52,13 +52,15 @@ type Selection struct {
 	resentAt map[PartitionOffset]time.Time
 	asked    bool                        // Parked of the filter was called
 	parked   map[string]*parking.Parking // its result, by the id of the parking; nil: nothing is known
+	began    time.Time                   // when the first key of parked, or of its former ones, was parked
 	matches  []match                     // by partition and offset
 }
 
 // A match is a dead letter that a filter selects.
 type match struct {
 	PartitionOffset
-	at time.Time
+	at       time.Time
+	released bool // named by the filter, which does not select it
 }
 
 // Len returns the number of dead letters.
@@ -123,6 +125,9 @@ func (s *Selection) add(ctx context.Context, l *DeadLetter) error {
 		s.Lost++
 	case l.Parked != nil && !l.Lost && (!l.Waiting || l.Passed) && !l.Elsewhere && !f.Resent:
 		s.Released++
+		if named {
+			s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, released: true})
+		}
 	default:
 		s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
 	}
@@ -145,7 +150,7 @@ func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic strin
 		return p.Topic, nil
 	}
 	l.Elsewhere = s.filter.Relay != "" && l.Slot != s.filter.Relay
-	l.Lost = s.parked == nil && !l.Elsewhere
+	l.Lost = !l.Elsewhere && (s.parked == nil || l.At.Before(s.began))
 	return "", nil
 }
 
@@ -157,7 +162,7 @@ func (s *Selection) askParked(ctx context.Context) error {
 	}
 	s.asked = true
 	if rec != nil {
-		s.parked = make(map[string]*parking.Parking, len(rec.Parkings))
+		s.began, s.parked = rec.Began, make(map[string]*parking.Parking, len(rec.Parkings))
 		for i := range rec.Parkings {
 			s.parked[rec.Parkings[i].ID] = &rec.Parkings[i]
 		}
@@ -171,7 +176,7 @@ func (s *Selection) keepOffsets(topic string) error {
 	for _, l := range s.matches {
 		at[l.PartitionOffset] = l
 	}
-	s.OtherSlots, s.AlreadyResent, s.Released = 0, 0, 0 // the offsets select others
+	s.OtherSlots, s.AlreadyResent, s.Released = 0, 0, 0 // of others than the offsets name
 	places := slices.Clone(s.filter.Offsets)
 	slices.SortFunc(places, PartitionOffset.compare)
 	s.matches = s.matches[:0]
@@ -179,6 +184,10 @@ func (s *Selection) keepOffsets(topic string) error {
 		l, ok := at[p]
 		if !ok {
 			return fmt.Errorf("%w at %s of topic %s: %s", ErrNotFound, p, topic, s.absenceReason(p, topic))
+		}
+		if l.released {
+			s.Released++
+			continue
 		}
 		s.matches = append(s.matches, l)
 	}

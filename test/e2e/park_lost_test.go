@@ -63,13 +63,16 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 	if list := r.demandOutput(t, 0, "whether it was released is not known", "list"); strings.Count(list, "is not known") != 4 {
 		t.Errorf("4 dead letters were parked:\n%s", list)
 	}
-	r.demandOutput(t, 0, "0 resent, 0 rejected, 4 are of keys that were parked, ", "resend", "--all")
+	r.demandOutput(t, 0, "0 resent, 0 rejected, 4 are of keys that were parked under a position store that is lost", "resend", "--all")
 	if topics, err := admin.ListTopics(t.Context(), position.DefaultTopic); err != nil || topics.Has(position.DefaultTopic) {
 		t.Errorf("list and resend have created the position topic: %v", err)
 	}
 	for range 2 { // the first start changes nothing
 		rig.Start(t, "run", "-c", r.Config).Fails(t, 15, "of 1 parked keys", "a slot of the same name in another database",
 			"dead-letter resend -c "+r.Config+" --all --again --since 48h", "--accept-gap")
+	}
+	if out := r.demandOutput(t, 14, "MESSAGE_TOO_LARGE", "resend", "--all", "--again"); strings.Count(out, "an earlier record of its key was rejected") != 3 {
+		t.Errorf("3 records follow the one that the broker rejects:\n%s", out)
 	}
 	r.demandNumbers(t, r.Topic, "a", countTo(3))
 	r.allowLarge(t)
@@ -89,6 +92,13 @@ func TestParkedKeysAreLostWithThePositionTopic(t *testing.T) {
 		t.Errorf("2 records follow the one that is rejected:\n%s", out)
 	}
 	r.demandNumbers(t, r.Topic, "c", nil)
+	process = r.Run(t, "--accept-gap")
+	r.poison(t, "d")
+	r.Confirmed(t)
+	process.Terminate(t)
+	if list := r.demandOutput(t, 0, "key d (1 bytes)", "list"); strings.Count(list, "is not known") != 3 || strings.Count(list, "its key is parked") != 1 {
+		t.Errorf("the keys that were lost are not forgotten when a new one is parked:\n%s", list)
+	}
 }
 
 // A relay that runs while the position topic is deleted stores its parked keys again, so that the next one has them.
