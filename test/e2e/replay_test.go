@@ -292,7 +292,7 @@ func lastOf(t *testing.T, out string) (id string) {
 	t.Helper()
 	_, id, found := strings.Cut(out, "--after '")
 	id, _, _ = strings.Cut(id, "'")
-	if !found || !strings.Contains(out, "of 3000 rows resent and acknowledged") || strings.Contains(out, "3000 of 3000") {
+	if !found || !strings.Contains(out, "of 3000 rows of public.outbox resent and acknowledged") || strings.Contains(out, "3000 of 3000") {
 		t.Fatalf("the last row is not told:\n%s", out)
 	}
 	return id
@@ -319,7 +319,7 @@ func TestReplayInOutage(t *testing.T) {
 	}
 	fault.Remove()
 	proxy.Accept()
-	runReplay(t, r, 0, "rows resent", "--where", "true", "--after", lastOf(t, p.Stderr.String()))
+	runReplay(t, r, 0, "rows of public.outbox resent", "--where", "true", "--after", lastOf(t, p.Stderr.String()))
 	arrived := map[int]bool{}
 	_, again := replayed(t, r)
 	for _, rec := range again {

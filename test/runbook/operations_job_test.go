@@ -198,7 +198,7 @@ func addTable(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.arrived(t, stopped)
 	o.arrived(t, o.insertBilling(t))
 	r.Terminate(t)
-	if out, _ := o.sh(t); !strings.Contains(out, "2 of 2 rows resent") {
+	if out, _ := o.sh(t); !strings.Contains(out, "2 of 2 rows of ") {
 		t.Errorf("replay:\n%s", out)
 	}
 }
