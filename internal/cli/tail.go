@@ -131,6 +131,7 @@ type tailPrinter struct {
 type tailObject struct {
 	Transaction string `json:"transaction"` // commit LSN
 	Row         *int   `json:"row"`         // index in its transaction; null: a change that is not an event
+	ID          string `json:"id"`          // of the event; empty: unknown
 	Reason      string `json:"reason,omitempty"`
 	ExitCode    int    `json:"exit_code,omitempty"` // with which run would stop here
 
@@ -176,7 +177,7 @@ func (p *tailPrinter) write(t *tail.Row) error {
 }
 
 func object(t *tail.Row) *tailObject {
-	o := &tailObject{Transaction: t.CommitLSN.String(), Reason: t.Reason, ExitCode: t.ExitCode}
+	o := &tailObject{Transaction: t.CommitLSN.String(), ID: t.ID, Reason: t.Reason, ExitCode: t.ExitCode}
 	if t.Index >= 0 {
 		o.Row = &t.Index
 	}

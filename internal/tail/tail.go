@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -44,6 +45,7 @@ var errNotShown = fmt.Errorf("the output was blocked for %s; reading stopped so 
 type Row struct {
 	CommitLSN pglogrepl.LSN // of its transaction
 	Index     int           // of the row in its transaction, from 0; -1: a change that is no event
+	ID        string        // of the event; empty: it has none, or the row lacks the column
 
 	// Record is the record that a Relay would send; nil: none. It is valid until show returns.
 	Record *sink.Record
@@ -186,7 +188,10 @@ func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 func (t *Tail) showRejected(err error) error {
 	shown := &Row{Index: -1, ExitCode: fault.ExitCode(err)}
 	if row, ok := errors.AsType[*pump.DeliveryError](err); ok {
-		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
+		shown.CommitLSN, shown.Index, shown.ID, shown.Reason = row.CommitLSN, row.Row, row.ID, row.Err.Error()
+		if bad, ok := errors.AsType[*encode.RowError](err); ok {
+			shown.ID = bad.ID
+		}
 	} else if change, ok := errors.AsType[*pump.ChangeError](err); ok {
 		shown.CommitLSN, shown.Reason = change.CommitLSN, change.Error()
 	} else if _, ok := errors.AsType[*encode.ColumnError](err); ok {
@@ -209,12 +214,10 @@ func (t writer) Send(_ context.Context, rec *sink.Record) error {
 	if shown.CommitLSN, shown.Index, ok = t.pump.Row(); !ok { // a non-transactional message
 		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
 	}
-	if rec.Topic == t.cfg.DeadLetterTopic {
-		for _, h := range rec.Headers {
-			if h.Key == encode.DeadLetterReason {
-				shown.Reason = string(h.Value)
-			}
-		}
+	if dead, ok := encode.ParseDeadLetter(rec); ok && rec.Topic == t.cfg.DeadLetterTopic {
+		shown.ID, shown.Reason = dead.EventID(t.cfg.Route.Columns.ID), dead.Reason
+	} else if i := slices.IndexFunc(rec.Headers, func(h sink.Header) bool { return h.Key == encode.IDHeader }); i >= 0 {
+		shown.ID = string(rec.Headers[i].Value)
 	}
 	if t.showErr = t.show(shown); t.showErr != nil {
 		return t.showErr

@@ -50,6 +50,9 @@ func updateOf(row ...string) []byte {
 // describeRow returns a short description of a Row.
 func describeRow(t *Row) string {
 	text := fmt.Sprintf("%s#%d", t.CommitLSN, t.Index)
+	if t.ID != "" {
+		text += " " + t.ID
+	}
 	if t.Record != nil {
 		text += fmt.Sprintf(" %s %s/%s", t.Record.Topic, t.Record.Key, t.Record.Value)
 	}
@@ -72,12 +75,12 @@ func TestTailShowsEveryRow(t *testing.T) {
 		want        []string
 	}{
 		"stop": {"", []string{
-			"0/64#0 order a/1", "0/C8#0 order a/2", "0/C8#1 exit 14: the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'", "0/C8#2 order a/4",
-			"0/12C#-1 exit 13: UPDATE of public.outbox is published, but only INSERTs are events", "0/12C#0 order b/6",
+			"0/64#0 id-1 order a/1", "0/C8#0 id-2 order a/2", "0/C8#1 id-3 exit 14: the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'", "0/C8#2 id-4 order a/4",
+			"0/12C#-1 exit 13: UPDATE of public.outbox is published, but only INSERTs are events", "0/12C#0 id-6 order b/6",
 		}},
 		"dead-letter": {"dead", []string{
-			"0/64#0 order a/1", "0/C8#0 order a/2", "0/C8#1 dead a/3: the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'", "0/C8#2 order a/4",
-			"0/12C#-1 exit 13: UPDATE of public.outbox is published, but only INSERTs are events", "0/12C#0 order b/6",
+			"0/64#0 id-1 order a/1", "0/C8#0 id-2 order a/2", "0/C8#1 id-3 dead a/3: the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'", "0/C8#2 id-4 order a/4",
+			"0/12C#-1 exit 13: UPDATE of public.outbox is published, but only INSERTs are events", "0/12C#0 id-6 order b/6",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
