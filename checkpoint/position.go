@@ -68,6 +68,9 @@ type Position struct {
 	Snapshots []Snapshot
 	WrittenAt time.Time
 
+	// Began is when the first record of the name was written, unless the store has lost it since.
+	Began time.Time
+
 	// Stopped is why the relay that wrote the record has stopped, if that needs a person. Nil: it runs, was stopped, or could not
 	// write it.
 	Stopped *Stop
@@ -110,6 +113,7 @@ type positionJSON struct {
 	Snapshots  []snapshotJSON  `json:"snapshots,omitempty"`
 	Advanced   time.Time       `json:"advanced_at,omitzero"`
 	WrittenAt  time.Time       `json:"written_at"`
+	Began      time.Time       `json:"began,omitzero"`
 	Stopped    *Stop           `json:"stopped,omitempty"`
 }
 
@@ -129,7 +133,7 @@ type openJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Generation: p.Generation, Owner: p.Owner, WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Generation: p.Generation, Owner: p.Owner, WrittenAt: p.WrittenAt.UTC(), Began: p.Began.UTC(),
 		Refill: p.Refill.toJSON(), Published: json.RawMessage(p.Publication), Stopped: p.Stopped,
 	}
 	if o := p.Open; o.Rows > 0 {
@@ -163,7 +167,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Generation: v.Generation, Owner: v.Owner, WrittenAt: v.WrittenAt, Stopped: v.Stopped,
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Generation: v.Generation, Owner: v.Owner, WrittenAt: v.WrittenAt, Began: v.Began, Stopped: v.Stopped,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err

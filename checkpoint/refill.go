@@ -105,7 +105,7 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string, unpru
 	lost.Last, lost.Reading = Landmark{}, ""
 	next := Position{
 		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
-		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start, Unpruned: unpruned}, KeysParked: p.KeysParked,
+		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start, Unpruned: unpruned}, KeysParked: p.KeysParked, Began: p.Began,
 	}
 	if !ValidSnapshot(until) {
 		return next

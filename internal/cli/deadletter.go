@@ -174,15 +174,15 @@ func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	return nil
 }
 
-// parkedKeys returns the parked keys, or nil if the position store has no set of them, and keeps them.
-func (l *deadLetters) parkedKeys(ctx context.Context) (*parking.Record, error) {
+// parkedKeys is Parked of the filter. It keeps the parked keys.
+func (l *deadLetters) parkedKeys(ctx context.Context) (*parking.Record, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
-	found, err := relay.ReadParkedKeys(ctx, l.sending, l.log)
+	found, began, err := relay.ReadParkedKeys(ctx, l.sending, l.log)
 	if found != nil {
 		l.parked = *found
 	}
-	return found, err
+	return found, began, err
 }
 
 func (l *deadLetters) close() { _ = l.topic.Close() }

@@ -33,7 +33,8 @@ to position_topic or dead_letter_topic. Without --any-slot it resends only dead 
 
 When the broker has acknowledged a record, resend marks its dead letter, so that it is neither listed nor
 resent again. If you stop resend, or run it twice at the same time, some records may be duplicated. If
-some are rejected again, resend sends the others and exits with 14, with --dry-run too.`,
+some are rejected again, resend sends the others, except later ones of a key that was parked, and exits
+with 14, with --dry-run too.`,
 		Example: `  outbox-cdc dead-letter resend 0:42 0:43 -c outbox-cdc.yaml
   outbox-cdc dead-letter resend --all --topic outbox.event.order --dry-run -c outbox-cdc.yaml`,
 		Args: places(0, math.MaxInt),
@@ -70,7 +71,7 @@ type resending struct {
 
 	sent, refused int
 	advice        []string        // how to fix what was refused, each once
-	behind        map[string]bool // ids of parkings with a record that was refused
+	behind        map[string]bool // parkings with a record that was refused; not ""
 }
 
 func (r *resending) run(ctx context.Context) error {
@@ -98,54 +99,51 @@ func (r *resending) run(ctx context.Context) error {
 
 // preview prints what would be resent.
 func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder) error {
-	settled := func(context.Context, *deadletter.DeadLetter) error { return nil }
-	return r.eachRecord(ctx, selection, builder, settled, func(_ context.Context, dead *deadletter.DeadLetter, rec *sink.Record) error {
-		r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Topic: rec.Topic})
+	return r.eachRecord(ctx, selection, builder, func(_ context.Context, at deadletter.PartitionOffset, _ string, rec *sink.Record) error {
+		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
 		return nil
 	})
 }
 
-// eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record. Later records of a key that was
-// parked do not overtake one that is rejected: settle must have the earlier ones of the key of a dead letter reported.
+// eachRecord calls fn with the record of each dead letter, and with the parking whose later records must not overtake it. It reports those
+// that cannot become a record, and later ones of their parking.
 func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder,
-	settle func(context.Context, *deadletter.DeadLetter) error, fn func(context.Context, *deadletter.DeadLetter, *sink.Record) error,
+	fn func(_ context.Context, at deadletter.PartitionOffset, parking string, _ *sink.Record) error,
 ) error {
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
-		if err := settle(ctx, dead); err != nil {
-			return err
+		o, parking := deadletter.Outcome{PartitionOffset: dead.PartitionOffset}, ""
+		if dead.Parked != nil && !r.isDiscarded(dead) {
+			parking = dead.Parked.Parking
 		}
-		if reason := r.mustWait(dead); reason != "" {
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New(reason)})
+		if o.Err = r.mustWait(dead, parking); o.Err != nil {
+			r.report(o)
 			return nil
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
-		if _, refused := errors.AsType[*rows.RejectedError](err); refused {
-			parking := ""
-			if dead.Parked != nil && !r.isDiscarded(dead) {
-				parking = dead.Parked.Parking
-			}
-			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Parking: parking, Err: err})
+		if rejected, ok := errors.AsType[*rows.RejectedError](err); ok {
+			o.Parking, o.Err = parking, rejected
+			r.report(o)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return fn(ctx, dead, rec)
+		return fn(ctx, dead.PartitionOffset, parking, rec)
 	})
 }
 
 // mustWait returns why a dead letter must not be sent, whatever its record is: an earlier record of its key must come before, or may have to.
-// It is empty if the dead letter may be sent.
-func (r *resending) mustWait(dead *deadletter.DeadLetter) string {
+// parking is the one whose later records must not overtake it.
+func (r *resending) mustWait(dead *deadletter.DeadLetter, parking string) error {
 	switch {
-	case dead.Parked != nil && r.behind[dead.Parked.Parking]:
-		return "an earlier record of its key was rejected; once that is sent, resend this one by its partition and offset"
+	case r.behind[parking]:
+		return deadletter.ErrBehind
 	case dead.Waiting:
-		return "its key is parked, and later records wait behind it: use dead-letter release"
+		return errors.New("its key is parked, and later records wait behind it: use dead-letter release")
 	case dead.Elsewhere:
-		return fmt.Sprintf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)
+		return fmt.Errorf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)
 	}
-	return ""
+	return nil
 }
 
 // send resends the selected dead letters.
@@ -158,7 +156,7 @@ func (r *resending) send(ctx context.Context, selection *deadletter.Selection, b
 	}
 	defer func() { _ = reached.Close() }()
 	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	if err := r.eachRecord(ctx, selection, builder, resender.Settle, resender.Add); err != nil {
+	if err := r.eachRecord(ctx, selection, builder, resender.Add); err != nil {
 		return err
 	}
 	return resender.Flush(ctx)
@@ -225,10 +223,13 @@ func (r *resending) conclude(ctx context.Context, selection *deadletter.Selectio
 		f.Next = "fix it, then run the same command again; it skips those that were resent"
 		return f
 	case r.refused > 0:
+		next := "fix what each line says, then run the same command again"
+		if r.filter.Resent { // the same command would resend the others, too
+			next = "fix what each line says, then resend these by partition and offset"
+		}
 		return &command.ExitError{
 			Err: fmt.Errorf("%s: %s", rejected, terminal.Counted(r.refused, "dead letter")), Exit: exit.BadRecord,
-			Advice: strings.Join(r.advice, "\n"),
-			Object: "topic " + r.sending.DeadLetterTopic, Next: "fix what each line says, then run the same command again",
+			Advice: strings.Join(r.advice, "\n"), Object: "topic " + r.sending.DeadLetterTopic, Next: next,
 		}
 	}
 	return nil

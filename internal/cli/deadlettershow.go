@@ -38,7 +38,8 @@ type deadLetterObject struct {
 	Discarded bool `json:"discarded,omitempty"`
 
 	ParkedID string `json:"parked_id,omitempty"` // of the key, if it is or was parked
-	Unknown  bool   `json:"unknown,omitempty"`   // whether the key was released
+
+	ReleaseUnknown bool `json:"release_unknown,omitempty"` // whether its key, which was parked, was released
 }
 
 func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
@@ -50,7 +51,7 @@ func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
 		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns), Parked: dead.Waiting && !dead.Passed, Discarded: l.isDiscarded(dead),
 	}
 	if dead.Parked != nil {
-		o.ParkedID, o.Unknown = dead.Parked.Parking, dead.Lost
+		o.ParkedID, o.ReleaseUnknown = dead.Parked.Parking, (dead.Lost || dead.Elsewhere) && dead.Resent.IsZero()
 	}
 	if !dead.Resent.IsZero() {
 		o.ResentAt = &dead.Resent

@@ -25,17 +25,9 @@ type DeadLetter struct {
 	// Elsewhere says that its key was parked under another slot than Filter.Relay. Whether the key is still parked is not known.
 	Elsewhere bool
 
-	// Lost says that its key was parked before the set of parked keys began, or that there is no set: it was lost, or the key was parked by
-	// another relay. Whether the key was released is not known.
+	// Lost says that its key was parked before the relay began to use the position store, or that the store has no set of parked keys: it was
+	// lost, or the relay had another store. Whether the key was released is not known.
 	Lost bool
-}
-
-// parking returns the id of the parking of its key, or "" if that was not parked.
-func (l *DeadLetter) parking() string {
-	if l.Parked == nil {
-		return ""
-	}
-	return l.Parked.Parking
 }
 
 // A Filter selects dead letters that match every field that is not empty.
@@ -47,8 +39,9 @@ type Filter struct {
 	Since   time.Time // sent to the dead-letter topic then or later
 	Resent  bool      // also those that were resent, and those of keys that were parked which do not wait any more
 
-	// Parked returns the parked keys, or nil if nothing is known of them. It is called once, if there is a dead letter of a key that was parked.
-	Parked func(context.Context) (*parking.Record, error)
+	// Parked returns the parked keys, or nil if nothing is known of them, and from when on they are known. It is called once, if there is a
+	// dead letter of a key that was parked.
+	Parked func(context.Context) (keys *parking.Record, began time.Time, err error)
 
 	// Relay is the slot of the relay whose keys Parked returns. Empty: there is no other relay.
 	Relay string

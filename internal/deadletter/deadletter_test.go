@@ -138,7 +138,11 @@ func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]
 		if err != nil {
 			return err
 		}
-		return r.Add(t.Context(), l, rec)
+		parking := ""
+		if l.Parked != nil {
+			parking = l.Parked.Parking
+		}
+		return r.Add(t.Context(), l.PartitionOffset, parking, rec)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,8 +226,8 @@ func TestSelectionByTopicHasTheRowThatParkedAKey(t *testing.T) {
 		p.produce(t, &kgo.Record{Key: dead.Key}, dead.Headers)
 	}
 	b := p.open(t)
-	f := Filter{Topic: p.topic, Parked: func(context.Context) (*parking.Record, error) {
-		return &parking.Record{Parkings: []parking.Parking{{ID: "mine", Key: parking.Key{Topic: p.topic}}, {ID: "other", Key: parking.Key{Topic: "another"}}}}, nil
+	f := Filter{Topic: p.topic, Parked: func(context.Context) (*parking.Record, time.Time, error) {
+		return &parking.Record{Parkings: []parking.Parking{{ID: "mine", Key: parking.Key{Topic: p.topic}}, {ID: "other", Key: parking.Key{Topic: "another"}}}}, time.Time{}, nil
 	}}
 	if got := p.indexes(t, b, p.selectAll(t, b, f)); !slices.Equal(got, []int{0, 1}) {
 		t.Errorf("dead letters %v of topic %s", got, p.topic)
@@ -281,6 +285,51 @@ func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 		}
 	}
 	if len(records) != n-len(refused) {
+		t.Errorf("%d records", len(records))
+	}
+}
+
+// No record overtakes one of its parking that Kafka rejects.
+func TestResendHoldsRecordsBehindARejectedOne(t *testing.T) {
+	p := newFixture(t)
+	for n, of := range []struct {
+		parking string
+		size    int
+	}{{"a", 10}, {"a", 2000}, {"b", 10}, {"a", 10}, {"", 2000}, {"b", 10}, {"a", 2000}, {"", 10}} {
+		rec := &sink.Record{Topic: p.topic, Partition: sink.AnyPartition, Key: []byte("key " + of.parking), Value: make([]byte, of.size), Timestamp: time.UnixMilli(int64(n))}
+		dead := encode.DeadRecord(p.deadLetterTopic, encode.Origin{Index: n}, rec, "bad")
+		if of.parking != "" {
+			dead = encode.Park(dead, rec.Key, encode.Parked{Parking: of.parking, Place: encode.Place{LSN: 1, Index: n}})
+		}
+		p.produce(t, &kgo.Record{Key: dead.Key, Value: dead.Value, Timestamp: dead.Timestamp}, dead.Headers)
+	}
+	b := p.open(t)
+	s := p.selectAll(t, b, Filter{Resent: true})
+	r, outcomes := p.resender(t, b, s)
+	if err := r.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	index := make(map[PartitionOffset]int)
+	if err := b.Read(t.Context(), s, func(l *DeadLetter) error { index[l.PartitionOffset] = l.Index; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[int]string)
+	for _, o := range *outcomes {
+		_, rejected := errors.AsType[*sink.RecordError](o.Err)
+		switch {
+		case errors.Is(o.Err, ErrBehind):
+			got[index[o.PartitionOffset]] = "behind"
+		case rejected:
+			got[index[o.PartitionOffset]] = "rejected"
+		default:
+			got[index[o.PartitionOffset]] = "sent"
+		}
+	}
+	want := map[int]string{0: "sent", 1: "rejected", 2: "sent", 3: "behind", 4: "rejected", 5: "sent", 6: "behind", 7: "sent"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if records := p.kafka.ReadAll(t, p.topic); len(records) != 4 {
 		t.Errorf("%d records", len(records))
 	}
 }
@@ -347,9 +396,9 @@ func TestSelectionOfParkedKeys(t *testing.T) {
 		p.produce(t, &kgo.Record{Key: dead.Key, Timestamp: dead.Timestamp}, dead.Headers)
 	}
 	b := p.open(t)
-	keys := func(context.Context) (*parking.Record, error) {
+	keys := func(context.Context) (*parking.Record, time.Time, error) {
 		key := parking.Key{Topic: p.topic}
-		return &parking.Record{Parkings: []parking.Parking{{ID: "waits", Key: key}, {ID: "stopped", Key: key, Released: encode.Place{LSN: 1, Index: 5}}}}, nil
+		return &parking.Record{Parkings: []parking.Parking{{ID: "waits", Key: key}, {ID: "stopped", Key: key, Released: encode.Place{LSN: 1, Index: 5}}}}, time.Time{}, nil
 	}
 	all := p.selectAll(t, b, Filter{Resent: true})
 	type counts struct{ resent, otherSlots, parked, released, elsewhere int }
@@ -401,8 +450,10 @@ func TestSelectionOfLostKeys(t *testing.T) {
 		"resend":         {Filter{Resendable: true}, 0, 1},
 		"resend --again": {Filter{Resendable: true, Resent: true}, 1, 0},
 	} {
-		for _, rec := range []*parking.Record{nil, {Began: time.Now().Add(time.Second)}} {
-			tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (*parking.Record, error) { return rec, nil }
+		for _, rec := range []*parking.Record{nil, {}} {
+			tc.filter.Relay, tc.filter.Parked = "mine", func(context.Context) (*parking.Record, time.Time, error) {
+				return rec, time.Now().Add(time.Second), nil
+			}
 			s := p.selectAll(t, b, tc.filter)
 			if s.Len() != tc.found || s.Lost != tc.lost || s.Released+s.Parked+s.Elsewhere > 0 {
 				t.Errorf("%s: %+v", name, s)

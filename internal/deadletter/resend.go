@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/rows"
@@ -36,10 +35,13 @@ type Resender struct {
 // An Outcome is the outcome of resending a dead letter.
 type Outcome struct {
 	PartitionOffset
-	Parking string // id of the parking of its key; empty: it was not parked
+	Parking string // id of the parking whose later records must not overtake it; empty: none
 	Topic   string // which it was resent to; empty if it did not become a record
-	Err     error  // nil: it is acknowledged; a *[rows.RejectedError] or [*sink.RecordError]: it stays a dead letter
+	Err     error  // nil: it is acknowledged; a *[rows.RejectedError], [*sink.RecordError] or [ErrBehind]: it stays a dead letter
 }
+
+// ErrBehind is the error for a record that must not overtake an earlier one of its parking.
+var ErrBehind = errors.New("an earlier record of its key was rejected; once that is sent, resend this one by its partition and offset, with --again")
 
 // A pendingRecord is a record to resend.
 type pendingRecord struct {
@@ -58,20 +60,12 @@ func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(
 }
 
 // Add resends the record of a dead letter, now or with others at Flush. The record belongs to the
-// Resender. After an error of Add or Flush, it can send nothing more.
-func (r *Resender) Add(ctx context.Context, dead *DeadLetter, rec *sink.Record) error {
-	r.batch = append(r.batch, pendingRecord{offset: dead.PartitionOffset, parking: dead.parking(), rec: rec})
+// Resender. parking is the id of the parking whose later records must not overtake it, or empty. After an error of Add or Flush, the
+// Resender can send nothing more.
+func (r *Resender) Add(ctx context.Context, p PartitionOffset, parking string, rec *sink.Record) error {
+	r.batch = append(r.batch, pendingRecord{offset: p, parking: parking, rec: rec})
 	r.bytes += len(rec.Key) + len(rec.Value)
 	if len(r.batch) < batchRecords && r.bytes < batchBytes {
-		return nil
-	}
-	return r.Flush(ctx)
-}
-
-// Settle is Flush if a record of the same parking waits to be sent: what becomes of it decides whether that of dead may be sent.
-func (r *Resender) Settle(ctx context.Context, dead *DeadLetter) error {
-	id := dead.parking()
-	if id == "" || !slices.ContainsFunc(r.batch, func(o pendingRecord) bool { return o.parking == id }) {
 		return nil
 	}
 	return r.Flush(ctx)
@@ -109,13 +103,29 @@ func (r *Resender) checkTopics(ctx context.Context, batch []pendingRecord) error
 	return nil
 }
 
-// sendBatch sends the records of a batch. A record that the broker rejects ends the Writer, and the next
-// Writer continues after it.
+// sendBatch sends the records of a batch. A record that the broker rejects ends the Writer, which has sent no later one of the same
+// key. The next Writer continues after it.
 func (r *Resender) sendBatch(ctx context.Context, batch []pendingRecord) error {
 	for {
+		holdBehind(batch)
 		err := r.sendPending(ctx, batch)
 		if _, rejected := errors.AsType[*sink.RecordError](err); !rejected {
 			return err
+		}
+	}
+}
+
+// holdBehind sets ErrBehind for each record of a batch that follows a rejected one of the same parking.
+func holdBehind(batch []pendingRecord) {
+	rejected := make(map[string]bool)
+	for i := range batch {
+		o := &batch[i]
+		switch {
+		case o.parking == "" || o.acked:
+		case o.err != nil:
+			rejected[o.parking] = true
+		case rejected[o.parking]:
+			o.err = ErrBehind
 		}
 	}
 }

@@ -52,7 +52,7 @@ type Selection struct {
 	resentAt map[PartitionOffset]time.Time
 	asked    bool                        // Parked of the filter was called
 	parked   map[string]*parking.Parking // its result, by the id of the parking; nil: nothing is known
-	began    time.Time                   // when the first key of parked, or of its former ones, was parked
+	began    time.Time                   // from when on it is complete
 	matches  []match                     // by partition and offset
 }
 
@@ -156,13 +156,13 @@ func (s *Selection) findParking(ctx context.Context, l *DeadLetter) (topic strin
 
 // askParked calls Parked of the filter.
 func (s *Selection) askParked(ctx context.Context) error {
-	rec, err := s.filter.Parked(ctx)
+	rec, began, err := s.filter.Parked(ctx)
 	if err != nil {
 		return err
 	}
-	s.asked = true
+	s.asked, s.began = true, began
 	if rec != nil {
-		s.began, s.parked = rec.Began, make(map[string]*parking.Parking, len(rec.Parkings))
+		s.parked = make(map[string]*parking.Parking, len(rec.Parkings))
 		for i := range rec.Parkings {
 			s.parked[rec.Parkings[i].ID] = &rec.Parkings[i]
 		}

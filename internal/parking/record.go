@@ -21,7 +21,6 @@ const version = 1
 
 // A Record is the stored form of a Set.
 type Record struct {
-	Began    time.Time // when the first key was parked; dead letters of parked keys from before belong to a record that was lost, or to another one
 	Parkings []Parking
 	Results  []Result
 	Unparked []Unparked
@@ -77,7 +76,6 @@ type valueJSON struct {
 }
 
 type setJSON struct {
-	Began   time.Time    `json:"began"`
 	Keys    []keyJSON    `json:"keys"`
 	Results []resultJSON `json:"results,omitempty"`
 
@@ -137,7 +135,7 @@ type requestJSON struct {
 
 // Marshal returns the value to store under [sink.ParkedKey].
 func (r *Record) Marshal() ([]byte, error) {
-	set := &setJSON{Began: r.Began, Keys: make([]keyJSON, 0, len(r.Parkings))}
+	set := &setJSON{Keys: make([]keyJSON, 0, len(r.Parkings))}
 	for _, p := range r.Parkings {
 		k := keyJSON{
 			ID: p.ID, Topic: p.Topic, Key: []byte(p.Key.Key), Since: p.Since, Reason: p.Reason, LSN: p.First.LSN.String(), Index: p.First.Index,
@@ -209,7 +207,7 @@ func Parse(key string, data []byte) (v Value, err error) {
 }
 
 func (j *setJSON) parse() (*Record, error) {
-	r := &Record{Began: j.Began}
+	r := &Record{}
 	for _, k := range j.Keys {
 		lsn, err := pglogrepl.ParseLSN(k.LSN)
 		bad, badErr := pglogrepl.ParseLSN(k.BadLSN)

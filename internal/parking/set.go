@@ -33,7 +33,6 @@ type Set struct {
 	empty atomic.Bool
 
 	mu         sync.Mutex
-	began      time.Time // when the first key was parked; zero: none was yet
 	keys       map[Key]*Parking
 	size       int // of the record
 	owner      int64
@@ -66,9 +65,9 @@ func (s *Set) StartOwnership(start, next checkpoint.Position, rec *Record) (drop
 	defer s.mu.Unlock()
 	clear(s.keys)
 	s.size, s.owner, s.generation, s.copied, s.results, s.counted, s.refused = 0, start.Owner, next.Generation, 0, nil, false, false
-	s.stored, s.unparked, s.began = s.version, nil, time.Time{}
+	s.stored, s.unparked = s.version, nil
 	if rec != nil {
-		s.began, s.unparked = rec.Began, slices.Clone(rec.Unparked)
+		s.unparked = slices.Clone(rec.Unparked)
 		for _, p := range rec.Parkings {
 			if p.Confirmed = p.Confirmed || p.confirmedBy(start, next); !p.Confirmed {
 				dropped = append(dropped, p)
@@ -111,9 +110,6 @@ func (s *Set) Park(k Key, reason string, at Row) (deadLetter encode.Parked, ok b
 		if len(s.keys) >= s.limit || s.size+p.size() > maxBytes {
 			s.refused = true
 			return encode.Parked{}, false
-		}
-		if s.began.IsZero() {
-			s.began = p.Since
 		}
 		s.keys[k] = p
 		s.size += p.size()
@@ -391,7 +387,7 @@ func (s *Set) Record(without string) (rec Record, version uint64) {
 	defer s.mu.Unlock()
 	all := slices.DeleteFunc(s.list(), func(p Parking) bool { return p.ID == without })
 	s.counted = false
-	return Record{Began: s.began, Parkings: all, Results: slices.Clone(s.results), Unparked: s.unparkedWith(without)}, s.version
+	return Record{Parkings: all, Results: slices.Clone(s.results), Unparked: s.unparkedWith(without)}, s.version
 }
 
 // Stored notes that the record of a version is stored.

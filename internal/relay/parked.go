@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/parking"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay/position"
@@ -11,13 +12,17 @@ import (
 )
 
 // ReadParkedKeys returns the valid set of parked keys of a relay, or nil if its position store has none: it has parked none, or the store is
-// another one or was lost. ReadParkedKeys changes nothing. It uses Sink, Name and Positions of cfg.
-func ReadParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (*parking.Record, error) {
+// another one or was lost. It does not have keys that were parked before began, which is when the relay has begun to use the store; zero:
+// unknown. ReadParkedKeys changes nothing. It uses Sink, Name and Positions of cfg.
+func ReadParkedKeys(ctx context.Context, cfg Config, log *slog.Logger) (keys *parking.Record, began time.Time, err error) {
 	found, err := position.NewStore(cfg.Positions, cfg.Name, log).ReadFrom(ctx, cfg.Sink)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
-	return found.Parked, nil
+	if found.Position != nil {
+		began = found.Position.Began
+	}
+	return found.Parked, began, nil
 }
 
 // ParkedKeys reads the parked keys of a relay from the position topic, and files requests there. It belongs to one

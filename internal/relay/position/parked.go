@@ -31,7 +31,6 @@ func (k *ParkedKeys) beginOwnership(found *Found) {
 	}
 	var obsolete []string
 	if !k.record.HasKeys() {
-		k.record = nil
 		for _, r := range found.Requests {
 			obsolete = append(obsolete, r.ID)
 		}

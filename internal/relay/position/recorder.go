@@ -135,6 +135,9 @@ func (r *Recorder) replaceLocked(ctx context.Context, p checkpoint.Position) err
 // writeRecord writes p to the store, with the time.
 func (r *Recorder) writeRecord(ctx context.Context, p *checkpoint.Position) error {
 	p.WrittenAt = time.Now()
+	if p.Began.IsZero() {
+		p.Began = p.WrittenAt
+	}
 	if r.store.values == nil {
 		return nil
 	}

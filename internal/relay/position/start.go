@@ -49,7 +49,7 @@ func (t *Starter) RequireNoRecord(ctx context.Context, slot string) error {
 // AnnounceCopy writes a record that an initial copy is pending. It is called after RequireNoRecord, before the slot is created.
 func (t *Starter) AnnounceCopy(ctx context.Context, systemID, slot string) error {
 	stored := t.record.Stored()
-	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Generation: stored.Generation + 1, Owner: stored.Owner, KeysParked: stored.KeysParked}
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, CopyBegan: time.Now().UTC(), Generation: stored.Generation + 1, Owner: stored.Owner, KeysParked: stored.KeysParked, Began: stored.Began}
 	if err := t.recorder.replaceRecord(ctx, p); err != nil {
 		return err
 	}

@@ -629,6 +629,53 @@ func TestParkedKeysLostWithoutThePosition(t *testing.T) {
 	check(newWriter(store, false, parking.NewSet(1)), nil)
 }
 
+// What was discarded is not forgotten at a start at which no key is parked.
+func TestDiscardedRowsOutliveTheLastParkedKey(t *testing.T) {
+	store := &positiontest.Store{}
+	w, set := parkingWriter(t, store)
+	set.Park(parking.Key{Topic: "orders", Key: "k"}, "bad", parking.Row{LSN: 150})
+	id := set.List()[0].ID
+	set.Discard(id, parking.Discarded{Row: parking.Row{LSN: 150}, ID: "id"}, parking.Row{})
+	if err := w.Parked.Unpark(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second start reads what the first one has stored
+		next, _ := parkingWriter(t, store)
+		if err := next.Parked.Store(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := w.Recorder.Read(t.Context())
+	if err != nil || found.Parked == nil || len(found.Parked.Unparked) != 1 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// The record says when the relay has begun to use the store, over owners and refills, until the store loses it.
+func TestRecordSaysWhenItBegan(t *testing.T) {
+	store := &positiontest.Store{}
+	begin := func() checkpoint.Position {
+		w := newTestWriter(t, store, false)
+		positiontest.Begin(t, w, positiontest.Server(100))
+		found, err := w.Recorder.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *found.Position
+	}
+	first := begin()
+	if !first.Began.Equal(first.WrittenAt) {
+		t.Errorf("began at %s, written at %s", first.Began, first.WrittenAt)
+	}
+	if p := begin(); !p.Began.Equal(first.Began) || !p.BeginRefill(positiontest.Server(100), 100, "", false).Began.Equal(first.Began) {
+		t.Errorf("%s after %s", p.Began, first.Began)
+	}
+	store.Values = nil
+	if p := begin(); !p.Began.After(first.Began) {
+		t.Errorf("%s after %s", p.Began, first.Began)
+	}
+}
+
 // A topic that was re-created may have another value at the same place. It is not taken for the earlier one.
 func TestParkedStoreParsesAnotherValueAtAPlace(t *testing.T) {
 	store := &positiontest.Store{}
