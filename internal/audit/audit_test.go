@@ -178,6 +178,13 @@ func TestAuditOfATopic(t *testing.T) {
 			change: func(s *scene) { swap(s.topic[0], 1, 2); s.rules.CommitTimes = false },
 			want:   Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@1 a/1"},
 		},
+		"late by the commits as well, which have another order": {
+			change: func(s *scene) {
+				s.topic[0][2].Timestamp, s.topic[0][3].Timestamp = s.topic[0][3].Timestamp, s.topic[0][2].Timestamp
+				swap(s.topic[0], 3, 4)
+			},
+			want: Topic{OutOfOrder: 1}, found: []string{"out-of-order [0]@3 a/3"},
+		},
 		"the second of two tables came first": {
 			change: func(s *scene) {
 				s.secondAt, s.rules.CommitTimes = 6, false

@@ -67,17 +67,20 @@ func (k *keyJudge) judge(rows []uint32, seen []sighting) {
 	}
 	k.noteAltered(seen)
 	checker, own := k.check(seen), k.rows[rows[0]].topic
-	inOne := checker.Counts().Misplaced == 0 // all records of the key are in one partition
-	switch late := checker.Counts().OutOfOrder; {
-	case late == 0 || !k.ordered:
-	case k.sortByCommit(seen):
-		if again := k.check(seen); again.Counts().OutOfOrder < late {
-			checker = again
-			k.topics[own].Concurrent++
+	if counts := checker.Counts(); counts.OutOfOrder > 0 && k.ordered {
+		inTable := slices.Clone(k.numbered)
+		inOne := counts.Misplaced == 0 // all records of the key are in one partition
+		if k.sortByCommit(seen) {
+			if again := k.check(seen); again.Counts().OutOfOrder < counts.OutOfOrder {
+				checker = again
+				k.topics[own].Concurrent++
+			} else {
+				k.numbered = inTable
+			}
+		} else if inOne && k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]) {
+			k.countByTable(own, seen)
+			return
 		}
-	case inOne && k.tableOf(rows[0]) != k.tableOf(rows[len(rows)-1]):
-		k.countByTable(own, seen)
-		return
 	}
 	k.count(checker, own, seen)
 }

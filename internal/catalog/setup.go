@@ -136,6 +136,13 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 			}
 		}
 	}
+	var former []string
+	if !s.export && state.Slot == nil {
+		var err error
+		if former, err = s.otherUsers(ctx, "NOT s.active AND s.wal_status <> 'lost'"); err != nil {
+			return nil, err
+		}
+	}
 	publication := Step{Object: fmt.Sprintf("publication %q", s.cfg.Publication), Action: actionExists, Warning: state.FilterWarning()}
 	if state.Publication == nil {
 		if err := s.createPublication(ctx, state.Outboxes); err != nil {
@@ -148,13 +155,6 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 		slot.LSN = state.Slot.ConfirmedFlushLSN
 		slot.Warning = s.failoverWarning(state)
 		return []Step{publication, slot}, nil
-	}
-	var former []string
-	if !s.export {
-		var err error
-		if former, err = s.otherUsers(ctx, "NOT s.active"); err != nil {
-			return nil, err
-		}
 	}
 	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(state.ServerVersion))
 	if err != nil {
@@ -169,13 +169,13 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	return []Step{publication, slot}, nil
 }
 
-// formerWarning says what a new slot does not deliver if it takes the place of one of others.
+// formerWarning says what a new slot does not deliver if it takes the place of one of others, which no relay uses.
 func formerWarning(others []string) string {
 	if len(others) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of a slot that no relay uses now (%s), rows that this one has not delivered "+
-		"are missing: deliver them first, with source.slot=%s (docs/operations.md#change-the-slot)", strings.Join(others, ", "), others[0])
+	return fmt.Sprintf("it delivers only what is committed from now on. If it takes the place of a slot that no relay uses now (%s), rows that the former one has not "+
+		"delivered are missing: deliver them first, with source.slot set to its name (docs/operations.md#change-the-slot)", strings.Join(others, ", "))
 }
 
 // FilterWarning names the outbox tables whose rows the publication filters, "" if there is none.

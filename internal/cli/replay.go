@@ -227,8 +227,8 @@ func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 	done, err := rows.Send(ctx, r.rate, func(sofar replay.Progress) { p.Show(ctx, "rows", sofar.Acked, total) })
 	p.End()
 	took := time.Since(began)
-	table := rows.Rows.Table
-	fmt.Fprintf(r.stdout, "%d of %s of %s.%s resent and acknowledged in %.1f s\n", done.Acked, terminal.Counted(total, "row"), table.Schema, table.Name, took.Seconds())
+	table := oneLine(rows.Rows.Table.Schema + "." + rows.Rows.Table.Name)
+	fmt.Fprintf(r.stdout, "%d of %s of %s resent and acknowledged in %.1f s\n", done.Acked, terminal.Counted(total, "row"), table, took.Seconds())
 	if err == nil {
 		return nil
 	}

@@ -36,19 +36,19 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 	return nil
 }
 
-// warnDays is the maximum number of days for which a table that prune makes no partitions for must have some. Other tools make them as few
-// days ahead as four.
+// warnDays is the number of days for which a table that prune makes no partitions for must have some. Other tools make them as few days
+// ahead as four.
 const warnDays = 3
 
-// warnMissing warns of the first time in the next days for which no partition takes rows.
+// warnMissing warns of the first time in the next days for which there is no partition. It does not look into partitions of partitions.
 func (p *pruner) warnMissing(ctx context.Context, r *relation, t *Table) error {
 	gap, err := queryOne[string](ctx, p.work, partsByAge+`,
 			days AS (SELECT now, now + pg_catalog.make_interval(days => $2) AS until FROM (SELECT `+r.clock+` AS now) AS clock),
 			taken AS (SELECT COALESCE(pg_catalog.range_agg(('[' || COALESCE(begins, '') || ',' || COALESCE(ends, '') || ')')::`+r.span+`), '{}') AS by FROM parts)
-		SELECT COALESCE((SELECT CASE pg_catalog.lower(gap) WHEN now THEN 'now' ELSE pg_catalog.lower(gap)::text END ||
-				CASE pg_catalog.upper(gap) WHEN until THEN ' on' ELSE ' to ' || pg_catalog.upper(gap) END
+		SELECT COALESCE((SELECT CASE pg_catalog.lower(gap) WHEN now THEN 'now' ELSE pg_catalog.lower(gap)::text END || COALESCE(' to ' ||
+				(SELECT pg_catalog.min(pg_catalog.lower(later)) FROM pg_catalog.unnest(taken.by) AS later WHERE pg_catalog.lower(later) >= pg_catalog.upper(gap)), ' on')
 			FROM days, taken, LATERAL pg_catalog.unnest(pg_catalog.multirange(`+r.span+`(now, until)) - taken.by) AS gap
-			ORDER BY gap LIMIT 1), '')`, r.oid, min(p.cfg.Days, warnDays))
+			ORDER BY gap LIMIT 1), '')`, r.oid, warnDays)
 	if err != nil {
 		return fmt.Errorf("read the bounds of its partitions: %w", err)
 	}

@@ -279,23 +279,19 @@ func TestMissingPartitions(t *testing.T) {
 			create := func(name string, from, to int) string {
 				return fmt.Sprintf(`CREATE TABLE outbox_%s PARTITION OF outbox FOR VALUES FROM ('%s') TO ('%s');`, name, day(from), day(to))
 			}
-			for _, tc := range []struct {
-				change, warning string
-				days            int
-			}{
-				{`SELECT 1`, "from now on:", 14},
-				{`SELECT 1`, "", 0},
-				{create("now", -1, 2), "from " + day(2) + midnight + " on:", 14},
-				{`SELECT 1`, "", 1},
-				{create("later", 3, 9), "from " + day(2) + midnight + " to " + day(3) + midnight + ":", math.MaxInt},
-				{create("gap", 2, 3), "", 14},
-				{`DROP TABLE outbox_now, outbox_later, outbox_gap, outbox_past`, "from now on:", 14},
-				{`CREATE TABLE outbox_rest PARTITION OF outbox DEFAULT`, "", 14},
-				{`DROP TABLE outbox_rest; CREATE TABLE outbox_all PARTITION OF outbox FOR VALUES FROM ('2026-11-01') TO (MAXVALUE)`, "", 14},
-				{`DROP TABLE outbox_all; CREATE TABLE outbox_all PARTITION OF outbox FOR VALUES FROM ('-infinity') TO ('infinity')`, "", 14},
+			for _, tc := range []struct{ change, warning string }{
+				{`SELECT 1`, "from now on:"},
+				{create("now", -1, 2), "from " + day(2) + midnight + " on:"},
+				{create("later", 7, 9), "from " + day(2) + midnight + " to " + day(7) + midnight + ":"},
+				{create("sooner", 3, 6), "from " + day(2) + midnight + " to " + day(3) + midnight + ":"},
+				{create("gap", 2, 3), ""},
+				{`DROP TABLE outbox_now, outbox_gap, outbox_sooner, outbox_later, outbox_past`, "from now on:"},
+				{`CREATE TABLE outbox_rest PARTITION OF outbox DEFAULT`, ""},
+				{`DROP TABLE outbox_rest; CREATE TABLE outbox_all PARTITION OF outbox FOR VALUES FROM ('2026-11-01') TO (MAXVALUE)`, ""},
+				{`DROP TABLE outbox_all; CREATE TABLE outbox_all PARTITION OF outbox FOR VALUES FROM ('-infinity') TO ('infinity')`, ""},
 			} {
 				r.Exec(t, tc.change)
-				r.cfg.DryRun, r.cfg.OlderThan, r.cfg.Days = true, 100*365*24*time.Hour, tc.days // no partition is old enough
+				r.cfg.DryRun, r.cfg.OlderThan = true, 100*365*24*time.Hour // no partition is old enough
 				got := r.prune(t)
 				warning := strings.Join(got.Warnings, " ")
 				if !got.Whole || (warning != "") != (tc.warning != "") || !strings.Contains(warning, tc.warning) {
@@ -309,6 +305,18 @@ func TestMissingPartitions(t *testing.T) {
 				t.Errorf("without its slot: %+v, %v", report, err)
 			}
 		})
+	}
+}
+
+// A DateStyle that abbreviates the time zone does not change what a bound means: Postgres does not know each abbreviation that it prints.
+func TestPartitionsInAnotherDateStyle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), "", true)
+	r.consume(t, r.Name)
+	r.Exec(t, fmt.Sprintf(`ALTER DATABASE %s SET datestyle = 'SQL, DMY'; ALTER DATABASE %[1]s SET timezone = 'Asia/Jakarta'`, r.Name))
+	old := r.partition(t, 9, 1)
+	if got := r.prune(t); !slices.Equal(names(got.Dropped), []string{old}) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -86,6 +86,7 @@ func (p *pruner) run(ctx context.Context, report *Report) error {
 func (p *pruner) connect(ctx context.Context) (err error) {
 	source := p.cfg.Source.Copy()
 	source.Config = *replication.Ordinary(&source.Config)
+	source.RuntimeParams["datestyle"] = "ISO" // bounds of partitions are read as text, whose zone others abbreviate
 	source.RuntimeParams["lock_timeout"] = strconv.FormatInt(p.cfg.Wait.Milliseconds(), 10)
 	source.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Severity == "WARNING" {
