@@ -24,6 +24,9 @@ type Position struct {
 	// is unknown.
 	TimelineStart pglogrepl.LSN
 
+	// Standby says that the server was a standby server.
+	Standby bool
+
 	Slot   string
 	EndLSN pglogrepl.LSN // every transaction that ends at or before it is acknowledged
 
@@ -99,6 +102,7 @@ type positionJSON struct {
 	SystemID   string          `json:"system_id"`
 	Timeline   int32           `json:"timeline"`
 	Start      string          `json:"timeline_start,omitempty"`
+	Standby    bool            `json:"standby,omitempty"`
 	Slot       string          `json:"slot"`
 	EndLSN     string          `json:"end_lsn"`
 	Last       *landmarkJSON   `json:"last,omitempty"`
@@ -132,7 +136,7 @@ type openJSON struct {
 // MarshalJSON returns the stored form of the record. LSNs are text, as Postgres prints them.
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
-		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
+		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Standby: p.Standby, Slot: p.Slot,
 		EndLSN: p.EndLSN.String(), Advanced: p.AdvancedAt.UTC(), Copying: p.Copying, CopyBegan: p.CopyBegan, Parked: p.KeysParked, Generation: p.Generation, Owner: p.Owner, WrittenAt: p.WrittenAt.UTC(), Began: p.Began.UTC(),
 		Refill: p.Refill.toJSON(), Published: json.RawMessage(p.Publication), Stopped: p.Stopped,
 	}
@@ -167,7 +171,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Position{
-		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Generation: v.Generation, Owner: v.Owner, WrittenAt: v.WrittenAt, Began: v.Began, Stopped: v.Stopped,
+		SystemID: v.SystemID, Timeline: v.Timeline, Standby: v.Standby, Slot: v.Slot, AdvancedAt: v.Advanced, Copying: v.Copying, CopyBegan: v.CopyBegan, KeysParked: v.Parked, Publication: string(v.Published), Generation: v.Generation, Owner: v.Owner, WrittenAt: v.WrittenAt, Began: v.Began, Stopped: v.Stopped,
 	}
 	if err := read.validate(v.Version); err != nil {
 		return err

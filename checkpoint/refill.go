@@ -104,7 +104,7 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string, unpru
 	lost.Owner, lost.Open, lost.KeysParked, lost.Publication, lost.Stopped = 0, Prefix{}, false, "", nil
 	lost.Last, lost.Reading = Landmark{}, ""
 	next := Position{
-		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Slot: s.Slot,
+		SystemID: s.SystemID, Timeline: s.Timeline, TimelineStart: s.History.start(s.Timeline), Standby: s.Standby, Slot: s.Slot,
 		Generation: p.Generation + 1, Owner: p.Owner, Refill: &Refill{Lost: lost, Start: start, Unpruned: unpruned}, KeysParked: p.KeysParked, Began: p.Began,
 	}
 	if !ValidSnapshot(until) {
@@ -129,7 +129,7 @@ func (p Position) Adopt(s Server) Position {
 		p.Snapshots = []Snapshot{p.Snapshots[0]}
 		p.Snapshots[0].EndLSN, p.Snapshots[0].Witness = 0, Witness{} // a dump may be older than the row
 	}
-	p.SystemID, p.Timeline, p.TimelineStart, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Slot, 0, Prefix{}
+	p.SystemID, p.Timeline, p.TimelineStart, p.Standby, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Standby, s.Slot, 0, Prefix{}
 	p.Last, p.Reading = Landmark{}, ""
 	return p
 }

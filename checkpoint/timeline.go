@@ -16,6 +16,7 @@ type Server struct {
 	Slot      string
 	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
 	WALEnd    pglogrepl.LSN // end of the flushed WAL
+	Standby   bool          // it replays the WAL of another server
 
 	Reading string // what decides which transactions have rows: the publication, and settings of the relay
 }
@@ -66,6 +67,12 @@ func (p Position) Elsewhere(s Server) error {
 		return &GapError{Recorded: p, found: s, Reason: reason}
 	}
 	return nil
+}
+
+// OfPrimary reports whether p is the record of the server whose WAL s replays. A slot on s is another one, whatever its name is: a
+// relay on each would send the same rows.
+func (p Position) OfPrimary(s Server) bool {
+	return s.Standby && !p.Standby && p.SystemID == s.SystemID && p.Timeline == s.Timeline
 }
 
 // Why a slot cannot continue at a record that is not of this slot and of this server's WAL. A [GapError] wraps one of them, unless
@@ -139,7 +146,7 @@ func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	if shared != end && !begun || p.Timeline != s.Timeline {
 		p.Open = Prefix{}
 	}
-	p.SystemID, p.Timeline, p.Slot, p.EndLSN = s.SystemID, s.Timeline, s.Slot, end
+	p.SystemID, p.Timeline, p.Slot, p.EndLSN, p.Standby = s.SystemID, s.Timeline, s.Slot, end, s.Standby
 	return p
 }
 

@@ -210,6 +210,29 @@ func TestGapOfAnotherSlot(t *testing.T) {
 	}
 }
 
+// A slot on a standby server of the one of the record is not the slot of the record. A promoted server has another timeline.
+func TestOfPrimary(t *testing.T) {
+	record := Position{SystemID: "7001", Slot: "s", Timeline: 2, EndLSN: 0x20}
+	standby := Server{SystemID: "7001", Slot: "s", Timeline: 2, Standby: true}
+	for name, tc := range map[string]struct {
+		change func(p *Position, s *Server)
+		want   bool
+	}{
+		"of the primary":       {func(*Position, *Server) {}, true},
+		"the same server":      {func(_ *Position, s *Server) { s.Standby = false }, false},
+		"promoted":             {func(_ *Position, s *Server) { s.Timeline++ }, false},
+		"of the standby":       {func(p *Position, s *Server) { *p = p.Moved(*s, 0x20) }, false},
+		"of another system":    {func(p *Position, _ *Server) { p.SystemID = "1" }, false},
+		"of the standby, then": {func(p *Position, s *Server) { *p = p.Moved(*s, 0x20); s.Standby = false }, false},
+	} {
+		p, s := record, standby
+		tc.change(&p, &s)
+		if got := p.OfPrimary(s); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // A record of another system says so even if the server has no slot. On its own system, a missing slot is no matter of the record.
 func TestElsewhere(t *testing.T) {
 	p := Position{SystemID: "7001", Slot: "s", Timeline: 1, EndLSN: 0x20}

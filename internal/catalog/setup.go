@@ -165,8 +165,16 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	}
 	s.made = made
 	slot.Action, slot.LSN = actionCreated, made.point
-	slot.Warning = cmp.Or(formerWarning(former), s.failoverWarning(state)) // the next setup repeats the second
+	slot.Warning = cmp.Or(standbyWarning(state), formerWarning(former), s.failoverWarning(state)) // the next setup repeats the last one
 	return []Step{publication, slot}, nil
+}
+
+// standbyWarning says what a relay of a standby server needs.
+func standbyWarning(state *State) string {
+	if !state.InRecovery {
+		return ""
+	}
+	return "this server is a standby. Beside a relay of its primary, give the one of this server another name, or rather let source.dsn lead to the primary"
 }
 
 // formerWarning says what a new slot does not deliver if it takes the place of one of others, which no relay uses.

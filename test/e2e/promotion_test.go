@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -39,20 +41,7 @@ func promoteWhileItStreams(t *testing.T, install pgserver.Install, more string) 
 		rows += n
 		db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'k', 'T', '{}' FROM generate_series(1, $1::int)`, n)
 	}
-	created := make(chan struct{})
-	go func() { // the creation waits for a record of running transactions
-		defer close(created)
-		standby.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.Slot)
-	}()
-	wait.For(t, "the slot", func() bool {
-		db.Exec(t, `SELECT pg_log_standby_snapshot()`)
-		select {
-		case <-created:
-			return true
-		default:
-			return false
-		}
-	})
+	createOnStandby(t, db, func() { standby.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.Slot) })
 	r.Config = rig.WriteConfig(t, standby.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic, more)
 	arrived := func() {
 		t.Helper()
@@ -93,5 +82,69 @@ func promoteWhileItStreams(t *testing.T, install pgserver.Install, more string) 
 	if process.Times("created again") > 0 {
 		t.Errorf("a healthy slot was dropped and created again:\n%s", rig.Tail(process.Stderr.String(), 12))
 	}
+	process.Terminate(t)
+}
+
+// createOnStandby calls create, which creates a slot on a standby of primary: that waits for a record of running transactions.
+func createOnStandby(t *testing.T, primary *pgtest.DB, create func()) {
+	t.Helper()
+	created := make(chan struct{})
+	go func() {
+		defer close(created)
+		create()
+	}()
+	wait.For(t, "the slot", func() bool {
+		primary.Exec(t, `SELECT pg_log_standby_snapshot()`)
+		select {
+		case <-created:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// A relay of a standby server, by mistake with the name and slot of that of the primary, sends nothing: else both would shut out each other
+// and send rows twice. That of the primary takes the name back.
+func TestTheSameNameOnAStandby(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "it starts standby servers")
+	pgtest.NewestTwo(t, sameNameOnAStandby)
+}
+
+func sameNameOnAStandby(t *testing.T, srv *pgserver.Server) {
+	t.Helper()
+	if srv.Install().Major < 16 {
+		return // a standby server has no logical slots
+	}
+	primary := pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir})
+	db := pgtest.DatabaseOn(t, primary)
+	server := pgtest.Standby(t, primary, primary.Addr(), db.Name, nil)
+	r := rig.NewOn(t, db, kafkatest.Fake(t).Cluster)
+	dsn := server.DSN(db.Name)
+	elsewhere := rig.WriteConfig(t, dsn, r.Kafka.Addrs[0], r.Slot, r.Topic, "startup_timeout: 3s")
+	process := r.Run(t)
+	insertNumbers(t, r, 10)
+	r.Confirmed(t)
+	createOnStandby(t, db, func() {
+		if out, code := rig.Command(t, "setup", "-c", elsewhere); code != 0 || !strings.Contains(out, "this server is a standby") {
+			t.Errorf("setup: exit code %d\n%s", code, out)
+		}
+	})
+	rig.Start(t, "run", "-c", elsewhere).Fails(t, 10, "is of its primary", "a name of its own")
+	insertNumbers(t, r, 10)
+	r.Confirmed(t)
+	if n := process.Times("fenced"); n > 0 {
+		t.Errorf("the relay of the primary was fenced %d times", n)
+	}
+	process.Terminate(t)
+
+	wrong := rig.Start(t, "run", "-c", elsewhere, "--accept-gap")
+	wrong.Logged(t, "msg=streaming")
+	process = r.Run(t)
+	insertNumbers(t, r, 10)
+	r.Confirmed(t)
+	wait.For(t, "the relay of the standby to be shut out", func() bool { return strings.Contains(wrong.Stderr.String(), "is of its primary") })
+	wrong.Terminate(t)
 	process.Terminate(t)
 }

@@ -12,6 +12,7 @@ import (
 func serverOf(s *Session, stream *replication.Stream) checkpoint.Server {
 	return checkpoint.Server{
 		SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, History: checkpoint.History(stream.History()), Slot: s.id.slot,
+		Standby: stream.Standby(),
 	}
 }
 

@@ -36,6 +36,10 @@ func (t *Starter) Check(ctx context.Context, found *Found, s checkpoint.Server, 
 	if p == nil {
 		return t.checkName(found, s)
 	}
+	if p.OfPrimary(s) && !t.acceptGap {
+		return fmt.Errorf("%w: this server is a standby, and the position record of name %q is of its primary, from which the relay would send the same rows: connect to the primary, or give the relay of this server a name of its own",
+			replication.ErrUnreachable, t.store.name)
+	}
 	if p.KeysParked && t.lacksParked(found) {
 		return fmt.Errorf("%w: according to the position record from %s there are some. Topics %s and %s", ErrParkedLost,
 			p.WrittenAt.UTC().Format(time.RFC3339), t.store.place, t.deadLetters)

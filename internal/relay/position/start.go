@@ -77,7 +77,7 @@ func (t *Starter) BeginOwnership(ctx context.Context, s checkpoint.Server) error
 	p.KeysParked = found.Parked.HasKeys() || t.parked.record.HasKeys() // not an empty set, which may be lost
 	p.Publication = t.recorder.publication(&p)
 	p.Owner++
-	p.Stopped = nil
+	p.Stopped, p.Standby = nil, s.Standby
 	if err := t.recorder.writeRecord(ctx, &p); err != nil {
 		return err
 	}

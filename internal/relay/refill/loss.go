@@ -142,7 +142,7 @@ func Inspect(ctx context.Context, source replication.Config, tables []string, lo
 	reached = stream.Config()
 	s = checkpoint.Server{
 		SystemID: stream.System().ID, Timeline: stream.System().Timeline, History: checkpoint.History(stream.History()), Slot: source.Slot,
-		WALEnd: stream.WALEnd(),
+		WALEnd: stream.WALEnd(), Standby: stream.Standby(),
 	}
 	if err := stream.Close(ctx, 0); err != nil {
 		return s, nil, reached, err
