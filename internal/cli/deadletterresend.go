@@ -88,65 +88,50 @@ func (r *resending) run(ctx context.Context) error {
 		return command.Failed(err)
 	}
 	if selection.Len() > 0 {
-		send := r.preview
-		if !r.dryRun {
-			send = r.send
-		}
-		err = send(ctx, selection, builder)
+		err = r.send(ctx, selection, builder)
 	}
 	return r.conclude(ctx, selection, err)
 }
 
-// preview prints what would be resent.
-func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder) error {
-	return r.eachRecord(ctx, selection, builder, func(_ context.Context, at deadletter.PartitionOffset, _ string, rec *sink.Record) error {
-		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
-		return nil
-	})
-}
-
-// eachRecord calls fn with the record of each dead letter, and with the parking whose later records must not overtake it. It reports those
-// that cannot become a record, and later ones of their parking.
-func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder,
-	fn func(_ context.Context, at deadletter.PartitionOffset, parking string, _ *sink.Record) error,
-) error {
+// addRecords adds the record of each dead letter to resender. It reports those that cannot become a record, and later ones of their
+// parking.
+func (r *resending) addRecords(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder, resender *deadletter.Resender) error {
 	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
-		o, parking := deadletter.Outcome{PartitionOffset: dead.PartitionOffset}, ""
+		parking := ""
 		if dead.Parked != nil && !r.isDiscarded(dead) {
 			parking = dead.Parked.Parking
 		}
-		if o.Err = r.mustWait(dead, parking); o.Err != nil {
-			r.report(o)
+		if reason := r.mustWait(dead, parking); reason != "" {
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: errors.New(reason)})
 			return nil
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
-		if rejected, ok := errors.AsType[*rows.RejectedError](err); ok {
-			o.Parking, o.Err = parking, rejected
-			r.report(o)
+		if _, rejected := errors.AsType[*rows.RejectedError](err); rejected {
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Parking: parking, Err: err})
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return fn(ctx, dead.PartitionOffset, parking, rec)
+		return resender.Add(ctx, dead.PartitionOffset, parking, rec)
 	})
 }
 
 // mustWait returns why a dead letter must not be sent, whatever its record is: an earlier record of its key must come before, or may have to.
-// parking is the one whose later records must not overtake it.
-func (r *resending) mustWait(dead *deadletter.DeadLetter, parking string) error {
+// It is empty if the dead letter may be sent. parking is the one whose later records must not overtake it.
+func (r *resending) mustWait(dead *deadletter.DeadLetter, parking string) string {
 	switch {
 	case r.behind[parking]:
-		return deadletter.ErrBehind
+		return deadletter.ErrBehind.Error()
 	case dead.Waiting:
-		return errors.New("its key is parked, and later records wait behind it: use dead-letter release")
+		return "its key is parked, and later records wait behind it: use dead-letter release"
 	case dead.Elsewhere:
-		return fmt.Errorf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)
+		return fmt.Sprintf("its key was parked under slot %q: use dead-letter release with the configuration of that relay; if it was this relay, --set source.slot=%[1]s", dead.Slot)
 	}
-	return nil
+	return ""
 }
 
-// send resends the selected dead letters.
+// send resends the selected dead letters, or reports what would be sent.
 func (r *resending) send(ctx context.Context, selection *deadletter.Selection, builder *rows.RecordBuilder) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
@@ -155,8 +140,8 @@ func (r *resending) send(ctx context.Context, selection *deadletter.Selection, b
 		return err
 	}
 	defer func() { _ = reached.Close() }()
-	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	if err := r.eachRecord(ctx, selection, builder, resender.Add); err != nil {
+	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.dryRun, r.report)
+	if err := r.addRecords(ctx, selection, builder, resender); err != nil {
 		return err
 	}
 	return resender.Flush(ctx)

@@ -120,7 +120,7 @@ func (p *fixture) deadLetter(t *testing.T, b *Topic, n int) *DeadLetter {
 }
 
 // resender returns a Resender with the dead letters of a Selection, and the outcomes that it reports.
-func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]Outcome) {
+func (p *fixture) resender(t *testing.T, b *Topic, s *Selection, dryRun bool) (*Resender, *[]Outcome) {
 	t.Helper()
 	client, err := p.cfg.Sink.Open(t.Context(), p.log)
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]
 		t.Fatal(err)
 	}
 	outcomes := new([]Outcome)
-	r := NewResender(client, p.deadLetterTopic, time.Second, func(o Outcome) { *outcomes = append(*outcomes, o) })
+	r := NewResender(client, p.deadLetterTopic, time.Second, dryRun, func(o Outcome) { *outcomes = append(*outcomes, o) })
 	if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
 		rec, err := builder.Build(t.Context(), &l.DeadLetter, p.deadLetterTopic+"/"+l.String())
 		if err != nil {
@@ -252,7 +252,7 @@ func TestResendKeepsRejectedDeadLetters(t *testing.T) {
 		p.addDeadLetter(t, i, size)
 	}
 	b := p.open(t)
-	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}))
+	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}), false)
 	if err := r.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestResendHoldsRecordsBehindARejectedOne(t *testing.T) {
 	}
 	b := p.open(t)
 	s := p.selectAll(t, b, Filter{Resent: true})
-	r, outcomes := p.resender(t, b, s)
+	r, outcomes := p.resender(t, b, s, false)
 	if err := r.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +334,28 @@ func TestResendHoldsRecordsBehindARejectedOne(t *testing.T) {
 	}
 }
 
+// A dry run sends nothing, and says which topics are missing.
+func TestDryRunOfResend(t *testing.T) {
+	p := newFixture(t)
+	p.addDeadLetter(t, 0, 10)
+	rec := &sink.Record{Topic: "missing", Partition: sink.AnyPartition, Key: []byte("key"), Timestamp: time.UnixMilli(1)}
+	dead := encode.DeadRecord(p.deadLetterTopic, encode.Origin{Index: 1}, rec, "bad")
+	p.produce(t, &kgo.Record{Key: dead.Key, Timestamp: dead.Timestamp}, dead.Headers)
+	b := p.open(t)
+	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}), true)
+	if err := r.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range *outcomes {
+		if _, rejected := errors.AsType[*rows.RejectedError](o.Err); rejected != (o.Topic == "missing") || !rejected && o.Err != nil {
+			t.Errorf("%+v", o)
+		}
+	}
+	if left := p.selectAll(t, b, Filter{}); len(*outcomes) != 2 || left.Len() != 2 || len(p.kafka.ReadAll(t, p.topic)) > 0 {
+		t.Errorf("%d outcomes, %d dead letters left", len(*outcomes), left.Len())
+	}
+}
+
 // TestStalledResendMarksNothing: if Kafka acknowledges nothing for too long, Flush fails and marks no dead letter
 // as resent.
 func TestStalledResendMarksNothing(t *testing.T) {
@@ -347,7 +369,7 @@ func TestStalledResendMarksNothing(t *testing.T) {
 		produced.Add(1)
 		return nil, errors.New("hang up"), true
 	})
-	r, outcomes := p.resender(t, b, selection)
+	r, outcomes := p.resender(t, b, selection, false)
 	if err := r.Flush(t.Context()); !errors.Is(err, sink.ErrStalled) || len(*outcomes) != 0 || produced.Load() == 0 {
 		t.Errorf("%v, outcomes %v, %d attempts", err, *outcomes, produced.Load())
 	}
@@ -363,7 +385,7 @@ func TestInterruptedResendMarksNothing(t *testing.T) {
 	b := p.open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}))
+	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}), false)
 	if err := r.Flush(ctx); !errors.Is(err, context.Canceled) || len(*outcomes) != 0 {
 		t.Errorf("%v, outcomes %v", err, *outcomes)
 	}

@@ -26,6 +26,7 @@ type Resender struct {
 	sink    sink.Sink
 	topic   string // topic
 	timeout time.Duration
+	dryRun  bool
 	report  func(Outcome)
 
 	batch []pendingRecord
@@ -37,7 +38,7 @@ type Outcome struct {
 	PartitionOffset
 	Parking string // id of the parking whose later records must not overtake it; empty: none
 	Topic   string // which it was resent to; empty if it did not become a record
-	Err     error  // nil: it is acknowledged; a *[rows.RejectedError], [*sink.RecordError] or [ErrBehind]: it stays a dead letter
+	Err     error  // nil: it is acknowledged, or would be sent; a *[rows.RejectedError], [*sink.RecordError] or [ErrBehind]: it stays a dead letter
 }
 
 // ErrBehind is the error for a record that must not overtake an earlier one of its parking.
@@ -54,9 +55,9 @@ type pendingRecord struct {
 
 // NewResender returns a Resender that calls report with the outcome of each dead letter of a topic.
 // It stops with [sink.ErrStalled] if the broker acknowledges nothing for timeout: records without an outcome may then be in
-// their topics, without a resent record.
-func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(Outcome)) *Resender {
-	return &Resender{sink: to, topic: topic, timeout: timeout, report: report}
+// their topics, without a resent record. With dryRun it sends nothing: the outcomes are those that do not need the broker to judge a record.
+func NewResender(to sink.Sink, topic string, timeout time.Duration, dryRun bool, report func(Outcome)) *Resender {
+	return &Resender{sink: to, topic: topic, timeout: timeout, dryRun: dryRun, report: report}
 }
 
 // Add resends the record of a dead letter, now or with others at Flush. The record belongs to the
@@ -77,6 +78,13 @@ func (r *Resender) Flush(ctx context.Context) error {
 	batch := r.batch
 	r.batch, r.bytes = nil, 0
 	err := r.checkTopics(ctx, batch)
+	if r.dryRun {
+		holdBehind(batch)
+		for _, o := range batch {
+			r.report(Outcome{PartitionOffset: o.offset, Parking: o.parking, Topic: o.rec.Topic, Err: o.err})
+		}
+		return err
+	}
 	if err == nil {
 		err = r.sendBatch(ctx, batch)
 	}
