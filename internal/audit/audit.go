@@ -92,6 +92,7 @@ type auditor struct {
 type table struct {
 	rows    *catalog.Rows
 	router  *rows.TableRouter
+	timeOf  func(values [][]byte) time.Time
 	payload encode.ColumnNames
 }
 
@@ -103,13 +104,9 @@ func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables
 		if err != nil {
 			return tables, err
 		}
-		t := &table{rows: selected, payload: a.cfg.Relay.Route.Columns.Payload}
+		t := &table{rows: selected, timeOf: rows.TimeOf(selected.Table, selected.Time), payload: a.cfg.Relay.Route.Columns.Payload}
 		tables = append(tables, t)
-		cfg := a.cfg.Relay
-		if len(cfg.Route.Columns.Timestamp) == 0 && selected.Time != "" {
-			cfg.Route.Columns.Timestamp = encode.ColumnNames{selected.Time}
-		}
-		router, err := cfg.Rows().NewRouter(ctx)
+		router, err := a.cfg.Relay.Rows().NewRouter(ctx)
 		if err != nil {
 			return tables, err
 		}
@@ -131,7 +128,7 @@ func closeTables(ctx context.Context, tables []*table) {
 // id is the result of standIn.
 func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, rejected error)) error {
 	return t.rows.Each(ctx, func(values [][]byte) error {
-		rec, err := t.router.Route(encode.Tx{}, 0, values)
+		rec, err := t.router.Route(encode.Tx{Timestamp: t.timeOf(values)}, 0, values)
 		if err != nil && !rows.IsRefusal(err) {
 			return err
 		}

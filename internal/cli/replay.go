@@ -65,7 +65,7 @@ source.dsn. Do not pass text from somebody else. The role needs SELECT on the ta
 role does not have: give the --dsn of an operator (docs/roles.md).
 
 The timestamp of a record is the value of outbox.columns.timestamp, or of created_at if the table has that
-column. The commit time, and the header lsn, exist only in the WAL.`,
+column, otherwise the current time. The commit time, and the header lsn, exist only in the WAL.`,
 		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --since 2h --dry-run
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --where "aggregateid = 'order-7'"
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OPERATOR_DSN" --ids @ids.txt --rate 500`,

@@ -48,6 +48,7 @@ type Replay struct {
 	cfg    relay.Config
 	log    *slog.Logger
 	router *rows.TableRouter
+	timeOf func(values [][]byte) time.Time
 	id     int // the index of the id's column
 }
 
@@ -58,11 +59,8 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 	if err != nil {
 		return nil, err
 	}
-	if len(cfg.Route.Columns.Timestamp) == 0 && selected.Time != "" {
-		cfg.Route.Columns.Timestamp = encode.ColumnNames{selected.Time}
-	}
 	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: header, Value: "true"})
-	r := &Replay{Rows: selected, cfg: cfg, log: log}
+	r := &Replay{Rows: selected, cfg: cfg, log: log, timeOf: rows.TimeOf(selected.Table, selected.Time)}
 	router, err := cfg.Rows().NewRouter(ctx)
 	if err == nil {
 		r.router, err = rows.NewTableRouter(router, selected.Table)
@@ -81,7 +79,11 @@ func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 // routeRow returns the record of a row, or a *[RowError] if the row cannot become one.
 func (r *Replay) routeRow(values [][]byte) (*sink.Record, error) {
 	now := time.Now()
-	rec, err := r.router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, values)
+	tx := encode.Tx{CommitTime: now, Timestamp: now}
+	if at := r.timeOf(values); !at.IsZero() {
+		tx.Timestamp = at
+	}
+	rec, err := r.router.Route(tx, 0, values)
 	if rows.IsRefusal(err) {
 		err = &RowError{id: string(values[r.id]), reason: err}
 	}

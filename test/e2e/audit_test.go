@@ -148,6 +148,20 @@ func TestAuditFindsDamage(t *testing.T) {
 	}
 }
 
+// A relay sends rows whose created_at no record can have as its timestamp. Then replay and audit take them, too.
+func TestRowsWithoutATimeForARecord(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at) SELECT gen_random_uuid(), 'order', 'k', 'T', at
+		FROM unnest(ARRAY['infinity', '1960-01-01', now()]::timestamptz[]) AS at`)
+	r.Confirmed(t)
+	counts(t, r, runAudit(t, r, 0), audit.Topic{Rows: 3, Records: 3})
+	runReplay(t, r, 0, "3 of 3 rows", "--where", "true")
+	counts(t, r, runAudit(t, r, 0), audit.Topic{Rows: 3, Records: 6, Resent: 3})
+	process.Terminate(t)
+}
+
 // Rows that a stopped relay has not delivered are not missing. The position record tells which rows the
 // relay has delivered.
 func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
