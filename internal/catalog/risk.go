@@ -16,7 +16,7 @@ const (
 	Calm       Danger = iota
 	Extended          // the slot retains more than max_wal_size: the disk fills
 	Half              // less than half of the limit is left
-	Soon              // less than an hour is left, at the current rate or until idle_replication_slot_timeout
+	Soon              // less than an hour is left: at the current rate, with some of the limit used, or until idle_replication_slot_timeout
 	Tenth             // less than a tenth of the limit is left
 	Unreserved        // Postgres may invalidate the slot at the next checkpoint
 	Lost              // the slot is invalidated
@@ -24,6 +24,10 @@ const (
 
 // soon is the time to the limit that is a Danger, however much WAL is left.
 const soon = time.Hour
+
+// hardlyUsed is the share of the limit that is left if nothing but the time between two steps of a healthy slot is retained. Then the rate
+// says nothing: Postgres advances the restart_lsn of a slot only now and then.
+const hardlyUsed = 0.95
 
 // A Level is the severity of a Danger for an operator.
 type Level int
@@ -127,7 +131,7 @@ func (r Reserve) Judge(now time.Time) Risk {
 		risk.Danger = Unreserved
 	case left < 0.1:
 		risk.Danger = Tenth
-	case idle, risk.TimeToLimit > 0 && risk.TimeToLimit < soon:
+	case idle, risk.TimeToLimit > 0 && risk.TimeToLimit < soon && left < hardlyUsed:
 		risk.Danger = Soon
 	case left < 0.5:
 		risk.Danger = Half

@@ -26,6 +26,7 @@ func TestJudge(t *testing.T) {
 		"extended, with limit": {Reserve{WALStatus: "extended", Retained: gb, Safe: safe(9 * gb)}, Extended, "warning", "the disk fills"},
 		"less than half":       {Reserve{WALStatus: "extended", Retained: 6 * gb, Safe: safe(4 * gb), LimitAt: in(2 * time.Hour)}, Half, "warning", "after 4 GB more WAL, in 2 h at this rate"},
 		"within the hour":      {Reserve{WALStatus: "reserved", Retained: gb, Safe: safe(9 * gb), LimitAt: in(20 * time.Minute)}, Soon, "critical", "after 9 GB more WAL, in 20 min at this rate"},
+		"hardly used":          {Reserve{WALStatus: "reserved", Retained: gb, Safe: safe(30 * gb), LimitAt: in(20 * time.Minute)}, Calm, "ok", ""},
 		"limit has passed":     {Reserve{WALStatus: "extended", Retained: gb, Safe: safe(9 * gb), LimitAt: in(-time.Minute)}, Soon, "critical", "in 1 s at this rate"},
 		"less than a tenth":    {Reserve{WALStatus: "extended", Retained: 91 * gb, Safe: safe(9 * gb)}, Tenth, "critical", "after 9 GB more WAL."},
 		"no room":              {Reserve{WALStatus: "extended", Retained: gb, Safe: safe(-1)}, Unreserved, "critical", "next checkpoint"},

@@ -188,7 +188,7 @@ func TestVerdict(t *testing.T) {
 		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed WAL", false},
 		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},
 		"no room":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), admin.Bad, "The slot is about to be lost", "may remove WAL", false},
-		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
+		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull, p.Slot.Retained = new(1200.0), *p.Slot.Safe/4 }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
 		"half full, no relay": {without(t, "refused", "", func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			p.Slot.Retained, p.Slot.Safe = 45_000_000, new(int64(10_000_000))
