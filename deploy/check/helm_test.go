@@ -248,6 +248,58 @@ func TestChartSetsUp(t *testing.T) {
 	}
 }
 
+// The jobs read the relay's configuration, so they have every file and variable that it may name. Only the DSN is their own.
+func TestChartJobsHaveTheRelaysFiles(t *testing.T) {
+	m, _ := chart(t, "outbox-cdc", `
+secrets: [kafka]
+env:
+  - {name: OUTBOX_CDC_SOURCE_DSN, valueFrom: {secretKeyRef: {name: relay, key: dsn}}}
+  - {name: OUTBOX_CDC_SOURCE_DSN_FILE, value: /etc/ca/dsn}
+  - {name: OUTBOX_CDC_LOG_LEVEL, value: debug}
+volumes:
+  - {name: ca, configMap: {name: company-ca}}
+  - {name: positions, persistentVolumeClaim: {claimName: positions}}
+volumeMounts:
+  - {name: ca, mountPath: /etc/ca, readOnly: true}
+  - {name: positions, mountPath: /var/lib/outbox-cdc}
+prune: {enabled: true}
+setup: {enabled: true}
+`, optional("batch/v1 CronJob-prune", "batch/v1 Job-setup", "v1 ConfigMap-setup")...)
+	relay := m.deployment.Spec.Template.Spec
+	if len(relay.Containers[0].Env) != 3 {
+		t.Errorf("the relay has the variables %+v", relay.Containers[0].Env)
+	}
+	setup, prune := m.setup.Spec.Template.Spec, m.prune.Spec.JobTemplate.Spec.Template.Spec
+	for _, job := range []struct {
+		pod       corev1.PodSpec
+		container corev1.Container
+		secret    string
+	}{
+		{setup, setup.InitContainers[0], "outbox-cdc-owner"},
+		{setup, setup.Containers[0], "outbox-cdc-owner"},
+		{prune, prune.Containers[0], "outbox-cdc-prune"},
+	} {
+		for _, v := range relay.Volumes[1:] { // the first is the configuration
+			has := slices.ContainsFunc(job.pod.Volumes, func(have corev1.Volume) bool { return reflect.DeepEqual(have, v) })
+			if claim := v.Name == "positions"; has == claim {
+				t.Errorf("%s has the volume %s: %t", job.container.Name, v.Name, has)
+			}
+		}
+		for _, v := range relay.Containers[0].VolumeMounts {
+			if has, claim := slices.Contains(job.container.VolumeMounts, v), v.Name == "positions"; has == claim {
+				t.Errorf("%s has the mount %s: %t", job.container.Name, v.MountPath, has)
+			}
+		}
+		want := []corev1.EnvVar{
+			{Name: "OUTBOX_CDC_LOG_LEVEL", Value: "debug"},
+			{Name: "OUTBOX_CDC_SOURCE_DSN_FILE", Value: "/run/secrets/" + job.secret + "/dsn"},
+		}
+		if !reflect.DeepEqual(job.container.Env, want) {
+			t.Errorf("%s has the variables %+v", job.container.Name, job.container.Env)
+		}
+	}
+}
+
 // checkJob fails if a selector of the relay selects the pod of a job, if the NetworkPolicy does not, or if the pod is not
 // restricted.
 func (m *manifests) checkJob(t *testing.T, pod *corev1.PodTemplateSpec) {

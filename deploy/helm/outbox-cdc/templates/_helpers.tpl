@@ -84,17 +84,46 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* mounts and volumes are of the configuration and a list of Secrets. Directories: a file mounted with subPath never changes. */ -}}
+{{- /* jobEnv is the environment of a job: that of the relay with the DSN of the job, of a list of the root and the Secret. */ -}}
+{{- define "outbox-cdc.jobEnv" -}}
+{{- range (first .).Values.env }}
+{{- if not (has .name (list "OUTBOX_CDC_SOURCE_DSN" "OUTBOX_CDC_SOURCE_DSN_FILE")) }}
+{{ list . | toYaml }}
+{{- end }}
+{{- end }}
+- {name: OUTBOX_CDC_SOURCE_DSN_FILE, value: /run/secrets/{{ last . }}/dsn}
+{{- end -}}
+
+{{- /* mounts are those of the configuration, of Secrets, and of volumeMounts: of a list of the root, whether it is the relay, and the
+Secrets. Directories: a file mounted with subPath never changes. Jobs have no claims, which may be for one node or pod. */ -}}
 {{- define "outbox-cdc.mounts" -}}
+{{- $claims := list -}}
+{{- range (first .).Values.volumes }}{{ if hasKey . "persistentVolumeClaim" }}{{ $claims = append $claims .name }}{{ end }}{{ end -}}
+{{- $relay := index . 1 -}}
 - {name: config, mountPath: /etc/outbox-cdc, readOnly: true}
-{{- range . }}
+{{- range last . }}
 - {name: secret-{{ . }}, mountPath: /run/secrets/{{ . }}, readOnly: true}
+{{- end }}
+{{- range (first .).Values.volumeMounts }}
+{{- if or $relay (not (has .name $claims)) }}
+{{ list . | toYaml }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
+{{- /* volumes are those of mounts: of a list of the root, whether it is the relay, the name of the configuration's ConfigMap, and the
+Secrets. */ -}}
 {{- define "outbox-cdc.volumes" -}}
-{{- range . }}
+{{- $relay := index . 1 -}}
+- name: config
+  configMap: {name: {{ index . 2 }}}
+{{- range last . }}
 - name: secret-{{ . }}
   secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- range (first .).Values.volumes }}
+{{- if or $relay (not (hasKey . "persistentVolumeClaim")) }}
+{{ list . | toYaml }}
+{{- end }}
 {{- end }}
 {{- end -}}
