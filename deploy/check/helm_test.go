@@ -300,6 +300,28 @@ setup: {enabled: true}
 	}
 }
 
+// The alert on a prune that fails selects the CronJob of every release, whose name has at most 52 characters.
+func TestChartAlertSelectsTheCronJob(t *testing.T) {
+	selector := regexp.MustCompile(`cronjob=~"([^"]+)"`).FindSubmatch(read(t, "../prometheus/alerts.yaml"))
+	if selector == nil {
+		t.Fatal("no alert selects a CronJob")
+	}
+	names := map[string]string{}
+	for _, release := range []string{
+		"shop", "outbox-cdc",
+		strings.Repeat("a", 34), strings.Repeat("a", 35),
+		"orders-of-the-shop-in-production-in-eu-central-1-a", "orders-of-the-shop-in-production-in-eu-central-1-b",
+		"outbox-cdc-of-the-shop-in-production-in-eu-central-1a", strings.Repeat("a", 43) + "outbox-cdc",
+	} {
+		m, _ := chart(t, release, "prune: {enabled: true}", optional("batch/v1 CronJob-prune")...)
+		name := m.prune.Name
+		if !regexp.MustCompile("^(?:"+string(selector[1])+")$").MatchString(name) || len(name) > 52 || names[name] != "" {
+			t.Errorf("release %s has the CronJob %s (%d characters), release %q too", release, name, len(name), names[name])
+		}
+		names[name] = release
+	}
+}
+
 // checkJob fails if a selector of the relay selects the pod of a job, if the NetworkPolicy does not, or if the pod is not
 // restricted.
 func (m *manifests) checkJob(t *testing.T, pod *corev1.PodTemplateSpec) {

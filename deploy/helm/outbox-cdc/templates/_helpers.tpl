@@ -43,9 +43,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- add (sub (unixEpoch $end) (unixEpoch $start)) (ternary 15 16 (eq 0 $end.Nanosecond)) -}}
 {{- end -}}
 
-{{- /* part is the name of what belongs to the relay: of a list of the root and a suffix. */ -}}
+{{- /* part is the name of what belongs to the relay: of a list of the root and a suffix. A CronJob's name has at most 52 characters.
+A shortened name contains that of the chart, by which an alert selects CronJobs, and a hash, so that no two releases share it. */ -}}
 {{- define "outbox-cdc.part" -}}
-{{- printf "%s-%s" (include "outbox-cdc.name" (first .) | trunc 45 | trimSuffix "-") (last .) -}}
+{{- $root := first . -}}
+{{- $name := include "outbox-cdc.name" $root -}}
+{{- if gt (len $name) 45 -}}
+{{- $name = printf "%s-%s-%s" ($root.Release.Name | trunc 27 | trimSuffix "-") ($root.Release.Name | sha256sum | trunc 6) $root.Chart.Name -}}
+{{- end -}}
+{{- printf "%s-%s" $name (last .) -}}
 {{- end -}}
 
 {{- /* pod is what the pods of the relay and of its jobs have in common. */ -}}
