@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -64,17 +66,25 @@ time, behind (an earlier event of its key), or trying. Payloads are not printed.
 	c := a.inboxCommand(cmd)
 	c.consumer = cmd.Flags().String("consumer", "", "list only events of this `consumer`")
 	parked := cmd.Flags().Bool("parked", false, "list only parked events")
-	limit := cmd.Flags().Int("limit", listLimit, "list at most this many events, the oldest first")
+	limit := cmd.Flags().Int("limit", listLimit, "list at most this many events, the oldest first (0: all)")
 	asJSON := cmd.Flags().Bool("json", false, "print one JSON object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *limit < 0 {
+			return command.Usage(cmd, errors.New("--limit must not be negative"))
+		}
+		most := cmp.Or(*limit, math.MaxInt32-1)
 		return c.connected(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 			list := c.store().List
 			if *parked {
 				list = c.store().ListParked
 			}
-			events, err := list(ctx, conn, *c.consumer, *limit)
-			if err == nil && len(events) == 0 {
+			events, err := list(ctx, conn, *c.consumer, most+1)
+			switch {
+			case err == nil && len(events) == 0:
 				fmt.Fprintln(c.stderr, "no events")
+			case len(events) > most:
+				events = events[:most]
+				defer fmt.Fprintf(c.stderr, "there are more than these %d events; list all with --limit 0\n", most)
 			}
 			for i := range events {
 				if err := c.printEvent(&events[i], *asJSON); err != nil {

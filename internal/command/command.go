@@ -31,6 +31,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.PersistentPreRunE = refuseEmptyTexts
 
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -46,6 +47,18 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	}
 	f.write(stderr, root.Name())
 	return f.Exit
+}
+
+// refuseEmptyTexts reports a flag whose text is empty, as that of --where "$CONDITION" is if the variable is not set. To take it
+// for a flag that is not given would select everything. Only the key of a record may be empty.
+func refuseEmptyTexts(cmd *cobra.Command, _ []string) error {
+	var problem error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "key" {
+			problem = Usage(cmd, fmt.Errorf("--%s is empty; leave the flag out, or give it a text", f.Name))
+		}
+	})
+	return problem
 }
 
 // privilegeFor returns the next step if the role of a command lacks a privilege: docs/roles.md has the role that each is for.

@@ -85,6 +85,9 @@ func TestWithoutRights(t *testing.T) {
 			fails(`does not own partition public.outbox_old, and only the owner can drop it: run prune as the owner of the table: --dsn "$OWNER_DSN"`)
 			r.Exec(t, `GRANT SELECT ON `+leaf+` TO `+role+`; DROP TABLE outbox_old`)
 		}
+		r.Exec(t, `DO $$BEGIN EXECUTE 'REVOKE EXECUTE ON FUNCTION ' || oid::regprocedure || ' FROM PUBLIC' FROM pg_proc WHERE proname = 'pg_logical_emit_message' AND proargtypes[2] = 'text'::regtype; END$$`)
+		fails("may not write logical messages: use the operator's role, or if this is it, as a superuser: GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text")
+		r.Exec(t, `DO $$BEGIN EXECUTE 'GRANT EXECUTE ON FUNCTION ' || oid::regprocedure || ' TO PUBLIC' FROM pg_proc WHERE proname = 'pg_logical_emit_message' AND proargtypes[2] = 'text'::regtype; END$$`)
 		r.consume(t, r.Name)
 		r.prune(t)
 		if partitioned {
