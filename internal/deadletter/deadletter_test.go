@@ -354,6 +354,17 @@ func TestDryRunOfResend(t *testing.T) {
 	if left := p.selectAll(t, b, Filter{}); len(*outcomes) != 2 || left.Len() != 2 || len(p.kafka.ReadAll(t, p.topic)) > 0 {
 		t.Errorf("%d outcomes, %d dead letters left", len(*outcomes), left.Len())
 	}
+
+	r, outcomes = p.resender(t, b, p.selectAll(t, b, Filter{}), true)
+	p.kafka.Control.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		p.kafka.Control.KeepControl()
+		return nil, errors.New("hang up"), true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.Flush(ctx); err == nil || len(*outcomes) > 0 {
+		t.Errorf("%v, outcomes of a broker that cannot be asked: %v", err, *outcomes)
+	}
 }
 
 // TestStalledResendMarksNothing: if Kafka acknowledges nothing for too long, Flush fails and marks no dead letter

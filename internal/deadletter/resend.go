@@ -78,14 +78,16 @@ func (r *Resender) Flush(ctx context.Context) error {
 	batch := r.batch
 	r.batch, r.bytes = nil, 0
 	err := r.checkTopics(ctx, batch)
-	if r.dryRun {
+	switch {
+	case r.dryRun && err != nil:
+		return err // the broker cannot be asked, so nothing is known of the batch
+	case r.dryRun:
 		holdBehind(batch)
 		for _, o := range batch {
 			r.report(Outcome{PartitionOffset: o.offset, Parking: o.parking, Topic: o.rec.Topic, Err: o.err})
 		}
-		return err
-	}
-	if err == nil {
+		return nil
+	case err == nil:
 		err = r.sendBatch(ctx, batch)
 	}
 	return errors.Join(err, r.writeResentRecords(ctx, batch))
