@@ -231,6 +231,9 @@ func TestChartSetsUp(t *testing.T) {
 	}
 	before := manifests{config: m.setupConfig, deployment: m.deployment}
 	before.checkPod(t, &template.Spec, "postgres", "kafka", "owner")
+	if name := template.Spec.ServiceAccountName; name != "" {
+		t.Errorf("the setup has the service account %q, which does not exist yet", name)
+	}
 	migrate, setup := template.Spec.InitContainers[0], template.Spec.Containers[0]
 	want := [][]string{
 		{"migrate", "up", "-c", "/etc/outbox-cdc/outbox-cdc.yaml", "--only=outbox"},
@@ -248,7 +251,7 @@ func TestChartSetsUp(t *testing.T) {
 	}
 }
 
-// The jobs read the relay's configuration, so they have every file and variable that it may name. Only the DSN is their own.
+// The jobs read the relay's configuration, so they have every file and variable that it may name, and its identity. Only the DSN is their own.
 func TestChartJobsHaveTheRelaysFiles(t *testing.T) {
 	m, _ := chart(t, "outbox-cdc", `
 secrets: [kafka]
@@ -264,7 +267,8 @@ volumeMounts:
   - {name: positions, mountPath: /var/lib/outbox-cdc}
 prune: {enabled: true}
 setup: {enabled: true}
-`, optional("batch/v1 CronJob-prune", "batch/v1 Job-setup", "v1 ConfigMap-setup")...)
+serviceAccount: {create: false, name: company}
+`, append(optional("batch/v1 CronJob-prune", "batch/v1 Job-setup", "v1 ConfigMap-setup"), "v1 ServiceAccount")...)
 	relay := m.deployment.Spec.Template.Spec
 	if len(relay.Containers[0].Env) != 3 {
 		t.Errorf("the relay has the variables %+v", relay.Containers[0].Env)
@@ -279,6 +283,9 @@ setup: {enabled: true}
 		{setup, setup.Containers[0], "outbox-cdc-owner"},
 		{prune, prune.Containers[0], "outbox-cdc-prune"},
 	} {
+		if name := job.pod.ServiceAccountName; name != "company" || name != relay.ServiceAccountName {
+			t.Errorf("%s has the service account %q", job.container.Name, name)
+		}
 		for _, v := range relay.Volumes[1:] { // the first is the configuration
 			has := slices.ContainsFunc(job.pod.Volumes, func(have corev1.Volume) bool { return reflect.DeepEqual(have, v) })
 			if claim := v.Name == "positions"; has == claim {
