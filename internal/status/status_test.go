@@ -105,15 +105,21 @@ func TestMissingSlotWithoutTheBroker(t *testing.T) {
 	}
 }
 
-// onStandby returns a report of a standby server that has a copy of the slot, without a relay.
+// onStandby returns a report of a standby server that has a copy of the slot, without a relay. With one that reads from the primary, the
+// verdict must be the same.
 func onStandby(t *testing.T, alter func(*Slot)) *Report {
 	t.Helper()
 	r := sides(t, func(p *Postgres, _ *admin.Status) {
 		p.Slot.Synced, p.Slot.Active, p.Slot.ActivePID = true, false, 0
 		alter(p.Slot)
 	})
+	beside := *r
+	beside.judge(&Config{Slot: "s", Address: "db:5432/app"})
 	r.Relay = Relay{}
 	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	if beside.Verdict != r.Verdict || beside.Healthy != r.Healthy {
+		t.Errorf("beside a relay: %+v, want %+v", beside.Verdict, r.Verdict)
+	}
 	return r
 }
 

@@ -23,8 +23,8 @@ const retained = " Nothing is lost as long as Postgres retains the WAL."
 // judge sets the verdict and Healthy. The verdict on the relay is the one that its live page shows.
 func (r *Report) judge(cfg *Config) {
 	st := r.Relay.status
-	if s := r.Postgres.Slot; s != nil && s.Synced && r.Relay.URL == "" {
-		r.Verdict = s.copyVerdict()
+	if s := r.Postgres.Slot; s != nil && s.Synced && (r.Relay.URL == "" || st != nil && st.Ready) {
+		r.Verdict = s.copyVerdict() // the relay reads from the primary
 		r.Healthy = r.Level == admin.Good
 		return
 	}
