@@ -42,6 +42,9 @@ type SetupConfig struct {
 	// Failover makes Setup create a failover slot, which standbys synchronize, from Postgres 17 on.
 	Failover bool
 
+	// PublicationOnly makes Setup leave out a slot that does not exist: the first start of the relay creates it, with a copy of the tables.
+	PublicationOnly bool
+
 	// Operator is a role to grant what the commands of an operator need on Tables. Empty: none.
 	Operator string
 
@@ -58,7 +61,7 @@ type SetupConfig struct {
 // A Step is the result of Setup or Drop for one object.
 type Step struct {
 	Object string        // for example: publication "outbox_cdc"
-	Action string        // exists, created, dropped, kept, granted or missing
+	Action string        // exists, created, dropped, kept, granted, missing or left out
 	LSN    pglogrepl.LSN // for a slot: its confirmed position; 0 if there is none
 
 	Warning string // how the object differs from SetupConfig; empty: it does not
@@ -137,7 +140,7 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 		}
 	}
 	var former []string
-	if !s.export && state.Slot == nil {
+	if !s.export && !s.cfg.PublicationOnly && state.Slot == nil {
 		var err error
 		if former, err = s.otherUsers(ctx, "NOT s.active AND s.wal_status <> 'lost'"); err != nil {
 			return nil, err
@@ -154,6 +157,11 @@ func (s *setup) create(ctx context.Context, state *State) ([]Step, error) {
 	if state.Slot != nil {
 		slot.LSN = state.Slot.ConfirmedFlushLSN
 		slot.Warning = s.failoverWarning(state)
+		return []Step{publication, slot}, nil
+	}
+	if s.cfg.PublicationOnly {
+		slot.Action = actionLeftOut
+		slot.Warning = "source.initial_copy is set: the first start of the relay creates the slot, and sends the rows from before it. To create it now, without them: --set source.initial_copy=false"
 		return []Step{publication, slot}, nil
 	}
 	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(state.ServerVersion))
@@ -226,6 +234,7 @@ const (
 	actionKept    = "kept"
 	actionGranted = "granted"
 	actionMissing = "missing"
+	actionLeftOut = "left out"
 )
 
 // A setup is a run of Setup or Drop. Its connection holds an advisory lock, so that runs for one slot

@@ -31,7 +31,7 @@ relay itself needs only REPLICATION.
 With --grant-operator, setup also grants a role what prune, recover, replay and audit need on the tables, which
 the relay's role does not need (docs/roles.md). The role must own the tables.
 
-To replace a relay that polls a table, do not run setup: see docs/replacing-a-poller.md.
+With source.initial_copy, setup leaves the slot to the first start of the relay, which sends the rows from before it.
 
 With --drop, setup drops the slot and the publication. It keeps a publication that another slot of the database may
 use, and drops nothing if the role may not drop both. The relay then no longer delivers rows that the slot had not
@@ -55,7 +55,7 @@ confirmed. Setup does not change the tables.`,
 		if err != nil {
 			return command.Failed(err)
 		}
-		setupCfg.Operator = *operator
+		setupCfg.Operator, setupCfg.PublicationOnly = *operator, cfg.Source.InitialCopy && isFirstStart(cmd.Context(), cfg)
 		do, warning := catalog.Setup, ""
 		if *drop {
 			do, warning = catalog.Drop, a.warnParked(cmd.Context(), cfg)
@@ -111,6 +111,13 @@ func nextStart(ctx context.Context, cfg *config.Config) (*relay.NextStart, error
 	ctx, cancel := context.WithTimeout(ctx, nextStartTimeout)
 	defer cancel()
 	return relay.FindNextStart(ctx, starts, slog.New(slog.DiscardHandler))
+}
+
+// isFirstStart reports whether the next start of the relay is its first one, and creates the slot. It is true if that cannot be found out:
+// a relay that has run does not create a slot, but asks to recover.
+func isFirstStart(ctx context.Context, cfg *config.Config) bool {
+	next, err := nextStart(ctx, cfg)
+	return err != nil || next == nil || next.First
 }
 
 // warnParked returns what to say of keys that the relay has parked when its slot is dropped, or "". Nothing if that cannot be found out.
