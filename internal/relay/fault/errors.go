@@ -262,7 +262,7 @@ const (
 	nextMayNotCreate = "create what is missing as the owner: " + catalog.InstructSetup + ", then start the relay (docs/roles.md#create-them)"
 	nextLogin        = "fix source.dsn, the role or pg_hba.conf, as the error says, then run the command again (docs/access.md#postgres)"
 	nextCredentials  = "fix the command or login that gets the password, then run the command again (docs/clouds.md#passwords-that-expire)"
-	nextBusy         = "wait for what the error names, or end it, then run the command again (docs/access.md#postgres)"
+	nextBusy         = "make room as the error says, or wait, then run the command again (docs/access.md#postgres)"
 	nextDiskFull     = "free space on the disk of Postgres, then run the command again (docs/access.md#postgres)"
 	nextReadOnly     = "let source.dsn lead to the primary, or let the server accept writes, then run the command again (docs/access.md#postgres)"
 	nextServer       = "start Postgres, or fix host and port in source.dsn, then run the command again (docs/access.md#postgres)"
