@@ -70,6 +70,9 @@ type Step struct {
 // NewSlot reports whether the step has created a slot.
 func (s Step) NewSlot() bool { return s.Action == actionCreated && s.LSN != 0 }
 
+// LeftOut reports whether the step has left a slot to the first start of the relay.
+func (s Step) LeftOut() bool { return s.Action == actionLeftOut }
+
 // Setup creates the publication and the slot if they do not exist. The tables must exist. Setup is
 // idempotent. It creates the publication first, because a slot does not deliver rows from before the
 // publication existed. Creating the slot waits for every transaction in progress; if one does not end

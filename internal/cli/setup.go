@@ -31,7 +31,8 @@ relay itself needs only REPLICATION.
 With --grant-operator, setup also grants a role what prune, recover, replay and audit need on the tables, which
 the relay's role does not need (docs/roles.md). The role must own the tables.
 
-With source.initial_copy, setup leaves the slot to the first start of the relay, which sends the rows from before it.
+With source.initial_copy, which needs source.create: slot then, setup leaves the slot to the first start of the relay,
+which sends the rows from before it.
 
 With --drop, setup drops the slot and the publication. It keeps a publication that another slot of the database may
 use, and drops nothing if the role may not drop both. The relay then no longer delivers rows that the slot had not
@@ -55,7 +56,7 @@ confirmed. Setup does not change the tables.`,
 		if err != nil {
 			return command.Failed(err)
 		}
-		setupCfg.Operator, setupCfg.PublicationOnly = *operator, cfg.Source.InitialCopy && isFirstStart(cmd.Context(), cfg)
+		setupCfg.Operator, setupCfg.PublicationOnly = *operator, !*drop && cfg.Source.InitialCopy && isFirstStart(cmd.Context(), cfg)
 		do, warning := catalog.Setup, ""
 		if *drop {
 			do, warning = catalog.Drop, a.warnParked(cmd.Context(), cfg)
@@ -73,6 +74,9 @@ confirmed. Setup does not change the tables.`,
 		}
 		if warning != "" {
 			fmt.Fprintln(a.stderr, warning)
+		}
+		if slices.ContainsFunc(steps, catalog.Step.LeftOut) && relay.Creation(cfg.Source.Create) != relay.CreateSlot {
+			return mistake(fmt.Errorf("source.create is %s, with which the relay creates no slot for a publication that exists: set source.create: slot, then start it", cfg.Source.Create))
 		}
 		if !*drop {
 			a.printNext(cmd.Context(), cfg, setupCfg, steps)
