@@ -142,8 +142,7 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 	return nil
 }
 
-// Rows calls fn with each row of a table of Tables, in physical order, with missing rows in insertion order, or with
-// those of a [CopyFilter] in its order. values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
+// Rows calls fn with each row of a table of Tables, missing rows in insertion order, others in that of the [CopyFilter]. values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
 // Rows needs SELECT on the table, and memory for one row. It returns the error of fn, or an error that wraps
 // ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
@@ -176,13 +175,10 @@ func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error 
 // selectRows returns the statement that reads the rows that the Copy has of t, in their published columns.
 func (c *Copy) selectRows(t Table) string {
 	sql := "SELECT " + columnList(t.Columns) + " FROM " + t.from() + " WHERE " + c.condition(t)
-	switch {
-	case c.missing != nil:
-		sql += " ORDER BY " + orderColumn
-	case c.filter.Where != "":
-		sql += c.filter.order(t)
+	if c.missing != nil {
+		return sql + orderBy(orderColumn)
 	}
-	return sql
+	return sql + c.filter.order(t)
 }
 
 // condition returns the condition for the rows that the Copy has of t.

@@ -238,6 +238,23 @@ func TestCopyFilter(t *testing.T) {
 	}
 }
 
+// A key's rows must keep their order, and writers at the same time fill several pages of a table. Another column with the name has no order.
+func TestCopyIsInTheOrderOfInsertion(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{}))
+	db.Exec(t, "CREATE TABLE outbox (id int, position bigint); INSERT INTO outbox VALUES (1, 2), (2, 3), (3, 1)")
+	db.Exec(t, "CREATE TABLE jobs (id int, position json); INSERT INTO jobs VALUES (3, '{}'), (1, '{}')")
+	s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
+	_, c, err := setupCopy(t.Context(), s.cfg, s.setup("outbox", "jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	if diff := cmp.Diff([]string{"jobs: 3 {}", "jobs: 1 {}", "outbox: 3 1", "outbox: 1 2", "outbox: 2 3"}, rowsOf(t, c)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestCopyErrors(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A CopyFilter selects the rows of a Copy, and orders them by the column position, or else by the first column of ID that
-// the table has. The zero CopyFilter selects all rows and does not order them.
+// A CopyFilter selects the rows of a Copy, and orders them by the column position, if it is a number: the order of insertion. A table without
+// it is read in physical order, or with Where, by the first column of ID that it has. The zero CopyFilter selects all rows.
 type CopyFilter struct {
 	Where string   // SQL condition; it runs with the privileges of the role, in a read-only transaction
 	ID    []string // names of the column that identifies a row
@@ -37,16 +38,33 @@ func (f CopyFilter) condition() string { return "(" + f.Where + "\n)" }
 
 // order returns the clause for the order of the rows of t.
 func (f CopyFilter) order(t Table) string {
-	for _, name := range append([]string{orderColumn}, f.ID...) {
-		if t.hasColumn(name) {
-			return " ORDER BY " + replication.QuoteIdent(name)
+	if c, ok := t.column(orderColumn); ok && slices.Contains([]uint32{pgtype.Int8OID, pgtype.Int4OID, pgtype.NumericOID}, c.TypeOID) {
+		return orderBy(orderColumn)
+	}
+	if f.Where == "" {
+		return ""
+	}
+	for _, name := range f.ID {
+		if _, ok := t.column(name); ok {
+			return orderBy(name)
 		}
 	}
 	return ""
 }
 
-// hasColumn reports whether the table has a column, sent or not.
-func (t Table) hasColumn(name string) bool {
-	return slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Name == name }) ||
-		slices.ContainsFunc(t.Unsent, func(c UnsentColumn) bool { return c.Name == name })
+func orderBy(column string) string { return " ORDER BY " + replication.QuoteIdent(column) }
+
+// column returns a column of the table, sent or not.
+func (t Table) column(name string) (c Column, ok bool) {
+	for _, c := range t.Columns {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	for _, c := range t.Unsent {
+		if c.Name == name {
+			return c.Column, true
+		}
+	}
+	return Column{}, false
 }

@@ -172,7 +172,7 @@ func (c *Config) sourceKeys() []key {
 		},
 		{
 			path: "source.initial_copy", at: &c.Source.InitialCopy, def: false,
-			doc: "When the first start creates the slot, first send the rows that are already in the tables. With `create: slot`, `setup` leaves the slot to it.",
+			doc: "When the first start creates the slot, first send the rows that are already in the tables, in the order of `position` if there is this column. With `create: slot`, `setup` leaves the slot to it.",
 		},
 		{
 			path: "source.initial_copy_where", at: &c.Source.InitialCopyWhere, example: "published_at IS NULL",
