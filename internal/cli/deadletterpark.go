@@ -290,7 +290,8 @@ func (r *releasing) conclude(p parking.Parking, res parking.Result) error {
 		return nil
 	case parking.Stopped:
 		fmt.Fprintf(r.stdout, "%s sent to %s and acknowledged\n", terminal.Counted(res.Released, "record"), p.Topic)
-		next := fmt.Sprintf("that record and those after it stay parked. Fix the cause and release the key again, or drop the record: %s", p.InstructDiscard())
+		next := fmt.Sprintf("that record and those after it stay parked. Fix the topic or the configuration and release the key again, "+
+			"or, after a replay if you have corrected its row in the table, drop the record: %s", p.InstructDiscard())
 		if p.Truncated {
 			next = oneLine(p.Instruction()) + " (docs/park.md#a-truncated-dead-letter)"
 		}

@@ -63,6 +63,9 @@ with 14, with --dry-run too.`,
 	return cmd
 }
 
+// adviseCorrected is for a row that cannot become a record.
+const adviseCorrected = `A dead letter has the row as it was written. To send one that you have corrected in the table: outbox-cdc replay --ids … --dsn "$OPERATOR_DSN"`
+
 // A resending is one run of dead-letter resend.
 type resending struct {
 	*deadLetters
@@ -107,6 +110,7 @@ func (r *resending) addRecords(ctx context.Context, selection *deadletter.Select
 		}
 		rec, err := builder.Build(ctx, &dead.DeadLetter, r.sending.DeadLetterTopic+"/"+dead.String())
 		if _, rejected := errors.AsType[*rows.RejectedError](err); rejected {
+			r.advise(adviseCorrected)
 			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Parking: parking, Err: err})
 			return nil
 		}
@@ -147,6 +151,13 @@ func (r *resending) send(ctx context.Context, selection *deadletter.Selection, b
 	return resender.Flush(ctx)
 }
 
+// advise keeps advice for the end, each once.
+func (r *resending) advise(advice string) {
+	if advice != "" && !slices.Contains(r.advice, advice) {
+		r.advice = append(r.advice, advice)
+	}
+}
+
 // report prints the outcome of a dead letter.
 func (r *resending) report(o deadletter.Outcome) {
 	switch {
@@ -155,9 +166,7 @@ func (r *resending) report(o deadletter.Outcome) {
 		if o.Parking != "" {
 			r.behind[o.Parking] = true
 		}
-		if advice := sink.AdviceOf(o.Err); advice != "" && !slices.Contains(r.advice, advice) {
-			r.advice = append(r.advice, advice)
-		}
+		r.advise(sink.AdviceOf(o.Err))
 		instruction := ""
 		if truncated, ok := errors.AsType[*rows.TruncatedError](o.Err); ok {
 			instruction = catalog.Terms{Arguments: r.cfg.Arguments()}.Fill(": send its row from the table: " + catalog.InstructReplayRow(truncated.ID))
