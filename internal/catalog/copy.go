@@ -142,9 +142,9 @@ func (c *Copy) begin(ctx context.Context, publication string, tables []string, e
 	return nil
 }
 
-// Rows calls fn with each row of a table of Tables, missing rows in insertion order, others in that of the [CopyFilter]. values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
-// Rows needs SELECT on the table, and memory for one row. It returns the error of fn, or an error that wraps
-// ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
+// Rows calls fn with each row of a table of Tables, missing rows in insertion order, others in that of the [CopyFilter].
+// values has the text of each of the table's Columns, nil for NULL, and is valid until fn returns.
+// Rows needs SELECT on the table, and memory for one row. It returns the error of fn, or an error that wraps ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
 	return c.readRows(ctx, *t, c.selectRows(*t), fn)
 }

@@ -57,6 +57,11 @@ type RoleDetails struct {
 	OpenEmit      []string // signatures of pg_logical_emit_message that every role may execute
 }
 
+// GrantMessages returns the SQL that lets the role write logical messages, for a superuser.
+func (r *RoleDetails) GrantMessages() string {
+	return "GRANT EXECUTE ON FUNCTION " + r.EmitText + " TO " + replication.QuoteIdent(r.Name)
+}
+
 // Role reads the privileges of the role.
 func (r *Reader) Role(ctx context.Context) (*RoleDetails, error) {
 	return read(ctx, r, func(conn executor) (*RoleDetails, error) { return readRole(ctx, conn, "") })

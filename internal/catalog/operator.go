@@ -45,8 +45,7 @@ func (r *RoleDetails) operatorWarning() string {
 		return "it lacks REPLICATION, which recover and tail need; as a superuser: ALTER ROLE " + replication.QuoteIdent(r.Name) +
 			" REPLICATION; on a managed server, check with its --dsn prints the statement"
 	case !r.EmitsMessages:
-		return "it may not execute pg_logical_emit_message, which prune and recover need; as a superuser: GRANT EXECUTE ON FUNCTION " +
-			r.EmitText + " TO " + replication.QuoteIdent(r.Name)
+		return "it may not execute pg_logical_emit_message, which prune and recover need; as a superuser: " + r.GrantMessages()
 	}
 	return ""
 }

@@ -42,6 +42,15 @@ func (r *Reader) MayPublish(ctx context.Context, tables []string) error {
 	return nil
 }
 
+// VerifyMessages returns a [*RightError] if the role may not write logical messages: a right that only a superuser can take away and give.
+func VerifyMessages(ctx context.Context, conn *pgconn.PgConn) error {
+	role, err := readRole(ctx, conn, "")
+	if err == nil && !role.EmitsMessages {
+		err = &RightError{fmt.Sprintf("role %q may not write logical messages: use the operator's role, or if this is it, as a superuser: %s", role.Name, role.GrantMessages())}
+	}
+	return err
+}
+
 // A ReadError says that the role may not read a table whose rows a copy or a refill sends. It is a [replication.ErrAccess].
 type ReadError struct{ table, role, grant string }
 

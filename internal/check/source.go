@@ -136,8 +136,7 @@ func (s *sourceChecker) mayPublish(owns bool) {
 func (s *sourceChecker) messages() {
 	const name = "messages"
 	r := s.role
-	role := replication.QuoteIdent(r.Name)
-	grant := "GRANT EXECUTE ON FUNCTION " + r.EmitText + " TO " + role
+	grant := r.GrantMessages()
 	switch {
 	case !r.EmitsMessages:
 		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", s.superuserOnly(grant))

@@ -25,7 +25,7 @@ func (p *pruner) verifyRows(ctx context.Context, r *relation) error {
 // checkRights returns a [*catalog.RightError] if the role could not remove rows of r. Otherwise Postgres would reject it only
 // after the wait for the relay, and a dry run not at all.
 func (p *pruner) checkRights(ctx context.Context, r *relation) error {
-	if err := p.checkMark(ctx); err != nil {
+	if err := catalog.VerifyMessages(ctx, p.work.PgConn()); err != nil { // for the mark
 		return err
 	}
 	for _, partition := range r.partitions {
@@ -41,22 +41,6 @@ func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 		if err := p.checkDelete(ctx, r, leaf); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// checkMark returns a [*catalog.RightError] if the role may not write the mark to the WAL: a right that only a superuser can take away and give.
-func (p *pruner) checkMark(ctx context.Context) error {
-	denied, err := queryOne[string](ctx, p.work, `
-		SELECT COALESCE((SELECT pg_catalog.format('pg_catalog.%I(%s)', proname, pg_catalog.oidvectortypes(proargtypes)) FROM pg_catalog.pg_proc
-			WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'pg_logical_emit_message' AND proargtypes[2] = 'text'::regtype
-				AND NOT pg_catalog.has_function_privilege(oid, 'EXECUTE')), '')`)
-	switch user := p.work.Config().User; {
-	case err != nil:
-		return fmt.Errorf("look up the right to write logical messages: %w", err)
-	case denied != "":
-		return &catalog.RightError{What: fmt.Sprintf("role %q may not write logical messages: use the operator's role, or if this is it, as a superuser: GRANT EXECUTE ON FUNCTION %s TO %s",
-			user, denied, replication.QuoteIdent(user))}
 	}
 	return nil
 }
